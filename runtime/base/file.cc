@@ -1,0 +1,145 @@
+#include "runtime/base/file.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+namespace {
+
+std::string ErrnoText(int error) { return std::strerror(error); }  // NOLINT: glibc's is thread-safe
+
+class FileSource : public ByteSource {
+ public:
+  FileSource(int descriptor, uint64_t size, std::string name)
+      : descriptor_(descriptor), size_(size), name_(std::move(name)) {}
+  ~FileSource() override { close(descriptor_); }
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
+
+  uint64_t size() const override { return size_; }
+  const std::string& name() const override { return name_; }
+
+  Status ReadAt(uint64_t offset, void* out, size_t length) const override {
+    auto* cursor = static_cast<char*>(out);
+    while (length > 0) {
+      const ssize_t got = pread(descriptor_, cursor, length, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return Status(StatusCode::kDataLoss, StrCat("reading ", name_, ": ", ErrnoText(errno)));
+      if (got == 0) return Status(StatusCode::kDataLoss, StrCat(name_, " became shorter while it was read"));
+      cursor += got;
+      offset += static_cast<uint64_t>(got);
+      length -= static_cast<size_t>(got);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  int descriptor_;
+  uint64_t size_;
+  std::string name_;
+};
+
+class StringSource : public ByteSource {
+ public:
+  StringSource(std::string bytes, std::string name)
+      : bytes_(std::move(bytes)), name_(std::move(name)) {}
+  uint64_t size() const override { return bytes_.size(); }
+  const std::string& name() const override { return name_; }
+  Status ReadAt(uint64_t offset, void* out, size_t length) const override {
+    if (offset > bytes_.size() || length > bytes_.size() - offset) {
+      return Status(StatusCode::kDataLoss, StrCat(name_, " ends too early"));
+    }
+    if (length > 0) std::memcpy(out, bytes_.data() + offset, length);
+    return Status::Ok();
+  }
+
+ private:
+  std::string bytes_;
+  std::string name_;
+};
+
+Result<std::shared_ptr<const ByteSource>> AdoptDescriptor(int descriptor, const std::string& name,
+                                                          bool refuse_hard_links) {
+  struct stat info {};
+  if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(descriptor);
+    return InvalidArgument(StrCat(name, " is not a regular file"));
+  }
+  if (refuse_hard_links && info.st_nlink > 1) {
+    close(descriptor);
+    return InvalidArgument(StrCat(name, " has several hard links, which is refused here"));
+  }
+  return std::shared_ptr<const ByteSource>(
+      std::make_shared<FileSource>(descriptor, static_cast<uint64_t>(info.st_size), name));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ByteSource>> OpenFile(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) {
+    const int error = errno;
+    if (error == ENOENT) return NotFound(StrCat("no such file: ", path));
+    return FailedPrecondition(StrCat("cannot open ", path, ": ", ErrnoText(error)));
+  }
+  return AdoptDescriptor(descriptor, path, false);
+}
+
+Result<std::shared_ptr<const ByteSource>> OpenFileBeneath(const std::string& directory,
+                                                          const std::string& relative_path) {
+  if (relative_path.empty() || relative_path.size() > 4096 ||
+      relative_path.find('\0') != std::string::npos) {
+    return InvalidArgument("an external data location must be a relative path");
+  }
+  const int root = open(directory.empty() ? "." : directory.c_str(),
+                        O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0) return FailedPrecondition(StrCat("cannot open directory ", directory));
+  struct open_how how {};
+  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  const long descriptor = syscall(SYS_openat2, root, relative_path.c_str(), &how, sizeof(how));
+  const int error = errno;
+  close(root);
+  if (descriptor < 0) {
+    return InvalidArgument(StrCat("external data location '", relative_path,
+                                  "' cannot be opened beneath the model's folder: ",
+                                  ErrnoText(error)));
+  }
+  return AdoptDescriptor(static_cast<int>(descriptor), relative_path, true);
+}
+
+std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string name) {
+  return std::make_shared<StringSource>(std::move(bytes), std::move(name));
+}
+
+Result<std::string> ReadFile(const std::string& path, uint64_t limit) {
+  ONNXD_ASSIGN_OR_RETURN(auto source, OpenFile(path));
+  if (source->size() > limit) {
+    return ResourceExhausted(
+        StrCat(path, " has ", source->size(), " bytes, the limit is ", limit));
+  }
+  std::string bytes(source->size(), '\0');
+  ONNXD_RETURN_IF_ERROR(source->ReadAt(0, bytes.data(), bytes.size()));
+  return bytes;
+}
+
+Status WriteFile(const std::string& path, std::string_view bytes) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return FailedPrecondition(StrCat("cannot write ", path, ": ", ErrnoText(errno)));
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  if (std::fclose(file) != 0 || !written) {
+    return FailedPrecondition(StrCat("cannot write ", path, ": ", ErrnoText(errno)));
+  }
+  return Status::Ok();
+}
+
+}  // namespace onnxd

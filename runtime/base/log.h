@@ -1,0 +1,25 @@
+// One line of log at a level. The sink (stderr, text or JSON) is chosen once by the program;
+// control characters in the message are escaped, so that input quoted in it cannot forge lines.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace onnxd {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+enum class LogFormat { kText, kJson };
+
+// Not thread-safe: called once in main, before the first thread. Until then: text at kInfo.
+void ConfigureLog(LogLevel level, LogFormat format);
+
+// Any thread. Lines longer than 2 KB are cut.
+void Log(LogLevel level, std::string_view message);
+inline void LogInfo(std::string_view message) { Log(LogLevel::kInfo, message); }
+inline void LogWarning(std::string_view message) { Log(LogLevel::kWarning, message); }
+inline void LogError(std::string_view message) { Log(LogLevel::kError, message); }
+
+// Replaces control characters and backslashes by \n, \t, \xNN.
+std::string EscapeControl(std::string_view text);
+
+}  // namespace onnxd

@@ -1,0 +1,39 @@
+// GraphPass: one rewrite of the graph. OptimizationLevel: how far rewriting goes.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "runtime/base/status.h"
+#include "runtime/graph/graph.h"
+
+namespace onnxd {
+
+// As users of onnxruntime know them: nothing, rewrites into standard operators, fusions into
+// operators of other domains, and layout changes.
+enum class OptimizationLevel { kDisable, kBasic, kExtended, kAll };
+
+std::optional<OptimizationLevel> OptimizationLevelFromName(std::string_view name);
+std::string_view OptimizationLevelName(OptimizationLevel level);
+
+// Computes a node whose inputs are constants. Provided by the session, which has kernels; nullopt
+// when the result would be over budget or the node cannot be computed alone.
+using ConstantEvaluator = std::function<std::optional<std::vector<Tensor>>(
+    const Node& node, const std::vector<Tensor>& inputs)>;
+
+struct PassContext {
+  ConstantEvaluator evaluate;
+};
+
+// Stateless. Leaves a graph that Graph::Verify accepts, with nodes in topological order.
+class GraphPass {
+ public:
+  virtual ~GraphPass() = default;
+  virtual std::string_view name() const = 0;
+  virtual OptimizationLevel level() const = 0;
+  // Returns whether the graph changed.
+  virtual Result<bool> Run(Graph& graph, const PassContext& context) const = 0;
+};
+
+}  // namespace onnxd

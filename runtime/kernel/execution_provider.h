@@ -1,0 +1,31 @@
+// ExecutionProvider: a device's offer to compute nodes.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/graph/graph_pass.h"
+
+namespace onnxd {
+
+// Created once per process and kept; any thread.
+class ExecutionProvider {
+ public:
+  virtual ~ExecutionProvider() = default;
+  virtual std::string_view name() const = 0;  // as --providers spells it
+
+  // Makes the kernel for a node, or says why not (kUnimplemented). "Can" and "do" are one call, so
+  // they cannot differ. kResourceExhausted and other failures mean that the model cannot load.
+  virtual Result<std::unique_ptr<Kernel>> CreateKernel(const KernelInfo& info) const = 0;
+
+  // Whether CreateKernel has a factory for the node at all; cheap, decides nothing.
+  virtual bool Knows(const Node& node) const = 0;
+
+  // Rewrites for the nodes it claimed (layout, fused epilogues), run before kernels are made, each
+  // from its optimization level on.
+  virtual std::vector<const GraphPass*> Passes() const { return {}; }
+};
+
+}  // namespace onnxd

@@ -1,0 +1,127 @@
+// The contract between the session and providers: what computes a node.
+//
+//   Kernel          made once per node when the model loads: attributes and packed weights, shared
+//     Prepare       once per set of shapes: checks them, chooses code, states scratch and sharing
+//   PreparedKernel  kept by the plan
+//     compute       per run: loops over memory, nothing else
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/base/thread_pool.h"
+#include "runtime/graph/graph.h"
+#include "runtime/tensor/value.h"
+
+namespace onnxd {
+
+// What is known of one operand when a kernel prepares.
+struct OperandInfo {
+  bool present = false;
+  ValueType::Kind kind = ValueType::Kind::kUnknown;
+  DataType type = DataType::kUndefined;
+  const Shape* shape = nullptr;   // null: decided by the data, or not a tensor
+  const Tensor* value = nullptr;  // the elements, when they are already known
+};
+
+struct PrepareContext {
+  const Node& node;
+  std::span<const OperandInfo> inputs;   // one per node.inputs
+  std::span<const OperandInfo> outputs;  // one per node.outputs, shapes from the schema's inference
+
+  bool HasInput(size_t i) const { return i < inputs.size() && inputs[i].present; }
+  bool HasOutput(size_t i) const { return i < outputs.size() && outputs[i].present; }
+  const Shape& InputShape(size_t i) const { return *inputs[i].shape; }
+  const Shape& OutputShape(size_t i) const { return *outputs[i].shape; }
+};
+
+// The operands of one call. A dense tensor whose shape is planned is a pointer to its elements,
+// 64-byte aligned; everything else (strings, sequences, maps, tensors whose shape the data decide)
+// is a Value. Absent operands are null.
+class KernelContext {
+ public:
+  KernelContext(void* const* inputs, void* const* outputs, void* scratch, ThreadPool* pool)
+      : inputs_(inputs), outputs_(outputs), scratch_(scratch), pool_(pool) {}
+
+  template <typename T>
+  const T* input(size_t i) const { return static_cast<const T*>(inputs_[i]); }
+  template <typename T>
+  T* output(size_t i) const { return static_cast<T*>(outputs_[i]); }
+  const Value& input_value(size_t i) const { return *static_cast<const Value*>(inputs_[i]); }
+  Value& output_value(size_t i) const { return *static_cast<Value*>(outputs_[i]); }
+  template <typename T>
+  T* scratch() const { return static_cast<T*>(scratch_); }
+  ThreadPool& pool() const { return *pool_; }
+
+ private:
+  void* const* inputs_;
+  void* const* outputs_;
+  void* scratch_;
+  ThreadPool* pool_;
+};
+
+struct PreparedKernel {
+  // Any thread, several at once with contexts of their own.
+  std::function<Status(const KernelContext&)> compute;
+  size_t scratch_bytes = 0;
+  // {output, input}: the output's bytes are the input's, unchanged; compute need not touch them,
+  // and is skipped when every output is such a view.
+  std::vector<std::pair<int, int>> views;
+  // {output, input}: compute may write the output over the input, which has the same byte size.
+  std::vector<std::pair<int, int>> in_place;
+};
+
+// Immutable and shared between threads.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Requires the shapes of all dense inputs. kUnimplemented or kInvalidArgument say what is wrong
+  // with these shapes; kFailedPrecondition that an input's value must be known and is not.
+  virtual Result<PreparedKernel> Prepare(const PrepareContext& context) const = 0;
+
+  // False when a constant input was packed into the kernel: the session then drops the original,
+  // and the operand is null at run time.
+  virtual bool ReadsInput(size_t) const { return true; }
+};
+
+// What a factory sees: the node, static types of its operands, and constant inputs.
+struct KernelInfo {
+  const Node& node;
+  std::span<const ValueType> input_types;
+  std::span<const ValueType> output_types;
+  // The initializer behind an input, or null. Factories that pack weights materialise it.
+  std::function<const Initializer*(size_t)> constant_input;
+
+  DataType InputType(size_t i) const {
+    return i < input_types.size() ? input_types[i].element : DataType::kUndefined;
+  }
+  DataType OutputType(size_t i) const {
+    return i < output_types.size() ? output_types[i].element : DataType::kUndefined;
+  }
+};
+
+// Returns the kernel, or kUnimplemented with the reason why this provider declines the node.
+using KernelFactory = Result<std::unique_ptr<Kernel>> (*)(const KernelInfo&);
+
+// A Kernel whose Prepare is a function object; most kernels need no more.
+template <typename PrepareFunction>
+std::unique_ptr<Kernel> MakeKernel(PrepareFunction prepare) {
+  class FunctionKernel : public Kernel {
+   public:
+    explicit FunctionKernel(PrepareFunction p) : prepare_(std::move(p)) {}
+    Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
+      return prepare_(context);
+    }
+
+   private:
+    PrepareFunction prepare_;
+  };
+  return std::make_unique<FunctionKernel>(std::move(prepare));
+}
+
+}  // namespace onnxd

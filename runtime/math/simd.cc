@@ -1,0 +1,54 @@
+#include "runtime/math/simd.h"
+
+#include <atomic>
+
+namespace onnxd::math {
+
+const Simd& BaselineSimd();
+#if defined(__x86_64__)
+const Simd& Avx2Simd();
+const Simd& Avx512Simd();
+#endif
+
+namespace {
+
+bool Supports(std::string_view name) {
+#if defined(__x86_64__)
+  if (name == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (name == "avx512") {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  }
+#endif
+  return name == "baseline";
+}
+
+const Simd* Best() {
+#if defined(__x86_64__)
+  if (Supports("avx512")) return &Avx512Simd();
+  if (Supports("avx2")) return &Avx2Simd();
+#endif
+  return &BaselineSimd();
+}
+
+std::atomic<const Simd*>& Chosen() {
+  static std::atomic<const Simd*> chosen{Best()};
+  return chosen;
+}
+
+}  // namespace
+
+const Simd& CurrentSimd() { return *Chosen().load(std::memory_order_relaxed); }
+
+bool SetSimd(std::string_view name) {
+  if (!Supports(name)) return false;
+  const Simd* simd = &BaselineSimd();
+#if defined(__x86_64__)
+  if (name == "avx2") simd = &Avx2Simd();
+  if (name == "avx512") simd = &Avx512Simd();
+#endif
+  Chosen().store(simd, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace onnxd::math

@@ -1,0 +1,60 @@
+// Loops over floats, compiled for several instruction sets and chosen once at run time. The choice
+// lives here alone. Pointers need no alignment unless said; ranges may be equal for in-place use
+// (out == x) but must not overlap otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace onnxd::math {
+
+enum class Unary { kRelu, kSigmoid, kTanh, kExp, kErf, kGelu, kSilu, kHardSwish, kSqrt, kAbs, kNeg };
+enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
+
+// Row-major C[m, n] = A[m, k] * B packed by PackB (+ C when accumulate). lda and ldc in elements.
+struct GemmArguments {
+  int64_t m, n, k;
+  const float* a;
+  int64_t lda;
+  const float* packed_b;
+  float* c;
+  int64_t ldc;
+  const float* bias = nullptr;  // [n], added once; null: none
+  bool accumulate = false;
+};
+
+struct Simd {
+  std::string_view name;  // "baseline", "avx2", "avx512"
+  void (*unary)(Unary op, const float* x, float* out, int64_t n);
+  // b_step 0: b is one number for all.
+  void (*binary)(Binary op, const float* a, const float* b, float* out, int64_t n, int64_t a_step,
+                 int64_t b_step);
+  // out = min(max(x, low), high)
+  void (*clip)(const float* x, float* out, int64_t n, float low, float high);
+  // out = x * scale + shift
+  void (*affine)(const float* x, float* out, int64_t n, float scale, float shift);
+  float (*sum)(const float* x, int64_t n);
+  float (*sum_of_squares)(const float* x, int64_t n, float subtract);
+  float (*max)(const float* x, int64_t n);
+  // out = exp(x - subtract); returns the sum of out.
+  float (*exp_sum)(const float* x, float* out, int64_t n, float subtract);
+  // out = (x - mean) * inverse_deviation * scale + bias; scale and bias [n], bias may be null.
+  void (*normalize)(const float* x, float* out, int64_t n, float mean, float inverse_deviation,
+                    const float* scale, const float* bias);
+  // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]), zero padded; out 64-byte aligned
+  // with PackedBSize floats.
+  void (*pack_b)(const float* b, int64_t ldb, bool transposed, int64_t k, int64_t n, float* out);
+  void (*gemm)(const GemmArguments& arguments);
+  int64_t gemm_width;
+};
+
+// The best of this processor, unless SetSimd capped it.
+const Simd& CurrentSimd();
+// For tests: "baseline", "avx2" or "avx512"; false when the processor or the build lacks it.
+bool SetSimd(std::string_view name);
+
+inline int64_t PackedBSize(const Simd& simd, int64_t k, int64_t n) {
+  return (n + simd.gemm_width - 1) / simd.gemm_width * simd.gemm_width * k;
+}
+
+}  // namespace onnxd::math

@@ -1,0 +1,10 @@
+#include <type_traits>
+
+#include "runtime/math/simd.h"
+
+#define ONNXD_SIMD_NAME Avx512Simd
+#define ONNXD_SIMD_TEXT "avx512"
+#define ONNXD_SIMD_LANES 16
+#define ONNXD_SIMD_TILE_ROWS 12
+
+#include "runtime/math/simd_loops.inc"

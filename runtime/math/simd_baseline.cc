@@ -1,0 +1,10 @@
+#include <type_traits>
+
+#include "runtime/math/simd.h"
+
+#define ONNXD_SIMD_NAME BaselineSimd
+#define ONNXD_SIMD_TEXT "baseline"
+#define ONNXD_SIMD_LANES 4
+#define ONNXD_SIMD_TILE_ROWS 4
+
+#include "runtime/math/simd_loops.inc"

@@ -1,0 +1,624 @@
+// Operators that move, select or make elements.
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/base/checked_math.h"
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/inference_rules.h"
+#include "runtime/ops/slice.h"
+
+namespace onnxd {
+namespace {
+
+size_t Index(int axis) { return static_cast<size_t>(axis); }
+
+int Rank(const SymbolicShape& shape) { return static_cast<int>(shape.size()); }
+
+// The product of known dimensions, saturating; nullopt when one is unknown.
+std::optional<int64_t> Product(const SymbolicShape& shape) {
+  int64_t product = 1;
+  for (const Dimension& dimension : shape) {
+    if (!dimension.known()) return std::nullopt;
+    product = SaturatingMultiply(product, dimension.value);
+  }
+  return product;
+}
+
+// Sizes that a tensor or attribute asks for; negative ones are refused.
+Result<SymbolicShape> ToSizes(InferenceContext& context, const std::vector<int64_t>& sizes) {
+  for (const int64_t size : sizes) {
+    if (size < 0) return context.Fail(StrCat("negative size ", size));
+  }
+  return SymbolicShape(sizes.begin(), sizes.end());
+}
+
+Status Constant(InferenceContext& context) {
+  const Attributes& attributes = context.attributes();
+  const auto list = [&](DataType type, size_t count) {
+    context.SetType(0, ValueType::TensorOf(type, SymbolicShape{static_cast<int64_t>(count)}));
+    return Status::Ok();
+  };
+  const auto scalar = [&](DataType type) {
+    context.SetType(0, ValueType::TensorOf(type, SymbolicShape{}));
+    return Status::Ok();
+  };
+  for (const char* name : {"value", "sparse_value"}) {
+    if (const Initializer* value = attributes.TensorValue(name)) {
+      context.SetType(0, ValueType::TensorOf(value->type(), ToSymbolic(value->shape())));
+      return Status::Ok();
+    }
+  }
+  if (attributes.Has("value_float")) return scalar(DataType::kFloat);
+  if (attributes.Has("value_int")) return scalar(DataType::kInt64);
+  if (attributes.Has("value_string")) return scalar(DataType::kString);
+  if (attributes.Has("value_floats")) {
+    return list(DataType::kFloat, attributes.Floats("value_floats").size());
+  }
+  if (attributes.Has("value_ints")) {
+    return list(DataType::kInt64, attributes.Ints("value_ints").size());
+  }
+  if (attributes.Has("value_strings")) {
+    return list(DataType::kString, attributes.Strings("value_strings").size());
+  }
+  return context.Fail("it has no value");
+}
+
+Status ConstantOfShape(InferenceContext& context) {
+  const Initializer* value = context.attributes().TensorValue("value");
+  if (value != nullptr && value->shape().ElementCount() != 1) {
+    return context.Fail("attribute 'value' must hold one element");
+  }
+  context.SetElement(0, value ? value->type() : DataType::kFloat);
+  if (const auto sizes = context.known_ints(0)) {
+    ONNXD_ASSIGN_OR_RETURN(SymbolicShape shape, ToSizes(context, *sizes));
+    context.SetShape(0, std::move(shape));
+  } else if (context.shape(0) && context.shape(0)->size() == 1 && (*context.shape(0))[0].known() &&
+             (*context.shape(0))[0].value <= kMaxRank) {
+    context.SetShape(0, SymbolicShape(static_cast<size_t>((*context.shape(0))[0].value)));
+  }
+  return Status::Ok();
+}
+
+Status ShapeOf(InferenceContext& context) {
+  context.SetElement(0, DataType::kInt64);
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  const int64_t rank = Rank(*shape);
+  const auto clamp = [&](int64_t axis) {
+    return std::clamp<int64_t>(axis < 0 ? axis + rank : axis, 0, rank);
+  };
+  const int64_t start = clamp(context.attributes().Int("start", 0));
+  const int64_t end = clamp(context.attributes().Int("end", rank));
+  context.SetShape(0, {std::max<int64_t>(end - start, 0)});
+  return Status::Ok();
+}
+
+Status SizeOf(InferenceContext& context) {
+  context.SetType(0, ValueType::TensorOf(DataType::kInt64, SymbolicShape{}));
+  return Status::Ok();
+}
+
+Status Reshape(InferenceContext& context) {
+  std::vector<int64_t> wanted = context.attributes().Ints("shape");
+  if (context.version() >= 5) {
+    const auto known = context.known_ints(1);
+    if (!known) {
+      const SymbolicShape* sizes = context.shape(1);
+      if (sizes && sizes->size() == 1 && (*sizes)[0].known() && (*sizes)[0].value <= kMaxRank) {
+        context.SetShape(0, SymbolicShape(Index(static_cast<int>((*sizes)[0].value))));
+      }
+      return Status::Ok();
+    }
+    wanted = *known;
+  }
+  const SymbolicShape* input = context.shape(0);
+  const bool allow_zero = context.attributes().Int("allowzero", 0) != 0;
+  SymbolicShape out;
+  int inferred = -1;
+  bool complete = true;
+  int64_t product = 1;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    Dimension dimension;
+    if (wanted[i] == -1) {
+      if (inferred >= 0) return context.Fail("the new shape has more than one -1");
+      inferred = static_cast<int>(i);
+      out.push_back(dimension);
+      continue;
+    }
+    if (wanted[i] < 0) return context.Fail(StrCat("the new shape holds ", wanted[i]));
+    if (wanted[i] == 0 && !allow_zero) {
+      if (input == nullptr) {
+        complete = false;
+      } else if (i >= input->size()) {
+        return context.Fail("the new shape copies a dimension that the input does not have");
+      } else {
+        dimension = (*input)[i];
+      }
+    } else {
+      dimension = wanted[i];
+    }
+    complete = complete && dimension.known();
+    if (dimension.known()) product = SaturatingMultiply(product, dimension.value);
+    out.push_back(std::move(dimension));
+  }
+  const auto total = input ? Product(*input) : std::nullopt;
+  if (complete && total) {
+    if (inferred >= 0) {
+      if (product == 0 || *total % product != 0) {
+        return context.Fail(StrCat("input shape ", ToString(*input),
+                                   " does not divide into the new shape [", StrJoin(wanted, ", "),
+                                   "]"));
+      }
+      out[Index(inferred)] = *total / product;
+    } else if (product != *total) {
+      return context.Fail(StrCat("input shape ", ToString(*input), " has ", *total,
+                                 " elements, the new shape [", StrJoin(wanted, ", "), "] has ",
+                                 product));
+    }
+  } else if (inferred >= 0 && input != nullptr) {
+    // A lone symbolic dimension on both sides is the same one when the rest agrees.
+    int64_t rest = 1;
+    int unknown = -1, unknowns = 0;
+    for (size_t i = 0; i < input->size(); ++i) {
+      if ((*input)[i].known()) {
+        rest = SaturatingMultiply(rest, (*input)[i].value);
+      } else {
+        unknown = static_cast<int>(i);
+        ++unknowns;
+      }
+    }
+    if (complete && unknowns == 1 && rest == product) out[Index(inferred)] = (*input)[Index(unknown)];
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Flatten(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  int64_t axis = context.attributes().Int("axis", 1);
+  const int rank = Rank(*shape);
+  if (axis < 0) axis += rank;
+  if (axis < 0 || axis > rank) return context.Fail("axis is out of range");
+  const auto fold = [&](int begin, int end) -> Dimension {
+    const SymbolicShape part(shape->begin() + begin, shape->begin() + end);
+    if (const auto product = Product(part)) return *product;
+    return part.size() == 1 ? part[0] : Dimension();
+  };
+  const int cut = static_cast<int>(axis);
+  context.SetShape(0, {fold(0, cut), fold(cut, rank)});
+  return Status::Ok();
+}
+
+Status Transpose(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  std::vector<int64_t> order = context.attributes().Ints("perm");
+  const int rank = Rank(*shape);
+  if (order.empty()) {
+    for (int axis = rank - 1; axis >= 0; --axis) order.push_back(axis);
+  }
+  std::vector<bool> seen(shape->size(), false);
+  SymbolicShape out;
+  for (const int64_t axis : order) {
+    if (axis < 0 || axis >= rank || seen[static_cast<size_t>(axis)]) {
+      return context.Fail(StrCat("perm [", StrJoin(order, ", "), "] does not permute rank ", rank));
+    }
+    seen[static_cast<size_t>(axis)] = true;
+    out.push_back((*shape)[static_cast<size_t>(axis)]);
+  }
+  if (Rank(out) != rank) return context.Fail("perm has the wrong length");
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Concat(InferenceContext& context) {
+  SymbolicShape out;
+  int axis = 0;
+  for (size_t i = 0; i < context.input_count(); ++i) {
+    const SymbolicShape* shape = context.shape(i);
+    if (shape == nullptr) return Status::Ok();
+    if (i == 0) {
+      out = *shape;
+      const int64_t fallback = context.version() < 4 ? 1 : 0;
+      ONNXD_ASSIGN_OR_RETURN(
+          axis, NormalizeAxis(context.attributes().Int("axis", fallback), Rank(out)));
+      continue;
+    }
+    if (shape->size() != out.size()) return context.Fail("inputs have different ranks");
+    for (int j = 0; j < Rank(out); ++j) {
+      Dimension& left = out[Index(j)];
+      const Dimension& right = (*shape)[Index(j)];
+      if (j == axis) {
+        left = left.known() && right.known() ? Dimension(SaturatingAdd(left.value, right.value))
+                                             : Dimension();
+      } else if (left.known() && right.known() && left.value != right.value) {
+        return context.Fail(StrCat("inputs disagree on axis ", j, ": ", left.value, " and ",
+                                   right.value));
+      } else if (!left.known() && right.known()) {
+        left = right;
+      }
+    }
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Slice(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  std::optional<std::vector<int64_t>> starts, ends, axes, steps;
+  if (context.version() < 10) {
+    starts = context.attributes().Ints("starts");
+    ends = context.attributes().Ints("ends");
+    axes = context.attributes().Ints("axes");
+    steps = std::vector<int64_t>();
+  } else {
+    starts = context.known_ints(1);
+    ends = context.known_ints(2);
+    axes = context.HasInput(3) ? context.known_ints(3) : std::vector<int64_t>();
+    steps = context.HasInput(4) ? context.known_ints(4) : std::vector<int64_t>();
+  }
+  SymbolicShape out = *shape;
+  if (!starts || !ends || !axes || !steps) {
+    if (!axes || axes->empty()) {
+      context.SetShape(0, SymbolicShape(out.size()));
+      return Status::Ok();
+    }
+    for (const int64_t axis : *axes) {
+      ONNXD_ASSIGN_OR_RETURN(const int normal, NormalizeAxis(axis, Rank(out)));
+      out[Index(normal)] = Dimension();
+    }
+    context.SetShape(0, std::move(out));
+    return Status::Ok();
+  }
+  if (axes->empty()) {
+    axes->resize(starts->size());
+    std::iota(axes->begin(), axes->end(), 0);
+  }
+  if (steps->empty()) steps->assign(starts->size(), 1);
+  if (ends->size() != starts->size() || axes->size() != starts->size() ||
+      steps->size() != starts->size()) {
+    return context.Fail("starts, ends, axes and steps have different lengths");
+  }
+  for (size_t i = 0; i < starts->size(); ++i) {
+    ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[i], Rank(out)));
+    if ((*steps)[i] == 0) return context.Fail("a step is 0");
+    Dimension& dimension = out[Index(axis)];
+    const bool whole = (*starts)[i] == 0 && (*steps)[i] == 1 && (*ends)[i] >= (int64_t{1} << 31) - 1;
+    if (whole) continue;
+    dimension = dimension.known()
+                    ? Dimension(NormalizeSlice((*starts)[i], (*ends)[i], (*steps)[i],
+                                               dimension.value)
+                                    .count)
+                    : Dimension();
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Split(InferenceContext& context) {
+  for (size_t i = 0; i < context.output_count(); ++i) {
+    if (context.input(0).is_tensor()) context.SetElement(i, context.input(0).element);
+  }
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const int axis,
+                         NormalizeAxis(context.attributes().Int("axis", 0), Rank(*shape)));
+  const Dimension& whole = (*shape)[Index(axis)];
+  const auto count = static_cast<int64_t>(context.output_count());
+  std::vector<int64_t> sizes = context.attributes().Ints("split");
+  bool explicit_sizes = !sizes.empty();
+  if (context.version() >= 13 && context.HasInput(1)) {
+    const auto known = context.known_ints(1);
+    if (!known) {
+      SymbolicShape part = *shape;
+      part[Index(axis)] = Dimension();
+      for (size_t i = 0; i < context.output_count(); ++i) context.SetShape(i, part);
+      return Status::Ok();
+    }
+    sizes = *known;
+    explicit_sizes = true;
+  }
+  if (!explicit_sizes && whole.known()) {
+    if (context.version() < 18 && whole.value % count != 0) {
+      return context.Fail(StrCat("axis of ", whole.value, " cannot be split into ", count,
+                                 " equal parts"));
+    }
+    const int64_t chunk = (whole.value + count - 1) / count;
+    for (int64_t i = 0; i < count; ++i) {
+      sizes.push_back(std::clamp<int64_t>(whole.value - i * chunk, 0, chunk));
+    }
+  }
+  if (sizes.empty()) sizes.assign(static_cast<size_t>(count), -1);
+  if (static_cast<int64_t>(sizes.size()) != count) {
+    return context.Fail(StrCat("split lists ", sizes.size(), " sizes for ", count, " outputs"));
+  }
+  int64_t sum = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (explicit_sizes && sizes[i] < 0) return context.Fail("a split size is negative");
+    sum = SaturatingAdd(sum, sizes[i]);
+    SymbolicShape part = *shape;
+    part[Index(axis)] = sizes[i] < 0 ? Dimension() : Dimension(sizes[i]);
+    context.SetShape(i, std::move(part));
+  }
+  if (explicit_sizes && whole.known() && sum != whole.value) {
+    return context.Fail(StrCat("split sizes add up to ", sum, ", the axis has ", whole.value));
+  }
+  return Status::Ok();
+}
+
+// The axes of Squeeze or Unsqueeze: attribute before opset 13, input 1 from then on.
+std::optional<std::vector<int64_t>> AxesOf(InferenceContext& context) {
+  if (context.version() < 13) return context.attributes().Ints("axes");
+  return context.HasInput(1) ? context.known_ints(1) : std::vector<int64_t>();
+}
+
+Status Squeeze(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  const auto axes = AxesOf(context);
+  if (shape == nullptr || !axes) return Status::Ok();
+  std::vector<bool> drop(shape->size(), false);
+  for (const int64_t axis : *axes) {
+    ONNXD_ASSIGN_OR_RETURN(const int normal, NormalizeAxis(axis, Rank(*shape)));
+    const Dimension& dimension = (*shape)[Index(normal)];
+    if (dimension.known() && dimension.value != 1) {
+      return context.Fail(StrCat("axis ", axis, " has ", dimension.value, " elements, not 1"));
+    }
+    drop[Index(normal)] = true;
+  }
+  SymbolicShape out;
+  for (size_t i = 0; i < shape->size(); ++i) {
+    if (axes->empty() && !(*shape)[i].known()) return Status::Ok();
+    if (axes->empty() ? (*shape)[i].value != 1 : !drop[i]) out.push_back((*shape)[i]);
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Unsqueeze(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  const auto axes = AxesOf(context);
+  if (shape == nullptr || !axes) return Status::Ok();
+  const int rank = Rank(*shape) + static_cast<int>(axes->size());
+  if (rank > kMaxRank) return context.Fail("the result has too many dimensions");
+  std::vector<bool> added(Index(rank), false);
+  for (const int64_t axis : *axes) {
+    ONNXD_ASSIGN_OR_RETURN(const int normal, NormalizeAxis(axis, rank));
+    if (added[Index(normal)]) return context.Fail("axes repeat");
+    added[Index(normal)] = true;
+  }
+  SymbolicShape out;
+  size_t next = 0;
+  for (int axis = 0; axis < rank; ++axis) {
+    out.push_back(added[Index(axis)] ? Dimension(1) : (*shape)[next++]);
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Gather(InferenceContext& context) {
+  const SymbolicShape* data = context.shape(0);
+  const SymbolicShape* indices = context.shape(1);
+  if (data == nullptr || indices == nullptr) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const int axis,
+                         NormalizeAxis(context.attributes().Int("axis", 0), Rank(*data)));
+  SymbolicShape out(data->begin(), data->begin() + axis);
+  out.insert(out.end(), indices->begin(), indices->end());
+  out.insert(out.end(), data->begin() + axis + 1, data->end());
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status GatherElements(InferenceContext& context) {
+  if (const SymbolicShape* indices = context.shape(1)) context.SetShape(0, *indices);
+  return Status::Ok();
+}
+
+Status GatherND(InferenceContext& context) {
+  const SymbolicShape* data = context.shape(0);
+  const SymbolicShape* indices = context.shape(1);
+  if (data == nullptr || indices == nullptr || indices->empty()) return Status::Ok();
+  const Dimension& width = indices->back();
+  const int64_t batch = context.attributes().Int("batch_dims", 0);
+  if (!width.known()) return Status::Ok();
+  if (batch < 0 || batch + width.value > Rank(*data)) {
+    return context.Fail("indices address more dimensions than the data have");
+  }
+  SymbolicShape out(indices->begin(), indices->end() - 1);
+  out.insert(out.end(), data->begin() + batch + width.value, data->end());
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Expand(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  const auto sizes = context.known_ints(1);
+  if (shape == nullptr || !sizes) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const SymbolicShape target, ToSizes(context, *sizes));
+  ONNXD_ASSIGN_OR_RETURN(SymbolicShape out, Broadcast(*shape, target));
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Tile(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  const auto repeats = context.known_ints(1);
+  if (shape == nullptr) return Status::Ok();
+  SymbolicShape out(shape->size());
+  if (repeats && context.version() >= 6) {
+    if (repeats->size() != shape->size()) return context.Fail("repeats has the wrong length");
+    for (size_t i = 0; i < out.size(); ++i) {
+      if ((*repeats)[i] < 0) return context.Fail("a repeat is negative");
+      if ((*shape)[i].known()) out[i] = SaturatingMultiply((*shape)[i].value, (*repeats)[i]);
+    }
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Pad(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  std::optional<std::vector<int64_t>> pads;
+  if (context.version() < 11) {
+    pads = context.attributes().Ints(context.version() == 1 ? "paddings" : "pads");
+  } else {
+    pads = context.known_ints(1);
+  }
+  std::optional<std::vector<int64_t>> axes = std::vector<int64_t>();
+  if (context.HasInput(3)) axes = context.known_ints(3);
+  if (!pads || !axes) {
+    context.SetShape(0, SymbolicShape(shape->size()));
+    return Status::Ok();
+  }
+  if (axes->empty() && !context.HasInput(3)) {
+    axes->resize(shape->size());
+    std::iota(axes->begin(), axes->end(), 0);
+  }
+  if (pads->size() != 2 * axes->size()) {
+    return context.Fail(StrCat("pads has ", pads->size(), " entries, expected ", 2 * axes->size()));
+  }
+  SymbolicShape out = *shape;
+  for (size_t i = 0; i < axes->size(); ++i) {
+    ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[i], Rank(out)));
+    Dimension& dimension = out[Index(axis)];
+    if (!dimension.known()) continue;
+    const int64_t size =
+        SaturatingAdd(dimension.value, SaturatingAdd((*pads)[i], (*pads)[i + axes->size()]));
+    if (size < 0) return context.Fail("pads remove more than there is");
+    dimension = size;
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status Range(InferenceContext& context) {
+  const Tensor* parts[3] = {context.known(0), context.known(1), context.known(2)};
+  context.SetShape(0, {Dimension()});
+  for (const Tensor* part : parts) {
+    if (part == nullptr) return Status::Ok();
+    if (part->ElementCount() != 1) return context.Fail("start, limit and delta must be scalars");
+  }
+  double numbers[3];
+  for (int i = 0; i < 3; ++i) {
+    const Tensor& part = *parts[i];
+    if (const auto ints = IntElements(part)) {
+      numbers[i] = static_cast<double>((*ints)[0]);
+    } else if (part.type() == DataType::kFloat) {
+      numbers[i] = static_cast<double>(part.data<float>()[0]);
+    } else if (part.type() == DataType::kDouble) {
+      numbers[i] = part.data<double>()[0];
+    } else {
+      return Status::Ok();
+    }
+  }
+  if (numbers[2] == 0) return context.Fail("delta is 0");
+  const double count = (numbers[1] - numbers[0]) / numbers[2];
+  if (!(count < 1e15)) return context.Fail("the range is too long");
+  const auto whole = static_cast<int64_t>(count);
+  context.SetShape(0, {std::max<int64_t>(0, whole + (static_cast<double>(whole) < count ? 1 : 0))});
+  return Status::Ok();
+}
+
+Status OneHot(InferenceContext& context) {
+  const SymbolicShape* indices = context.shape(0);
+  if (indices == nullptr) return Status::Ok();
+  int64_t axis = context.attributes().Int("axis", -1);
+  const int rank = Rank(*indices) + 1;
+  ONNXD_ASSIGN_OR_RETURN(const int position, NormalizeAxis(axis, rank));
+  Dimension depth;
+  if (const Tensor* known = context.known(1); known && known->ElementCount() == 1) {
+    int64_t value = -1;
+    if (const auto ints = IntElements(*known)) {
+      value = (*ints)[0];
+    } else if (known->type() == DataType::kFloat) {
+      const float number = known->data<float>()[0];
+      value = number >= 0 && number < 1e15f ? static_cast<int64_t>(number) : -1;
+    }
+    if (value < 0) return context.Fail("depth is negative");
+    depth = value;
+  }
+  SymbolicShape out = *indices;
+  out.insert(out.begin() + position, depth);
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status DepthToSpace(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  const int64_t block = context.attributes().Int("blocksize", 0);
+  if (shape->size() != 4 || block < 1 || block > 65536) {
+    return context.Fail("it needs rank 4 and a positive blocksize");
+  }
+  const bool to_space = context.node().op_type == "DepthToSpace";
+  SymbolicShape out = *shape;
+  for (int axis = 1; axis < 4; ++axis) {
+    Dimension& dimension = out[Index(axis)];
+    if (!dimension.known()) continue;
+    const int64_t factor = axis == 1 ? block * block : block;
+    const bool divide = (axis == 1) == to_space;
+    if (divide && dimension.value % factor != 0) {
+      return context.Fail(StrCat("axis ", axis, " does not divide by ", factor));
+    }
+    dimension = divide ? dimension.value / factor : SaturatingMultiply(dimension.value, factor);
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+constexpr InferenceRule kRules[] = {
+    {"", "Concat", Concat},
+    {"", "Constant", Constant},
+    {"", "ConstantOfShape", ConstantOfShape},
+    {"", "DepthToSpace", DepthToSpace},
+    {"", "Expand", Expand},
+    {"", "Flatten", Flatten},
+    {"", "Gather", Gather},
+    {"", "GatherElements", GatherElements},
+    {"", "GatherND", GatherND},
+    {"", "OneHot", OneHot},
+    {"", "Pad", Pad},
+    {"", "Range", Range},
+    {"", "Reshape", Reshape},
+    {"", "ScatterElements", SameShapeAsInput},
+    {"", "ScatterND", SameShapeAsInput},
+    {"", "Shape", ShapeOf},
+    {"", "Size", SizeOf},
+    {"", "Slice", Slice},
+    {"", "SpaceToDepth", DepthToSpace},
+    {"", "Split", Split},
+    {"", "Squeeze", Squeeze},
+    {"", "Tile", Tile},
+    {"", "Transpose", Transpose},
+    {"", "Trilu", SameShapeAsInput},
+    {"", "Unsqueeze", Unsqueeze},
+};
+
+}  // namespace
+
+SliceRange NormalizeSlice(int64_t start, int64_t end, int64_t step, int64_t dim) {
+  const auto wrap = [&](int64_t index) { return index < 0 ? SaturatingAdd(index, dim) : index; };
+  start = wrap(start);
+  end = wrap(end);
+  SliceRange range{0, step, 0};
+  if (step > 0) {
+    range.start = std::clamp<int64_t>(start, 0, dim);
+    const int64_t stop = std::clamp<int64_t>(end, 0, dim);
+    if (stop > range.start) range.count = (stop - range.start - 1) / step + 1;
+  } else {
+    range.start = std::clamp<int64_t>(start, -1, dim - 1);
+    const int64_t stop = std::clamp<int64_t>(end, -1, dim - 1);
+    // step may be INT64_MIN, whose negation overflows.
+    const int64_t stride = step == std::numeric_limits<int64_t>::min()
+                               ? std::numeric_limits<int64_t>::max()
+                               : -step;
+    if (range.start > stop) range.count = (range.start - stop - 1) / stride + 1;
+  }
+  return range;
+}
+
+std::span<const InferenceRule> DataMovementRules() { return kRules; }
+
+}  // namespace onnxd

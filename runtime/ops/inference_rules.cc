@@ -1,0 +1,52 @@
+#include "runtime/ops/inference_rules.h"
+
+#include <map>
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+
+InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op) {
+  static const auto rules = [] {
+    std::map<std::pair<std::string_view, std::string_view>, InferenceFunction> all;
+    for (const auto& family :
+         {ElementwiseRules(), ReductionRules(), DataMovementRules(), ConvolutionRules(),
+          MatMulRules(), NormalizationRules(), RecurrentRules(), MachineLearningRules(), ControlFlowRules()}) {
+      for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
+    }
+    return all;
+  }();
+  const auto found = rules.find({domain, op});
+  return found == rules.end() ? nullptr : found->second;
+}
+
+Result<SymbolicShape> Broadcast(const SymbolicShape& a, const SymbolicShape& b) {
+  const SymbolicShape& longer = a.size() >= b.size() ? a : b;
+  const SymbolicShape& shorter = a.size() >= b.size() ? b : a;
+  SymbolicShape out = longer;
+  const size_t offset = longer.size() - shorter.size();
+  for (size_t i = 0; i < shorter.size(); ++i) {
+    Dimension& left = out[offset + i];
+    const Dimension& right = shorter[i];
+    if (left == right && (left.known() || !left.symbol.empty())) continue;
+    if (right.known() && right.value == 1) continue;
+    if (left.known() && left.value == 1) {
+      left = right;
+    } else if (left.known() && right.known()) {
+      return InvalidArgument(StrCat("shapes ", ToString(a), " and ", ToString(b),
+                                    " cannot be broadcast together"));
+    } else if (right.known()) {
+      left = right;
+    } else if (!left.known()) {
+      left = Dimension();
+    }
+  }
+  return out;
+}
+
+Status SameShapeAsInput(InferenceContext& context) {
+  if (const SymbolicShape* shape = context.shape(0)) context.SetShape(0, *shape);
+  return Status::Ok();
+}
+
+}  // namespace onnxd

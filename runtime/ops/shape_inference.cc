@@ -1,0 +1,187 @@
+#include "runtime/ops/shape_inference.h"
+
+#include <array>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/inference_rules.h"
+#include "runtime/ops/op_schema.h"
+
+namespace onnxd {
+namespace {
+
+// The one tensor type in the set, if it has exactly one member.
+std::optional<DataType> OnlyTensorType(const TypeSet& set) {
+  if (set.other || set.sequence != 0 || set.optional != 0 || set.tensor == 0) return std::nullopt;
+  if ((set.tensor & (set.tensor - 1)) != 0) return std::nullopt;
+  return static_cast<DataType>(__builtin_ctz(set.tensor));
+}
+
+// Element types that the schema's constraints decide.
+void InferElementTypes(InferenceContext& context) {
+  const Node& node = context.node();
+  const OpSchema* schema = FindOpSchema(node.domain, node.op_type, node.since_version);
+  if (schema == nullptr) return;
+  constexpr size_t kMaxVariables = 32;
+  std::array<const ValueType*, kMaxVariables> bound{};
+  for (size_t i = 0; i < context.input_count(); ++i) {
+    const OperandRow* row = schema->Input(static_cast<int>(i));
+    if (row == nullptr || row->variable < 0 || !context.HasInput(i)) continue;
+    if (static_cast<size_t>(row->variable) < kMaxVariables && context.input(i).known()) {
+      bound[static_cast<size_t>(row->variable)] = &context.input(i);
+    }
+  }
+  for (size_t i = 0; i < context.output_count(); ++i) {
+    const OperandRow* row = schema->Output(static_cast<int>(i));
+    if (row == nullptr) continue;
+    const ValueType* same =
+        row->variable >= 0 && static_cast<size_t>(row->variable) < kMaxVariables
+            ? bound[static_cast<size_t>(row->variable)]
+            : nullptr;
+    if (same != nullptr) {
+      ValueType type = *same;
+      type.shape.reset();
+      context.SetType(i, std::move(type));
+    } else if (const auto only = OnlyTensorType(schema->type_sets[row->type_set])) {
+      context.SetElement(i, *only);
+    }
+  }
+}
+
+// What both sides know of one value; dimensions prefer numbers, then symbols.
+Status Merge(const ValueType& inferred, ValueType& declared, std::string_view name) {
+  if (!inferred.known()) return Status::Ok();
+  if (!declared.known()) {
+    declared = inferred;
+    return Status::Ok();
+  }
+  if (inferred.kind != declared.kind ||
+      (inferred.is_tensor() && inferred.element != declared.element)) {
+    return InvalidArgument(StrCat("value '", name, "' is declared as ", ToString(declared),
+                                  " but computed as ", ToString(inferred)));
+  }
+  if (!inferred.shape) return Status::Ok();
+  SymbolicShape merged = *inferred.shape;
+  if (declared.shape && declared.shape->size() == merged.size()) {
+    for (size_t i = 0; i < merged.size(); ++i) {
+      if (!merged[i].known() && merged[i].symbol.empty()) merged[i] = (*declared.shape)[i];
+    }
+  }
+  declared.shape = std::move(merged);
+  return Status::Ok();
+}
+
+}  // namespace
+
+InferenceContext::InferenceContext(const Node& node, std::span<const ValueType> inputs,
+                                   std::span<const Tensor* const> known)
+    : node_(node), inputs_(inputs), known_(known), outputs_(node.outputs.size()) {}
+
+const ValueType& InferenceContext::input(size_t i) const {
+  static const ValueType kAbsent;
+  return HasInput(i) ? inputs_[i] : kAbsent;
+}
+
+const SymbolicShape* InferenceContext::shape(size_t i) const {
+  const ValueType& type = input(i);
+  return type.shape ? &*type.shape : nullptr;
+}
+
+const Tensor* InferenceContext::known(size_t i) const {
+  return HasInput(i) && i < known_.size() ? known_[i] : nullptr;
+}
+
+std::optional<std::vector<int64_t>> InferenceContext::known_ints(size_t i) const {
+  const Tensor* tensor = known(i);
+  return tensor == nullptr ? std::nullopt : IntElements(*tensor);
+}
+
+void InferenceContext::SetType(size_t i, ValueType type) {
+  if (i < outputs_.size()) outputs_[i] = std::move(type);
+}
+
+void InferenceContext::SetElement(size_t i, DataType element) {
+  if (i >= outputs_.size()) return;
+  outputs_[i].kind = ValueType::Kind::kTensor;
+  outputs_[i].element = element;
+}
+
+void InferenceContext::SetShape(size_t i, SymbolicShape shape) {
+  if (i < outputs_.size() && outputs_[i].is_tensor()) outputs_[i].shape = std::move(shape);
+}
+
+Status InferenceContext::Fail(std::string_view why) const {
+  return InvalidArgument(StrCat(Describe(node_), ": ", why));
+}
+
+Result<std::vector<ValueType>> InferNode(const Node& node, std::span<const ValueType> inputs,
+                                         std::span<const Tensor* const> known) {
+  InferenceContext context(node, inputs, known);
+  InferElementTypes(context);
+  if (const InferenceFunction rule = FindInferenceRule(node.domain, node.op_type)) {
+    const Status status = rule(context);
+    if (!status.ok()) {
+      const bool named = status.message().substr(0, 4) == "node";
+      return named ? status : status.WithContext(Describe(node));
+    }
+  }
+  return std::move(context.outputs());
+}
+
+Status InferGraph(Graph& graph) {
+  std::vector<Tensor> small_constants(graph.value_count());
+  for (const auto& [id, initializer] : graph.initializers) {
+    const bool integer = initializer.type() == DataType::kInt64 ||
+                         initializer.type() == DataType::kInt32 ||
+                         initializer.type() == DataType::kFloat;
+    if (integer && initializer.shape().ElementCount() <= kMaxRank * 2) {
+      ONNXD_ASSIGN_OR_RETURN(small_constants[static_cast<size_t>(id)], initializer.Materialize());
+    }
+  }
+  for (Node& node : graph.nodes) {
+    std::vector<ValueType> inputs;
+    std::vector<const Tensor*> known;
+    for (const ValueId id : node.inputs) {
+      inputs.push_back(id == kNoValue ? ValueType{} : graph.value(id).type);
+      const bool constant = id != kNoValue && small_constants[static_cast<size_t>(id)].defined();
+      known.push_back(constant ? &small_constants[static_cast<size_t>(id)] : nullptr);
+    }
+    for (auto& [name, attribute] : node.attributes.entries()) {
+      auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (subgraph == nullptr) continue;
+      for (size_t i = 0; i < (*subgraph)->captures.size(); ++i) {
+        const ValueId inner = (*subgraph)->captures[i];
+        if (inner != kNoValue) (*subgraph)->value(inner).type = graph.value(node.captures[i]).type;
+      }
+      ONNXD_RETURN_IF_ERROR(InferGraph(**subgraph).WithContext(Describe(node)));
+    }
+    ONNXD_ASSIGN_OR_RETURN(const auto outputs, InferNode(node, inputs, known));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const ValueId id = node.outputs[i];
+      if (id == kNoValue) continue;
+      ValueInfo& info = graph.value(id);
+      ONNXD_RETURN_IF_ERROR(Merge(outputs[i], info.type, info.name).WithContext(Describe(node)));
+      if (node.Is("Constant") && graph.value_count() == small_constants.size()) {
+        const Initializer* value = node.attributes.TensorValue("value");
+        if (value != nullptr && value->type() != DataType::kString &&
+            value->shape().ElementCount() <= kMaxRank * 2) {
+          ONNXD_ASSIGN_OR_RETURN(small_constants[static_cast<size_t>(id)], value->Materialize());
+        }
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+std::optional<std::vector<int64_t>> IntElements(const Tensor& tensor) {
+  if (tensor.type() == DataType::kInt64) {
+    const auto elements = tensor.elements<int64_t>();
+    return std::vector<int64_t>(elements.begin(), elements.end());
+  }
+  if (tensor.type() == DataType::kInt32) {
+    const auto elements = tensor.elements<int32_t>();
+    return std::vector<int64_t>(elements.begin(), elements.end());
+  }
+  return std::nullopt;
+}
+
+}  // namespace onnxd

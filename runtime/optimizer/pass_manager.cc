@@ -1,0 +1,36 @@
+#include "runtime/optimizer/pass_manager.h"
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/shape_inference.h"
+#include "runtime/optimizer/passes/passes.h"
+
+namespace onnxd {
+
+std::vector<const GraphPass*> StandardPasses() {
+  return {IdentityElimination(), ConstantFolding(),  ConvBatchNormalizationFusion(),
+          ConvActivationFusion(), DeadCodeElimination()};
+}
+
+Status RunPasses(const std::vector<const GraphPass*>& passes, OptimizationLevel level, Graph& graph,
+                 const PassContext& context) {
+  constexpr int kMaxRounds = 8;
+  bool changed = true;
+  for (int round = 0; round < kMaxRounds && changed; ++round) {
+    changed = false;
+    for (const GraphPass* pass : passes) {
+      if (pass->level() > level || level == OptimizationLevel::kDisable) continue;
+      const auto broken = [&](const Status& status) {
+        return Internal(StrCat("pass '", pass->name(), "': ", status.message()));
+      };
+      ONNXD_ASSIGN_OR_RETURN(const bool pass_changed, pass->Run(graph, context));
+      if (!pass_changed) continue;
+      changed = true;
+      if (const Status status = graph.SortNodes(); !status.ok()) return broken(status);
+      if (const Status status = graph.Verify(); !status.ok()) return broken(status);
+      if (const Status status = InferGraph(graph); !status.ok()) return broken(status);
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace onnxd

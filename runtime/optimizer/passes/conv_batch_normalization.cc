@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/optimizer/passes/passes.h"
+
+namespace onnxd {
+namespace {
+
+// The float elements of a constant value; null when it is none.
+Result<const Initializer*> FloatConstant(const Graph& graph, ValueId id) {
+  const auto found = graph.initializers.find(id);
+  const bool usable =
+      found != graph.initializers.end() && found->second.type() == DataType::kFloat;
+  return usable ? &found->second : nullptr;
+}
+
+class Pass : public GraphPass {
+ public:
+  std::string_view name() const override { return "conv_batch_normalization"; }
+  OptimizationLevel level() const override { return OptimizationLevel::kBasic; }
+
+  Result<bool> Run(Graph& graph, const PassContext&) const override {
+    const GraphIndex index(graph);
+    bool changed = false;
+    std::vector<bool> removed(graph.nodes.size(), false);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const Node& normalization = graph.nodes[i];
+      if (!normalization.Is("BatchNormalization")) continue;
+      const int producer = index.producer(normalization.inputs[0]);
+      if (producer < 0 || !graph.nodes[static_cast<size_t>(producer)].Is("Conv")) continue;
+      if (index.use_count(normalization.inputs[0]) != 1) continue;
+      ONNXD_ASSIGN_OR_RETURN(
+          const bool folded,
+          Fold(graph, graph.nodes[static_cast<size_t>(producer)], normalization));
+      if (!folded) continue;
+      graph.nodes[static_cast<size_t>(producer)].outputs[0] = normalization.outputs[0];
+      removed[i] = true;
+      changed = true;
+    }
+    std::vector<Node> kept;
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (!removed[i]) kept.push_back(std::move(graph.nodes[i]));
+    }
+    graph.nodes = std::move(kept);
+    return changed;
+  }
+
+ private:
+  // W' = W * s, b' = (b - mean) * s + beta with s = gamma / sqrt(variance + epsilon), per channel.
+  static Result<bool> Fold(Graph& graph, Node& conv, const Node& normalization) {
+    for (size_t i = 1; i < normalization.outputs.size(); ++i) {
+      if (normalization.outputs[i] != kNoValue) return false;
+    }
+    ONNXD_ASSIGN_OR_RETURN(const Initializer* weights, FloatConstant(graph, conv.inputs[1]));
+    const bool has_bias = conv.input(2) != kNoValue;
+    ONNXD_ASSIGN_OR_RETURN(const Initializer* bias, FloatConstant(graph, conv.input(2)));
+    if (weights == nullptr || weights->shape().rank() < 3 || (has_bias && bias == nullptr)) {
+      return false;
+    }
+    const int64_t channels = weights->shape()[0];
+    std::vector<Tensor> parameters;  // gamma, beta, mean, variance
+    for (size_t i = 1; i < 5; ++i) {
+      ONNXD_ASSIGN_OR_RETURN(const Initializer* parameter,
+                             FloatConstant(graph, normalization.input(i)));
+      if (parameter == nullptr || !(parameter->shape() == Shape{channels})) return false;
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, parameter->Materialize());
+      parameters.push_back(std::move(tensor));
+    }
+    const float epsilon = normalization.attributes.Float("epsilon", 1e-5f);
+    ONNXD_ASSIGN_OR_RETURN(const Tensor old_weights, weights->Materialize());
+    Tensor old_bias;
+    if (has_bias) {
+      if (!(bias->shape() == Shape{channels})) return false;
+      ONNXD_ASSIGN_OR_RETURN(old_bias, bias->Materialize());
+    }
+    ONNXD_ASSIGN_OR_RETURN(Tensor new_weights,
+                           Tensor::Create(DataType::kFloat, old_weights.shape()));
+    ONNXD_ASSIGN_OR_RETURN(Tensor new_bias, Tensor::Create(DataType::kFloat, Shape{channels}));
+    const int64_t filter = old_weights.ElementCount() / std::max<int64_t>(channels, 1);
+    for (int64_t c = 0; c < channels; ++c) {
+      const float scale = parameters[0].data<float>()[c] /
+                          std::sqrt(parameters[3].data<float>()[c] + epsilon);
+      for (int64_t j = c * filter; j < (c + 1) * filter; ++j) {
+        new_weights.mutable_data<float>()[j] = old_weights.data<float>()[j] * scale;
+      }
+      const float b = has_bias ? old_bias.data<float>()[c] : 0.0f;
+      new_bias.mutable_data<float>()[c] =
+          (b - parameters[2].data<float>()[c]) * scale + parameters[1].data<float>()[c];
+    }
+    const std::string hint = graph.value(conv.inputs[1]).name;
+    conv.inputs.resize(3, kNoValue);
+    conv.inputs[1] = graph.AddInitializer(hint + "_folded", std::move(new_weights));
+    conv.inputs[2] = graph.AddInitializer(hint + "_bias", std::move(new_bias));
+    return true;
+  }
+};
+
+}  // namespace
+
+const GraphPass* ConvBatchNormalizationFusion() {
+  static const Pass pass;
+  return &pass;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,24 @@
+// The activation that a fused convolution applies to its result.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runtime/base/status.h"
+#include "runtime/graph/graph.h"
+
+namespace onnxd {
+
+struct Activation {
+  enum class Kind { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSwish, kSilu, kLeakyRelu, kHardSigmoid };
+  Kind kind = Kind::kNone;
+  float alpha = 0.0f, beta = 0.0f;  // Clip: low, high; LeakyRelu: slope; HardSigmoid: alpha, beta
+
+  // In place over n elements.
+  void Apply(float* x, int64_t n) const;
+};
+
+// Reads attributes 'activation' and 'activation_params' of com.microsoft FusedConv.
+Result<Activation> ActivationOf(const Node& node);
+
+}  // namespace onnxd

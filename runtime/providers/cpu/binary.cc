@@ -1,0 +1,431 @@
+// Elementwise operators of two or more inputs, with numpy broadcasting.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/strided_loop.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+// The shape of B as opset 1 and 6 meant it: aligned with A at attribute 'axis'.
+Shape LegacyShape(const Node& node, const Shape& a, const Shape& b) {
+  if (node.since_version >= 7 || node.attributes.Int("broadcast", 0) == 0) return b;
+  const int64_t axis = node.attributes.Int("axis", a.rank() - b.rank());
+  std::vector<int64_t> dims(static_cast<size_t>(a.rank()), 1);
+  for (int i = 0; i < b.rank(); ++i) {
+    const int64_t at = (axis < 0 ? axis + a.rank() : axis) + i;
+    if (at >= 0 && at < a.rank()) dims[static_cast<size_t>(at)] = b[i];
+  }
+  return Shape(dims);
+}
+
+Status CheckBroadcast(const Node& node, const Shape& shape, const Shape& out) {
+  const int offset = out.rank() - shape.rank();
+  bool fits = offset >= 0;
+  for (int axis = 0; fits && axis < shape.rank(); ++axis) {
+    fits = shape[axis] == 1 || shape[axis] == out[axis + offset];
+  }
+  if (fits) return Status::Ok();
+  return InvalidArgument(StrCat(Describe(node), ": shape ", shape.ToString(),
+                                " does not broadcast to ", out.ToString()));
+}
+
+// Combines `count` pairs; steps are in elements, 0 or 1 mostly. Erased to pointers so that the kernel
+// around it is compiled once.
+using PairLoop = void (*)(const void* a, const void* b, void* out, int64_t count, int64_t a_step,
+                          int64_t b_step);
+
+struct PairWidths {
+  int64_t a, b, out;  // bytes per element
+};
+
+std::unique_ptr<Kernel> PairKernel(PairWidths width, PairLoop loop) {
+  return MakeKernel([width, loop](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& out = context.OutputShape(0);
+    const Shape a = context.InputShape(0);
+    const Shape b = LegacyShape(context.node, a, context.InputShape(1));
+    ONNXD_RETURN_IF_ERROR(CheckBroadcast(context.node, a, out));
+    ONNXD_RETURN_IF_ERROR(CheckBroadcast(context.node, b, out));
+    const auto strided = BroadcastLoop<2>(out, {&a, &b});
+    PreparedKernel prepared;
+    if (width.a == width.out && a == out) prepared.in_place.push_back({0, 0});
+    if (width.b == width.out && b == out) prepared.in_place.push_back({0, 1});
+    const bool empty = out.ElementCount() == 0;
+    prepared.compute = [strided, loop, empty, width](const KernelContext& k) {
+      if (empty) return Status::Ok();
+      const auto* left = k.input<std::byte>(0);
+      const auto* right = k.input<std::byte>(1);
+      auto* result = k.output<std::byte>(0);
+      const int64_t inner = strided.inner_count(), outer = strided.outer_count();
+      const int64_t a_step = strided.inner_stride(1), b_step = strided.inner_stride(2);
+      if (outer == 1) {
+        k.pool().ParallelFor(inner, 16384, [&](int64_t begin, int64_t end) {
+          loop(left + begin * a_step * width.a, right + begin * b_step * width.b,
+               result + begin * width.out, end - begin, a_step, b_step);
+        });
+        return Status::Ok();
+      }
+      k.pool().ParallelFor(outer, 1 + 16384 / inner, [&](int64_t begin, int64_t end) {
+        strided.ForOuter(begin, end, [&](const std::array<int64_t, 3>& at) {
+          loop(left + at[1] * width.a, right + at[2] * width.b, result + at[0] * width.out, inner,
+               a_step, b_step);
+        });
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+template <typename A, typename B, typename Out, typename Function>
+void PairLoopOf(const void* a, const void* b, void* out, int64_t count, int64_t a_step,
+                int64_t b_step) {
+  const auto* left = static_cast<const A*>(a);
+  const auto* right = static_cast<const B*>(b);
+  auto* result = static_cast<Out*>(out);
+  const Function function;
+  for (int64_t i = 0; i < count; ++i) result[i] = function(left[i * a_step], right[i * b_step]);
+}
+
+// `function` is a lambda without captures.
+template <typename A, typename B, typename Out, typename Function>
+std::unique_ptr<Kernel> PairFunction(Function) {
+  return PairKernel({sizeof(A), sizeof(B), sizeof(Out)}, PairLoopOf<A, B, Out, Function>);
+}
+
+template <math::Binary op>
+void SimdPairLoop(const void* a, const void* b, void* out, int64_t count, int64_t a_step,
+                  int64_t b_step) {
+  const auto* left = static_cast<const float*>(a);
+  const auto* right = static_cast<const float*>(b);
+  auto* result = static_cast<float*>(out);
+  const math::Simd& simd = math::CurrentSimd();
+  if (a_step + b_step > 0) {
+    simd.binary(op, left, right, result, count, a_step, b_step);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) simd.binary(op, left, right, result + i, 1, 1, 1);
+}
+
+template <math::Binary op>
+std::unique_ptr<Kernel> SimdPair() {
+  return PairKernel({sizeof(float), sizeof(float), sizeof(float)}, SimdPairLoop<op>);
+}
+
+// Integers wrap around, as two's complement does.
+template <typename T, typename Function>
+T Wrapping(T a, T b, Function function) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return function(a, b);
+  } else {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(function(static_cast<uint64_t>(static_cast<U>(a)),
+                                   static_cast<uint64_t>(static_cast<U>(b))));
+  }
+}
+
+template <math::Binary simd, typename Function>
+Result<std::unique_ptr<Kernel>> ArithmeticKernel(const KernelInfo& info, Function function) {
+  if (info.InputType(0) == DataType::kFloat) return SimdPair<simd>();
+  std::unique_ptr<Kernel> kernel;
+  DispatchNumber(info.InputType(0), [&]<typename T>() { kernel = PairFunction<T, T, T>(function); });
+  if (kernel == nullptr) return DeclineType(info.node.op_type, info.InputType(0));
+  return kernel;
+}
+
+template <typename Function>
+Result<std::unique_ptr<Kernel>> ComparisonKernel(const KernelInfo& info, Function function) {
+  std::unique_ptr<Kernel> kernel;
+  if (info.InputType(0) == DataType::kBool) {
+    return PairFunction<uint8_t, uint8_t, bool>(function);
+  }
+  DispatchNumber(info.InputType(0),
+                 [&]<typename T>() { kernel = PairFunction<T, T, bool>(function); });
+  if (kernel == nullptr) return DeclineType(info.node.op_type, info.InputType(0));
+  return kernel;
+}
+
+template <typename Function>
+Result<std::unique_ptr<Kernel>> IntegerKernel(const KernelInfo& info, Function function) {
+  std::unique_ptr<Kernel> kernel;
+  DispatchNumber(info.InputType(0), [&]<typename T>() {
+    if constexpr (std::is_integral_v<T>) kernel = PairFunction<T, T, T>(function);
+  });
+  if (kernel == nullptr) return DeclineType(info.node.op_type, info.InputType(0));
+  return kernel;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeAdd(const KernelInfo& info) {
+  return ArithmeticKernel<math::Binary::kAdd>(info, [](auto a, auto b) {
+    return Wrapping(a, b, [](auto x, auto y) { return x + y; });
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeSub(const KernelInfo& info) {
+  return ArithmeticKernel<math::Binary::kSub>(info, [](auto a, auto b) {
+    return Wrapping(a, b, [](auto x, auto y) { return x - y; });
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeMul(const KernelInfo& info) {
+  return ArithmeticKernel<math::Binary::kMul>(info, [](auto a, auto b) {
+    return Wrapping(a, b, [](auto x, auto y) { return x * y; });
+  });
+}
+
+// Integer division truncates; by zero it gives 0, and the smallest integer by -1 gives itself.
+Result<std::unique_ptr<Kernel>> MakeDiv(const KernelInfo& info) {
+  return ArithmeticKernel<math::Binary::kDiv>(info, [](auto a, auto b) {
+    using T = decltype(a);
+    if constexpr (std::is_floating_point_v<T>) {
+      return a / b;
+    } else {
+      if (b == T(0)) return T(0);
+      if constexpr (std::is_signed_v<T>) {
+        if (b == T(-1)) {
+          return static_cast<T>(std::make_unsigned_t<T>(0) - std::make_unsigned_t<T>(a));
+        }
+      }
+      return static_cast<T>(a / b);
+    }
+  });
+}
+
+// Integer Mod takes the divisor's sign (Python's %), fmod=1 the dividend's (C's fmod); by zero: 0.
+Result<std::unique_ptr<Kernel>> MakeMod(const KernelInfo& info) {
+  const auto kernel_of = [&]<bool c_style>() {
+    const auto mod = [](auto a, auto b) {
+      using T = decltype(a);
+      if constexpr (std::is_floating_point_v<T>) {
+        return std::fmod(a, b);
+      } else {
+        if (b == T(0)) return T(0);
+        if constexpr (std::is_signed_v<T>) {
+          if (b == T(-1)) return T(0);
+        }
+        T rest = static_cast<T>(a % b);
+        if (!c_style && rest != 0 && ((rest < 0) != (b < 0))) rest = static_cast<T>(rest + b);
+        return rest;
+      }
+    };
+    std::unique_ptr<Kernel> kernel;
+    DispatchNumber(info.InputType(0), [&]<typename T>() { kernel = PairFunction<T, T, T>(mod); });
+    return kernel;
+  };
+  auto kernel = info.node.attributes.Int("fmod", 0) != 0 ? kernel_of.operator()<true>()
+                                                         : kernel_of.operator()<false>();
+  if (kernel == nullptr) return DeclineType("Mod", info.InputType(0));
+  return kernel;
+}
+
+Result<std::unique_ptr<Kernel>> MakeEqual(const KernelInfo& info) {
+  return ComparisonKernel(info, [](auto a, auto b) { return a == b; });
+}
+Result<std::unique_ptr<Kernel>> MakeLess(const KernelInfo& info) {
+  return ComparisonKernel(info, [](auto a, auto b) { return a < b; });
+}
+Result<std::unique_ptr<Kernel>> MakeLessOrEqual(const KernelInfo& info) {
+  return ComparisonKernel(info, [](auto a, auto b) { return a <= b; });
+}
+Result<std::unique_ptr<Kernel>> MakeGreater(const KernelInfo& info) {
+  return ComparisonKernel(info, [](auto a, auto b) { return a > b; });
+}
+Result<std::unique_ptr<Kernel>> MakeGreaterOrEqual(const KernelInfo& info) {
+  return ComparisonKernel(info, [](auto a, auto b) { return a >= b; });
+}
+
+Result<std::unique_ptr<Kernel>> MakeAnd(const KernelInfo&) {
+  return PairFunction<uint8_t, uint8_t, bool>(
+      [](uint8_t a, uint8_t b) { return a != 0 && b != 0; });
+}
+Result<std::unique_ptr<Kernel>> MakeOr(const KernelInfo&) {
+  return PairFunction<uint8_t, uint8_t, bool>(
+      [](uint8_t a, uint8_t b) { return a != 0 || b != 0; });
+}
+Result<std::unique_ptr<Kernel>> MakeXor(const KernelInfo&) {
+  return PairFunction<uint8_t, uint8_t, bool>(
+      [](uint8_t a, uint8_t b) { return (a != 0) != (b != 0); });
+}
+
+Result<std::unique_ptr<Kernel>> MakeBitwiseAnd(const KernelInfo& info) {
+  return IntegerKernel(info, [](auto a, auto b) { return static_cast<decltype(a)>(a & b); });
+}
+Result<std::unique_ptr<Kernel>> MakeBitwiseOr(const KernelInfo& info) {
+  return IntegerKernel(info, [](auto a, auto b) { return static_cast<decltype(a)>(a | b); });
+}
+Result<std::unique_ptr<Kernel>> MakeBitwiseXor(const KernelInfo& info) {
+  return IntegerKernel(info, [](auto a, auto b) { return static_cast<decltype(a)>(a ^ b); });
+}
+
+// x ** y with the type of x; integers go through double, as exponents of other types do.
+Result<std::unique_ptr<Kernel>> MakePow(const KernelInfo& info) {
+  const DataType base = info.InputType(0), exponent = info.InputType(1);
+  if (!IsNumber(base) || !IsNumber(exponent)) return DeclineType("Pow", base);
+  const auto power = [](auto x, auto y) {
+    using T = decltype(x);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (y == decltype(y)(2)) return x * x;
+      return static_cast<T>(std::pow(x, static_cast<T>(y)));
+    } else {
+      const double result = std::pow(static_cast<double>(x), static_cast<double>(y));
+      if (!(result > static_cast<double>(std::numeric_limits<T>::lowest()))) {
+        return result != result ? T(0) : std::numeric_limits<T>::lowest();
+      }
+      if (result >= static_cast<double>(std::numeric_limits<T>::max())) {
+        return std::numeric_limits<T>::max();
+      }
+      return static_cast<T>(result);
+    }
+  };
+  std::unique_ptr<Kernel> kernel;
+  const auto make = [&]<typename X, typename Y>() {
+    kernel = PairFunction<X, Y, X>(power);
+  };
+  // The pairs that exporters write; the rest is declined by name.
+  const auto with_exponent = [&]<typename X>() {
+    if (exponent == DataType::kFloat) make.template operator()<X, float>();
+    if (exponent == DataType::kDouble) make.template operator()<X, double>();
+    if (exponent == DataType::kInt32) make.template operator()<X, int32_t>();
+    if (exponent == DataType::kInt64) make.template operator()<X, int64_t>();
+  };
+  if (base == DataType::kFloat) with_exponent.operator()<float>();
+  if (base == DataType::kDouble) with_exponent.operator()<double>();
+  if (base == DataType::kInt32) with_exponent.operator()<int32_t>();
+  if (base == DataType::kInt64) with_exponent.operator()<int64_t>();
+  if (kernel == nullptr) {
+    return Unimplemented(StrCat("Pow of ", DataTypeName(base), " and ", DataTypeName(exponent),
+                                " is not supported"));
+  }
+  return kernel;
+}
+
+// PRelu: the slope broadcasts to x in one direction.
+Result<std::unique_ptr<Kernel>> MakePRelu(const KernelInfo& info) {
+  std::unique_ptr<Kernel> kernel;
+  DispatchNumber(info.InputType(0), [&]<typename T>() {
+    kernel = PairFunction<T, T, T>(
+        [](T x, T slope) { return x < T(0) ? static_cast<T>(x * slope) : x; });
+  });
+  if (kernel == nullptr) return DeclineType("PRelu", info.InputType(0));
+  return kernel;
+}
+
+// Max, Min, Sum and Mean take any number of inputs: pairs are folded into the output.
+Result<std::unique_ptr<Kernel>> MakeVariadic(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  const std::string& op = info.node.op_type;
+  const bool mean = op == "Mean";
+  const int kind = op == "Max" ? 0 : op == "Min" ? 1 : 2;
+  if (!IsNumber(type)) return DeclineType(op, type);
+  return MakeKernel([type, kind, mean](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& out = context.OutputShape(0);
+    std::vector<StridedLoop<2>> loops;
+    for (const OperandInfo& input : context.inputs) {
+      loops.push_back(BroadcastLoop<1>(out, {input.shape}));
+    }
+    const int64_t count = out.ElementCount();
+    PreparedKernel prepared;
+    prepared.compute = [type, kind, mean, loops, count](const KernelContext& k) {
+      if (count == 0) return Status::Ok();
+      DispatchNumber(type, [&]<typename T>() {
+        T* result = k.output<T>(0);
+        CopyStrided(loops[0], sizeof(T), result, k.input<T>(0));
+        for (size_t i = 1; i < loops.size(); ++i) {
+          const T* in = k.input<T>(i);
+          const StridedLoop<2>& loop = loops[i];
+          loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 2>& at) {
+            for (int64_t j = 0; j < loop.inner_count(); ++j) {
+              T& left = result[at[0] + j * loop.inner_stride(0)];
+              const T right = in[at[1] + j * loop.inner_stride(1)];
+              if (kind == 0) {
+                left = left != left || left > right ? left : right;
+              } else if (kind == 1) {
+                left = left != left || left < right ? left : right;
+              } else {
+                left = static_cast<T>(left + right);
+              }
+            }
+          });
+        }
+        if (mean) {
+          for (int64_t i = 0; i < count; ++i) {
+            result[i] = static_cast<T>(result[i] / static_cast<T>(loops.size()));
+          }
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+// Where(condition, X, Y).
+Result<std::unique_ptr<Kernel>> MakeWhere(const KernelInfo& info) {
+  const DataType type = info.InputType(1);
+  if (!IsMovable(type)) return DeclineType("Where", type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& out = context.OutputShape(0);
+    const auto loop = BroadcastLoop<3>(
+        out, {context.inputs[0].shape, context.inputs[1].shape, context.inputs[2].shape});
+    const bool empty = out.ElementCount() == 0;
+    PreparedKernel prepared;
+    prepared.compute = [type, loop, empty](const KernelContext& k) {
+      if (empty) return Status::Ok();
+      DispatchWidth(type, [&]<typename T>() {
+        const auto* condition = k.input<uint8_t>(0);
+        const T* x = k.input<T>(1);
+        const T* y = k.input<T>(2);
+        T* result = k.output<T>(0);
+        loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 4>& at) {
+          for (int64_t i = 0; i < loop.inner_count(); ++i) {
+            result[at[0] + i * loop.inner_stride(0)] =
+                condition[at[1] + i * loop.inner_stride(1)] != 0
+                    ? x[at[2] + i * loop.inner_stride(2)]
+                    : y[at[3] + i * loop.inner_stride(3)];
+          }
+        });
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+// com.microsoft BiasGelu and FastGelu: gelu of the sum, exact or by tanh.
+Result<std::unique_ptr<Kernel>> MakeBiasGelu(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) return DeclineType(info.node.op_type, info.InputType(0));
+  const auto exact = [](float x) { return 0.5f * x * (1.0f + std::erf(x * 0.70710678f)); };
+  const auto fast = [](float x) {
+    return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+  };
+  const bool is_fast = info.node.op_type == "FastGelu";
+  if (info.node.input(1) != kNoValue) {
+    if (is_fast) {
+      return PairFunction<float, float, float>([](float a, float b) {
+        const decltype(fast) gelu;
+        return gelu(a + b);
+      });
+    }
+    return PairFunction<float, float, float>([](float a, float b) {
+      const decltype(exact) gelu;
+      return gelu(a + b);
+    });
+  }
+  return MakeKernel([fast](const PrepareContext& context) -> Result<PreparedKernel> {
+    const int64_t count = context.InputShape(0).ElementCount();
+    PreparedKernel prepared;
+    prepared.compute = [fast, count](const KernelContext& k) {
+      for (int64_t i = 0; i < count; ++i) k.output<float>(0)[i] = fast(k.input<float>(0)[i]);
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd

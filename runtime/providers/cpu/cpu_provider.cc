@@ -1,0 +1,59 @@
+#include "runtime/providers/cpu/cpu_provider.h"
+
+#include "runtime/base/str_cat.h"
+#include "runtime/kernel/kernel_registry.h"
+#include "runtime/providers/cpu/fast_kernels.h"
+
+namespace onnxd {
+
+#define KERNEL(domain, op, first, last, factory) \
+  Result<std::unique_ptr<Kernel>> factory(const KernelInfo&);
+#include "runtime/providers/cpu/kernel_list.inc"
+#undef KERNEL
+
+namespace {
+
+constexpr KernelEntry kKernels[] = {
+#define KERNEL(domain, op, first, last, factory) {domain, #op, first, last, factory},
+#include "runtime/providers/cpu/kernel_list.inc"
+#undef KERNEL
+};
+
+class CpuProvider : public ExecutionProvider {
+ public:
+  CpuProvider() : kernels_(kKernels), fast_kernels_(FastKernels()) {}
+
+  std::string_view name() const override { return "cpu"; }
+
+  bool Knows(const Node& node) const override {
+    return kernels_.Find(node) != nullptr || fast_kernels_.Find(node) != nullptr;
+  }
+
+  Result<std::unique_ptr<Kernel>> CreateKernel(const KernelInfo& info) const override {
+    // A fast kernel may decline what the plain one takes.
+    if (const KernelFactory factory = fast_kernels_.Find(info.node)) {
+      auto kernel = factory(info);
+      if (kernel.ok() || kernel.status().code() != StatusCode::kUnimplemented) return kernel;
+    }
+    const KernelFactory factory = kernels_.Find(info.node);
+    if (factory == nullptr) {
+      return Unimplemented(StrCat(Describe(info.node), ": operator version ",
+                                  info.node.since_version, " is not supported"));
+    }
+    return factory(info);
+  }
+
+  std::vector<const GraphPass*> Passes() const override { return FastPasses(); }
+
+ private:
+  KernelRegistry kernels_;
+  KernelRegistry fast_kernels_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ExecutionProvider> MakeCpuProvider() {
+  return std::make_shared<CpuProvider>();
+}
+
+}  // namespace onnxd

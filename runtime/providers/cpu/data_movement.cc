@@ -1,0 +1,368 @@
+// Transpose, Slice, Concat, Split, Expand, Tile, Pad, DepthToSpace: copies with strides.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <numeric>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/ops/shape_inference.h"
+#include "runtime/ops/slice.h"
+#include "runtime/providers/cpu/strided_loop.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+constexpr const char* kNeedsValues =
+    "the output shape depends on values that are not known yet";
+
+Result<PreparedKernel> CopyKernel(StridedLoop<2> loop, DataType type, int64_t in_offset,
+                                  bool empty) {
+  const auto width = static_cast<size_t>(DataTypeBits(type) / 8);
+  loop.Merge();
+  PreparedKernel prepared;
+  prepared.compute = [loop, width, in_offset, empty](const KernelContext& k) {
+    if (empty) return Status::Ok();
+    CopyStrided(loop, width, k.output<void>(0),
+                k.input<std::byte>(0) + in_offset * static_cast<int64_t>(width));
+    return Status::Ok();
+  };
+  return prepared;
+}
+
+// Copies input 0 where `loop` says; most operators here are this.
+template <typename MakeLoop>
+Result<std::unique_ptr<Kernel>> StridedKernel(const KernelInfo& info, MakeLoop make_loop) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType(info.node.op_type, type);
+  return MakeKernel([type, make_loop](const PrepareContext& context) -> Result<PreparedKernel> {
+    if (context.outputs[0].shape == nullptr) return FailedPrecondition(kNeedsValues);
+    int64_t in_offset = 0;
+    ONNXD_ASSIGN_OR_RETURN(StridedLoop<2> loop, make_loop(context, in_offset));
+    return CopyKernel(std::move(loop), type, in_offset, context.OutputShape(0).ElementCount() == 0);
+  });
+}
+
+// The known elements of an int input, or of an attribute where the version has one.
+Result<std::vector<int64_t>> Ints(const PrepareContext& context, size_t input,
+                                  std::string_view attribute, std::vector<int64_t> fallback) {
+  if (!attribute.empty() && context.node.attributes.Has(attribute)) {
+    return context.node.attributes.Ints(attribute);
+  }
+  if (!context.HasInput(input)) return fallback;
+  const Tensor* value = context.inputs[input].value;
+  if (value == nullptr) return FailedPrecondition(kNeedsValues);
+  return IntElements(*value).value_or(fallback);
+}
+
+std::vector<int64_t> Iota(size_t count) {
+  std::vector<int64_t> out(count);
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeTranspose(const KernelInfo& info) {
+  return StridedKernel(info, [](const PrepareContext& context, int64_t&) -> Result<StridedLoop<2>> {
+    const Shape& in = context.InputShape(0);
+    std::vector<int64_t> order = context.node.attributes.Ints("perm");
+    if (order.empty()) {
+      order = Iota(static_cast<size_t>(in.rank()));
+      std::reverse(order.begin(), order.end());
+    }
+    const std::vector<int64_t> in_strides = DenseStrides(in);
+    StridedLoop<2> loop;
+    loop.dims = context.OutputShape(0).dims();
+    loop.strides[0] = DenseStrides(context.OutputShape(0));
+    for (const int64_t axis : order) {
+      loop.strides[1].push_back(in_strides[static_cast<size_t>(axis)]);
+    }
+    return loop;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeSlice(const KernelInfo& info) {
+  return StridedKernel(
+      info, [](const PrepareContext& context, int64_t& in_offset) -> Result<StridedLoop<2>> {
+        const Shape& in = context.InputShape(0);
+        ONNXD_ASSIGN_OR_RETURN(const auto starts, Ints(context, 1, "starts", {}));
+        ONNXD_ASSIGN_OR_RETURN(const auto ends, Ints(context, 2, "ends", {}));
+        ONNXD_ASSIGN_OR_RETURN(auto axes, Ints(context, 3, "axes", Iota(starts.size())));
+        ONNXD_ASSIGN_OR_RETURN(
+            const auto steps, Ints(context, 4, "", std::vector<int64_t>(starts.size(), 1)));
+        StridedLoop<2> loop;
+        loop.dims = context.OutputShape(0).dims();
+        loop.strides[0] = DenseStrides(context.OutputShape(0));
+        loop.strides[1] = DenseStrides(in);
+        const std::vector<int64_t> in_strides = loop.strides[1];
+        for (size_t i = 0; i < starts.size(); ++i) {
+          ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], in.rank()));
+          const auto at = static_cast<size_t>(axis);
+          const SliceRange range = NormalizeSlice(starts[i], ends[i], steps[i], in[axis]);
+          if (range.count == 0) continue;
+          in_offset += range.start * in_strides[at];
+          // A step beyond the extent takes one element; its stride would only overflow.
+          loop.strides[1][at] = range.count == 1 ? 0 : in_strides[at] * range.step;
+        }
+        return loop;
+      });
+}
+
+Result<std::unique_ptr<Kernel>> MakeExpand(const KernelInfo& info) {
+  return StridedKernel(info, [](const PrepareContext& context, int64_t&) -> Result<StridedLoop<2>> {
+    StridedLoop<2> loop;
+    loop.dims = context.OutputShape(0).dims();
+    loop.strides[0] = DenseStrides(context.OutputShape(0));
+    loop.strides[1] = BroadcastStrides(context.InputShape(0), context.OutputShape(0));
+    return loop;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeTile(const KernelInfo& info) {
+  return StridedKernel(info, [](const PrepareContext& context, int64_t&) -> Result<StridedLoop<2>> {
+    // Each axis becomes a pair (repeat, element).
+    const Shape& in = context.InputShape(0);
+    const Shape& out = context.OutputShape(0);
+    const std::vector<int64_t> in_strides = DenseStrides(in), out_strides = DenseStrides(out);
+    if (2 * in.rank() > kMaxRank) return Unimplemented("Tile of this rank is not supported");
+    StridedLoop<2> loop;
+    for (int axis = 0; axis < in.rank(); ++axis) {
+      const auto at = static_cast<size_t>(axis);
+      const int64_t repeats = in[axis] == 0 ? 0 : out[axis] / in[axis];
+      loop.dims.insert(loop.dims.end(), {repeats, in[axis]});
+      loop.strides[0].insert(loop.strides[0].end(), {out_strides[at] * in[axis], out_strides[at]});
+      loop.strides[1].insert(loop.strides[1].end(), {0, in_strides[at]});
+    }
+    return loop;
+  });
+}
+
+// DepthToSpace (DCR and CRD modes) and SpaceToDepth: a transpose of the input seen with six axes.
+Result<std::unique_ptr<Kernel>> MakeDepthToSpace(const KernelInfo& info) {
+  return StridedKernel(info, [](const PrepareContext& context, int64_t&) -> Result<StridedLoop<2>> {
+    const Shape& in = context.InputShape(0);
+    const Shape& out = context.OutputShape(0);
+    const int64_t block = context.node.attributes.Int("blocksize", 1);
+    const bool to_space = context.node.op_type == "DepthToSpace";
+    const bool column_row = context.node.attributes.String("mode", "DCR") == "CRD";
+    // The tensor with channels apart (deep) and the one with pixels apart (wide).
+    const Shape& deep = to_space ? in : out;
+    const int64_t channels = deep[1] / (block * block), height = deep[2], width = deep[3];
+    StridedLoop<2> loop;
+    loop.dims = {in[0], channels, height, block, width, block};  // n, c, y, by, x, bx
+    const int64_t plane = height * width;
+    const int64_t image = deep.ElementCount(1, 4);
+    const std::vector<int64_t> wide = {image, plane * block * block, width * block * block,
+                                       width * block, block, 1};
+    const std::vector<int64_t> deep_strides =
+        column_row ? std::vector<int64_t>{image, block * block * plane, width, block * plane, 1, plane}
+                   : std::vector<int64_t>{image, plane, width, block * channels * plane, 1,
+                                          channels * plane};
+    loop.strides[0] = to_space ? wide : deep_strides;
+    loop.strides[1] = to_space ? deep_strides : wide;
+    return loop;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeConcat(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("Concat", type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    if (context.outputs[0].shape == nullptr) return FailedPrecondition(kNeedsValues);
+    const Shape& out = context.OutputShape(0);
+    const int64_t fallback = context.node.since_version < 4 ? 1 : 0;
+    ONNXD_ASSIGN_OR_RETURN(
+        const int axis, NormalizeAxis(context.node.attributes.Int("axis", fallback), out.rank()));
+    const int64_t width = DataTypeBits(type) / 8;
+    const int64_t outer = out.ElementCount(0, axis);
+    std::vector<int64_t> bytes;  // of each input per outer index
+    for (const OperandInfo& input : context.inputs) {
+      bytes.push_back(input.shape->ElementCount(axis, out.rank()) * width);
+    }
+    PreparedKernel prepared;
+    prepared.compute = [bytes, outer](const KernelContext& k) {
+      auto* to = k.output<std::byte>(0);
+      for (int64_t row = 0; row < outer; ++row) {
+        for (size_t i = 0; i < bytes.size(); ++i) {
+          const auto size = static_cast<size_t>(bytes[i]);
+          if (size > 0) std::memcpy(to, k.input<std::byte>(i) + row * bytes[i], size);
+          to += bytes[i];
+        }
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeSplit(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("Split", type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& in = context.InputShape(0);
+    ONNXD_ASSIGN_OR_RETURN(const int axis,
+                           NormalizeAxis(context.node.attributes.Int("axis", 0), in.rank()));
+    const int64_t width = DataTypeBits(type) / 8;
+    const int64_t outer = in.ElementCount(0, axis);
+    std::vector<int64_t> bytes;
+    std::vector<bool> wanted;
+    for (const OperandInfo& output : context.outputs) {
+      if (output.present && output.shape == nullptr) return FailedPrecondition(kNeedsValues);
+      wanted.push_back(output.present);
+      bytes.push_back(output.present ? output.shape->ElementCount(axis, in.rank()) * width : 0);
+    }
+    PreparedKernel prepared;
+    prepared.compute = [bytes, wanted, outer](const KernelContext& k) {
+      const auto* from = k.input<std::byte>(0);
+      for (int64_t row = 0; row < outer; ++row) {
+        for (size_t i = 0; i < bytes.size(); ++i) {
+          const auto size = static_cast<size_t>(bytes[i]);
+          if (wanted[i] && size > 0) std::memcpy(k.output<std::byte>(i) + row * bytes[i], from, size);
+          from += bytes[i];
+        }
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+namespace {
+
+enum class PadMode { kConstant, kReflect, kEdge, kWrap };
+
+// The input index that output position `i` of an axis reads; -1: the constant.
+int64_t PadSource(PadMode mode, int64_t i, int64_t extent) {
+  if (i >= 0 && i < extent) return i;
+  if (mode == PadMode::kConstant || extent == 0) return -1;
+  if (mode == PadMode::kEdge) return i < 0 ? 0 : extent - 1;
+  if (mode == PadMode::kWrap) return ((i % extent) + extent) % extent;
+  if (extent == 1) return 0;
+  const int64_t period = 2 * (extent - 1);
+  const int64_t folded = ((i % period) + period) % period;
+  return folded < extent ? folded : period - folded;
+}
+
+struct PadPlan {
+  Shape out;
+  std::vector<std::vector<int64_t>> sources;  // per axis and output position
+  std::vector<int64_t> in_strides;
+  size_t input_of_value;  // 0: none
+  float attribute_value;
+};
+
+template <typename T>
+void PadTyped(const PadPlan& plan, const T* in, T* out, T fill) {
+  const int rank = plan.out.rank();
+  if (rank == 0) {
+    *out = *in;
+    return;
+  }
+  const auto last = static_cast<size_t>(rank - 1);
+  const std::vector<int64_t>& inner = plan.sources[last];
+  std::array<int64_t, kMaxRank> index{};
+  const int64_t rows = plan.out.ElementCount(0, rank - 1);
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t base = 0;
+    bool outside = false;
+    for (size_t axis = 0; axis < last; ++axis) {
+      const int64_t source = plan.sources[axis][static_cast<size_t>(index[axis])];
+      outside = outside || source < 0;
+      base += source * plan.in_strides[axis];
+    }
+    for (const int64_t source : inner) *out++ = outside || source < 0 ? fill : in[base + source];
+    for (size_t axis = last; axis-- > 0;) {
+      if (++index[axis] < plan.out[static_cast<int>(axis)]) break;
+      index[axis] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakePad(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("Pad", type);
+  const std::string mode_name = info.node.attributes.String("mode", "constant");
+  const PadMode mode = mode_name == "reflect" ? PadMode::kReflect
+                       : mode_name == "edge"  ? PadMode::kEdge
+                       : mode_name == "wrap"  ? PadMode::kWrap
+                                              : PadMode::kConstant;
+  if (mode == PadMode::kConstant && mode_name != "constant") {
+    return InvalidArgument(StrCat("Pad has no mode '", mode_name, "'"));
+  }
+  return MakeKernel([type, mode](const PrepareContext& context) -> Result<PreparedKernel> {
+    if (context.outputs[0].shape == nullptr) return FailedPrecondition(kNeedsValues);
+    const Shape& in = context.InputShape(0);
+    const auto rank = static_cast<size_t>(in.rank());
+    const char* attribute = context.node.since_version == 1 ? "paddings" : "pads";
+    ONNXD_ASSIGN_OR_RETURN(const auto pads, Ints(context, 1, attribute, {}));
+    ONNXD_ASSIGN_OR_RETURN(const auto axes, Ints(context, 3, "", Iota(rank)));
+    std::vector<int64_t> begin(rank, 0);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], in.rank()));
+      begin[static_cast<size_t>(axis)] = pads[i];
+    }
+    PadPlan plan;
+    plan.out = context.OutputShape(0);
+    plan.in_strides = DenseStrides(in);
+    plan.input_of_value = context.HasInput(2) ? 2 : 0;
+    plan.attribute_value = context.node.attributes.Float("value", 0.0f);
+    for (size_t axis = 0; axis < rank; ++axis) {
+      std::vector<int64_t>& sources = plan.sources.emplace_back();
+      for (int64_t i = 0; i < plan.out[static_cast<int>(axis)]; ++i) {
+        sources.push_back(PadSource(mode, i - begin[axis], in[static_cast<int>(axis)]));
+      }
+    }
+    const bool empty = plan.out.ElementCount() == 0;
+    PreparedKernel prepared;
+    prepared.compute = [type, plan, empty](const KernelContext& k) {
+      if (empty) return Status::Ok();
+      DispatchWidth(type, [&]<typename T>() {
+        T fill{};
+        if (plan.input_of_value != 0) {
+          fill = *k.input<T>(plan.input_of_value);
+        } else if constexpr (sizeof(T) == sizeof(float)) {
+          if (type == DataType::kFloat) fill = std::bit_cast<T>(plan.attribute_value);
+        }
+        PadTyped(plan, k.input<T>(0), k.output<T>(0), fill);
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeTrilu(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("Trilu", type);
+  const bool upper = info.node.attributes.Int("upper", 1) != 0;
+  return MakeKernel([type, upper](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    if (shape.rank() < 2) return InvalidArgument("Trilu needs a matrix");
+    const int64_t rows = shape[shape.rank() - 2], columns = shape[shape.rank() - 1];
+    const int64_t matrices = shape.ElementCount(0, shape.rank() - 2);
+    const bool has_offset = context.HasInput(1);
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      const int64_t offset = has_offset ? *k.input<int64_t>(1) : 0;
+      DispatchWidth(type, [&]<typename T>() {
+        const T* in = k.input<T>(0);
+        T* out = k.output<T>(0);
+        for (int64_t row = 0; row < matrices * rows; ++row) {
+          for (int64_t column = 0; column < columns; ++column) {
+            const int64_t diagonal = column - row % rows;
+            const bool keep = upper ? diagonal >= offset : diagonal <= offset;
+            out[row * columns + column] = keep ? in[row * columns + column] : T{};
+          }
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd

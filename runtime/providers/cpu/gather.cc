@@ -1,0 +1,265 @@
+// Operators that select elements by index: every index is checked when it is used.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/strided_loop.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+Status OutOfRange(const std::string& node, int64_t index, int64_t extent) {
+  return InvalidArgument(
+      StrCat(node, ": index ", index, " is outside [", -extent, ", ", extent - 1, "]"));
+}
+
+// Index i of an int32 or int64 tensor.
+int64_t IndexAt(const void* indices, bool wide, int64_t i) {
+  return wide ? static_cast<const int64_t*>(indices)[i]
+              : static_cast<const int32_t*>(indices)[i];
+}
+
+bool IsIndexType(DataType type) { return type == DataType::kInt64 || type == DataType::kInt32; }
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeGather(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("Gather", type);
+  const bool wide = info.InputType(1) == DataType::kInt64;
+  return MakeKernel([type, wide](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& data = context.InputShape(0);
+    ONNXD_ASSIGN_OR_RETURN(const int axis,
+                           NormalizeAxis(context.node.attributes.Int("axis", 0), data.rank()));
+    const int64_t width = DataTypeBits(type) / 8;
+    const int64_t outer = data.ElementCount(0, axis), extent = data[axis];
+    const int64_t bytes = data.ElementCount(axis + 1, data.rank()) * width;
+    const int64_t count = context.InputShape(1).ElementCount();
+    const std::string name = Describe(context.node);
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) -> Status {
+      const void* indices = k.input<void>(1);
+      const auto* in = k.input<std::byte>(0);
+      auto* out = k.output<std::byte>(0);
+      for (int64_t row = 0; row < outer; ++row) {
+        for (int64_t i = 0; i < count; ++i) {
+          int64_t index = IndexAt(indices, wide, i);
+          if (index < -extent || index >= extent) return OutOfRange(name, index, extent);
+          if (index < 0) index += extent;
+          std::memcpy(out, in + (row * extent + index) * bytes, static_cast<size_t>(bytes));
+          out += bytes;
+        }
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeGatherElements(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("GatherElements", type);
+  const bool wide = info.InputType(1) == DataType::kInt64;
+  return MakeKernel([type, wide](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& data = context.InputShape(0);
+    const Shape& indices = context.InputShape(1);
+    ONNXD_ASSIGN_OR_RETURN(const int axis,
+                           NormalizeAxis(context.node.attributes.Int("axis", 0), data.rank()));
+    if (indices.rank() != data.rank()) {
+      return InvalidArgument(StrCat(Describe(context.node), ": data and indices differ in rank"));
+    }
+    for (int i = 0; i < data.rank(); ++i) {
+      if (i != axis && indices[i] > data[i]) {
+        return InvalidArgument(StrCat(Describe(context.node), ": indices are larger than data"));
+      }
+    }
+    const std::string name = Describe(context.node);
+    const auto strides = DenseStrides(data);
+    const int64_t count = indices.ElementCount(), extent = data[axis];
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) -> Status {
+      Status status;
+      DispatchWidth(type, [&]<typename T>() {
+        std::array<int64_t, kMaxRank> at{};
+        for (int64_t i = 0; i < count; ++i) {
+          int64_t index = IndexAt(k.input<void>(1), wide, i);
+          if (index < -extent || index >= extent) {
+            status = OutOfRange(name, index, extent);
+            return;
+          }
+          if (index < 0) index += extent;
+          int64_t offset = 0;
+          for (int j = 0; j < indices.rank(); ++j) {
+            const auto axis_index = static_cast<size_t>(j);
+            offset += (j == axis ? index : at[axis_index]) * strides[axis_index];
+          }
+          k.output<T>(0)[i] = k.input<T>(0)[offset];
+          for (int j = indices.rank() - 1; j >= 0; --j) {
+            if (++at[static_cast<size_t>(j)] < indices[j]) break;
+            at[static_cast<size_t>(j)] = 0;
+          }
+        }
+      });
+      return status;
+    };
+    return prepared;
+  });
+}
+
+namespace {
+
+// The walk that GatherND and ScatterND share: for each index tuple, the element offset it names.
+struct TupleWalk {
+  int64_t tuples, width, slice;  // slice: elements per tuple
+  int64_t batches, tuples_per_batch, batch_stride;
+  std::vector<int64_t> strides, extents;
+  std::string name;
+
+  // Calls body(tuple, offset).
+  template <typename Body>
+  Status Run(const int64_t* indices, Body body) const {
+    for (int64_t tuple = 0; tuple < tuples; ++tuple) {
+      int64_t offset = tuple / tuples_per_batch * batch_stride;
+      for (int64_t j = 0; j < width; ++j) {
+        const auto axis = static_cast<size_t>(j);
+        int64_t index = indices[tuple * width + j];
+        if (index < -extents[axis] || index >= extents[axis]) {
+          return OutOfRange(name, index, extents[axis]);
+        }
+        if (index < 0) index += extents[axis];
+        offset += index * strides[axis];
+      }
+      body(tuple, offset);
+    }
+    return Status::Ok();
+  }
+};
+
+Result<TupleWalk> MakeTupleWalk(const Node& node, const Shape& data, const Shape& indices,
+                                int64_t batch_dims) {
+  if (indices.rank() < 1 || batch_dims < 0 || batch_dims >= indices.rank() ||
+      indices[indices.rank() - 1] + batch_dims > data.rank()) {
+    return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.ToString(),
+                                  " do not address data of shape ", data.ToString()));
+  }
+  const int batch = static_cast<int>(batch_dims);
+  TupleWalk walk;
+  walk.width = indices[indices.rank() - 1];
+  walk.tuples = indices.ElementCount(0, indices.rank() - 1);
+  walk.batches = data.ElementCount(0, batch);
+  if (indices.ElementCount(0, batch) != walk.batches) {
+    return InvalidArgument(StrCat(Describe(node), ": batch dimensions differ"));
+  }
+  walk.tuples_per_batch = std::max<int64_t>(1, indices.ElementCount(batch, indices.rank() - 1));
+  walk.batch_stride = data.ElementCount(batch, data.rank());
+  const int used = batch + static_cast<int>(walk.width);
+  walk.slice = data.ElementCount(used, data.rank());
+  const auto strides = DenseStrides(data);
+  for (int axis = batch; axis < used; ++axis) {
+    walk.strides.push_back(strides[static_cast<size_t>(axis)]);
+    walk.extents.push_back(data[axis]);
+  }
+  walk.name = Describe(node);
+  return walk;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeGatherND(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("GatherND", type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(
+        const TupleWalk walk,
+        MakeTupleWalk(context.node, context.InputShape(0), context.InputShape(1),
+                      context.node.attributes.Int("batch_dims", 0)));
+    const int64_t width = DataTypeBits(type) / 8;
+    PreparedKernel prepared;
+    prepared.compute = [walk, width](const KernelContext& k) {
+      return walk.Run(k.input<int64_t>(1), [&](int64_t tuple, int64_t offset) {
+        std::memcpy(k.output<std::byte>(0) + tuple * walk.slice * width,
+                    k.input<std::byte>(0) + offset * width,
+                    static_cast<size_t>(walk.slice * width));
+      });
+    };
+    return prepared;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeScatterND(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsMovable(type)) return DeclineType("ScatterND", type);
+  const std::string reduction = info.node.attributes.String("reduction", "none");
+  if (reduction != "none") {
+    return Unimplemented(StrCat("ScatterND with reduction '", reduction, "' is not supported"));
+  }
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const TupleWalk walk, MakeTupleWalk(context.node, context.InputShape(0),
+                                                               context.InputShape(1), 0));
+    const int64_t width = DataTypeBits(type) / 8;
+    const int64_t bytes = context.InputShape(0).ElementCount() * width;
+    if (context.InputShape(2).ElementCount() != walk.tuples * walk.slice) {
+      return InvalidArgument(StrCat(Describe(context.node), ": updates have shape ",
+                                    context.InputShape(2).ToString()));
+    }
+    PreparedKernel prepared;
+    prepared.compute = [walk, width, bytes](const KernelContext& k) {
+      std::memcpy(k.output<void>(0), k.input<void>(0), static_cast<size_t>(bytes));
+      return walk.Run(k.input<int64_t>(1), [&](int64_t tuple, int64_t offset) {
+        std::memcpy(k.output<std::byte>(0) + offset * width,
+                    k.input<std::byte>(2) + tuple * walk.slice * width,
+                    static_cast<size_t>(walk.slice * width));
+      });
+    };
+    return prepared;
+  });
+}
+
+// OneHot: values = [off, on]; indices outside the depth leave a row of off.
+Result<std::unique_ptr<Kernel>> MakeOneHot(const KernelInfo& info) {
+  const DataType index_type = info.InputType(0), type = info.InputType(2);
+  if (!IsMovable(type)) return DeclineType("OneHot values", type);
+  if (!IsIndexType(index_type) && index_type != DataType::kFloat) {
+    return DeclineType("OneHot indices", index_type);
+  }
+  return MakeKernel([type, index_type](const PrepareContext& context) -> Result<PreparedKernel> {
+    if (context.outputs[0].shape == nullptr) {
+      return FailedPrecondition("the depth is not known yet");
+    }
+    const Shape& out = context.OutputShape(0);
+    ONNXD_ASSIGN_OR_RETURN(const int axis,
+                           NormalizeAxis(context.node.attributes.Int("axis", -1), out.rank()));
+    const int64_t outer = out.ElementCount(0, axis), depth = out[axis];
+    const int64_t inner = out.ElementCount(axis + 1, out.rank());
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      DispatchWidth(type, [&]<typename T>() {
+        T* result = k.output<T>(0);
+        std::fill_n(result, outer * depth * inner, k.input<T>(2)[0]);
+        for (int64_t row = 0; row < outer; ++row) {
+          for (int64_t column = 0; column < inner; ++column) {
+            const int64_t at = row * inner + column;
+            int64_t index;
+            if (index_type == DataType::kFloat) {
+              const float value = k.input<float>(0)[at];
+              index = value >= static_cast<float>(-depth) && value < static_cast<float>(depth)
+                          ? static_cast<int64_t>(value)
+                          : depth;
+            } else {
+              index = IndexAt(k.input<void>(0), index_type == DataType::kInt64, at);
+            }
+            if (index < -depth || index >= depth) continue;
+            if (index < 0) index += depth;
+            result[(row * depth + index) * inner + column] = k.input<T>(2)[1];
+          }
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd

@@ -1,0 +1,8 @@
+#include "runtime/providers/cpu/fast_kernels.h"
+
+namespace onnxd {
+
+std::span<const KernelEntry> FastKernels() { return {}; }
+std::vector<const GraphPass*> FastPasses() { return {}; }
+
+}  // namespace onnxd

@@ -1,0 +1,171 @@
+// BatchNormalization (inference), InstanceNormalization, LayerNormalization and its relatives.
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+
+Result<std::unique_ptr<Kernel>> MakeBatchNormalization(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsFloatOrDouble(type) || info.InputType(1) != type || info.InputType(3) != type) {
+    return DeclineType("BatchNormalization", type);
+  }
+  for (size_t i = 1; i < info.node.outputs.size(); ++i) {
+    if (info.node.outputs[i] != kNoValue) {
+      return Unimplemented("BatchNormalization with training outputs is not supported");
+    }
+  }
+  if (info.node.attributes.Int("spatial", 1) == 0) {
+    return Unimplemented("BatchNormalization with spatial=0 is not supported");
+  }
+  const float epsilon = info.node.attributes.Float("epsilon", 1e-5f);
+  return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    const int64_t batch = shape[0], channels = shape[1];
+    const int64_t plane = shape.ElementCount(2, shape.rank());
+    for (size_t i = 1; i < 5; ++i) {
+      if (context.InputShape(i).ElementCount() != channels) {
+        return InvalidArgument(StrCat(Describe(context.node), ": input ", i, " has shape ",
+                                      context.InputShape(i).ToString()));
+      }
+    }
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [=](const KernelContext& k) {
+      DispatchFloat(type, [&]<typename T>() {
+        for (int64_t row = 0; row < batch * channels; ++row) {
+          const int64_t c = row % channels;
+          const T scale = k.input<T>(1)[c] / std::sqrt(k.input<T>(4)[c] + static_cast<T>(epsilon));
+          const T shift = k.input<T>(2)[c] - k.input<T>(3)[c] * scale;
+          const T* in = k.input<T>(0) + row * plane;
+          T* out = k.output<T>(0) + row * plane;
+          for (int64_t i = 0; i < plane; ++i) out[i] = in[i] * scale + shift;
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeInstanceNormalization(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType("InstanceNormalization", info.InputType(0));
+  }
+  const float epsilon = info.node.attributes.Float("epsilon", 1e-5f);
+  return MakeKernel([epsilon](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    const int64_t rows = shape[0] * shape[1], channels = shape[1];
+    const int64_t plane = shape.ElementCount(2, shape.rank());
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [=](const KernelContext& k) {
+      const math::Simd& simd = math::CurrentSimd();
+      for (int64_t row = 0; row < rows; ++row) {
+        const float* in = k.input<float>(0) + row * plane;
+        const float count = static_cast<float>(plane);
+        const float mean = simd.sum(in, plane) / count;
+        const float variance = simd.sum_of_squares(in, plane, mean) / count;
+        const float scale = k.input<float>(1)[row % channels] / std::sqrt(variance + epsilon);
+        simd.affine(in, k.output<float>(0) + row * plane, plane, scale,
+                    k.input<float>(2)[row % channels] - mean * scale);
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+// LayerNormalization, RMSNormalization and SimplifiedLayerNormalization: rows from `axis` on are
+// normalised; the latter two subtract no mean.
+Result<std::unique_ptr<Kernel>> MakeLayerNormalization(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat || info.InputType(1) != DataType::kFloat) {
+    return DeclineType(info.node.op_type, info.InputType(0));
+  }
+  const bool centered = info.node.op_type == "LayerNormalization";
+  const float epsilon = info.node.attributes.Float("epsilon", 1e-5f);
+  return MakeKernel([centered, epsilon](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    ONNXD_ASSIGN_OR_RETURN(const int axis,
+                           NormalizeAxis(context.node.attributes.Int("axis", -1), shape.rank()));
+    const int64_t rows = shape.ElementCount(0, axis);
+    const int64_t width = shape.ElementCount(axis, shape.rank());
+    const bool has_bias = context.HasInput(2);
+    for (size_t i = 1; i <= (has_bias ? 2u : 1u); ++i) {
+      if (context.InputShape(i).ElementCount() != width) {
+        return Unimplemented(StrCat(Describe(context.node), ": input ", i, " of shape ",
+                                    context.InputShape(i).ToString(),
+                                    " is broadcast, which is not supported"));
+      }
+    }
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    // The statistics that outputs 1 and 2 carry; RMS forms have the deviation alone.
+    const size_t deviation_output = centered ? 2 : 1;
+    const bool wants_mean = centered && context.HasOutput(1);
+    const bool wants_deviation = context.HasOutput(deviation_output);
+    prepared.compute = [=](const KernelContext& k) {
+      const math::Simd& simd = math::CurrentSimd();
+      k.pool().ParallelFor(rows, 1 + 8192 / (width + 1), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const float* in = k.input<float>(0) + row * width;
+          const float mean = centered ? simd.sum(in, width) / static_cast<float>(width) : 0.0f;
+          const float variance = simd.sum_of_squares(in, width, mean) / static_cast<float>(width);
+          const float inverse = 1.0f / std::sqrt(variance + epsilon);
+          simd.normalize(in, k.output<float>(0) + row * width, width, mean, inverse,
+                         k.input<float>(1), has_bias ? k.input<float>(2) : nullptr);
+          if (wants_mean) k.output<float>(1)[row] = mean;
+          if (wants_deviation) k.output<float>(deviation_output)[row] = inverse;
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+// com.microsoft SkipLayerNormalization: LayerNormalization(input + skip + bias).
+Result<std::unique_ptr<Kernel>> MakeSkipLayerNormalization(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType("SkipLayerNormalization", info.InputType(0));
+  }
+  const float epsilon = info.node.attributes.Float("epsilon", 1e-12f);
+  return MakeKernel([epsilon](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    if (shape.rank() < 1) return InvalidArgument("SkipLayerNormalization needs rows");
+    const int64_t width = shape[shape.rank() - 1];
+    const int64_t rows = width == 0 ? 0 : shape.ElementCount() / width;
+    const int64_t skip = context.InputShape(1).ElementCount();
+    const bool has_beta = context.HasInput(3), has_bias = context.HasInput(4);
+    if (skip == 0 || shape.ElementCount() % skip != 0 || skip % std::max<int64_t>(width, 1) != 0 ||
+        context.InputShape(2).ElementCount() != width ||
+        (has_beta && context.InputShape(3).ElementCount() != width) ||
+        (has_bias && context.InputShape(4).ElementCount() != width)) {
+      return InvalidArgument(StrCat(Describe(context.node), ": input shapes do not match"));
+    }
+    const bool wants_sum = context.HasOutput(3);
+    PreparedKernel prepared;
+    prepared.scratch_bytes = static_cast<size_t>(width) * sizeof(float);
+    prepared.compute = [=](const KernelContext& k) {
+      const math::Simd& simd = math::CurrentSimd();
+      for (int64_t row = 0; row < rows; ++row) {
+        float* sum = wants_sum ? k.output<float>(3) + row * width : k.scratch<float>();
+        simd.binary(math::Binary::kAdd, k.input<float>(0) + row * width,
+                    k.input<float>(1) + row * width % skip, sum, width, 1, 1);
+        if (has_bias) simd.binary(math::Binary::kAdd, sum, k.input<float>(4), sum, width, 1, 1);
+        const float mean = simd.sum(sum, width) / static_cast<float>(width);
+        const float variance = simd.sum_of_squares(sum, width, mean) / static_cast<float>(width);
+        simd.normalize(sum, k.output<float>(0) + row * width, width, mean,
+                       1.0f / std::sqrt(variance + epsilon), k.input<float>(2),
+                       has_beta ? k.input<float>(3) : nullptr);
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd

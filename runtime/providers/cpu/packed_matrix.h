@@ -1,0 +1,23 @@
+// The right side of a matrix product, packed once for math::Simd::gemm.
+#pragma once
+
+#include "runtime/base/status.h"
+#include "runtime/math/simd.h"
+#include "runtime/tensor/tensor.h"
+
+namespace onnxd {
+
+// Immutable; copies share the packed elements.
+struct PackedMatrix {
+  const math::Simd* simd = nullptr;  // whose layout it is
+  Tensor elements;
+  int64_t k = 0, n = 0;
+
+  const float* data() const { return elements.data<float>(); }
+  bool defined() const { return simd != nullptr; }
+};
+
+// Packs B[k, n], or B[n, k] when transposed. kResourceExhausted when memory is refused.
+Result<PackedMatrix> PackMatrix(const float* b, bool transposed, int64_t k, int64_t n);
+
+}  // namespace onnxd

@@ -1,0 +1,473 @@
+// LSTM, GRU and RNN in float. Source of the equations: ONNX LSTM-14, GRU-14, RNN-14.
+//
+// Per direction, the input part of all gates of all steps is one matrix product; each step then adds
+// the recurrent part and applies the gates.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/packed_matrix.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+enum class Cell { kLstm, kGru, kRnn };
+
+struct GateFunction {
+  std::string name;
+  float alpha = 0, beta = 0;
+
+  void Apply(float* x, int64_t n) const {
+    const math::Simd& simd = math::CurrentSimd();
+    if (name == "Sigmoid") return simd.unary(math::Unary::kSigmoid, x, x, n);
+    if (name == "Tanh") return simd.unary(math::Unary::kTanh, x, x, n);
+    if (name == "Relu") return simd.unary(math::Unary::kRelu, x, x, n);
+    for (int64_t i = 0; i < n; ++i) x[i] = One(x[i]);
+  }
+
+  float One(float x) const {
+    if (name == "Affine") return alpha * x + beta;
+    if (name == "LeakyRelu") return x < 0 ? alpha * x : x;
+    if (name == "ThresholdedRelu") return x > alpha ? x : 0;
+    if (name == "ScaledTanh") return alpha * std::tanh(beta * x);
+    if (name == "HardSigmoid") return std::min(std::max(alpha * x + beta, 0.0f), 1.0f);
+    if (name == "Elu") return x < 0 ? alpha * std::expm1(x) : x;
+    if (name == "Softsign") return x / (1 + std::abs(x));
+    return std::log1p(std::exp(x));  // Softplus
+  }
+};
+
+Result<GateFunction> MakeGateFunction(const std::string& name, const float* alpha,
+                                      const float* beta) {
+  struct Known {
+    const char* name;
+    float alpha, beta;
+  };
+  static constexpr Known kKnown[] = {
+      {"Sigmoid", 0, 0},      {"Tanh", 0, 0},          {"Relu", 0, 0},
+      {"Affine", 1, 0},       {"LeakyRelu", 0.01f, 0}, {"ThresholdedRelu", 1, 0},
+      {"ScaledTanh", 1, 1},   {"HardSigmoid", 0.2f, 0.5f}, {"Elu", 1, 0},
+      {"Softsign", 0, 0},     {"Softplus", 0, 0}};
+  for (const Known& known : kKnown) {
+    if (name == known.name) {
+      return GateFunction{name, alpha ? *alpha : known.alpha, beta ? *beta : known.beta};
+    }
+  }
+  return Unimplemented(StrCat("activation '", name, "' is unknown"));
+}
+
+struct Settings {
+  Cell cell;
+  int64_t gates, directions;
+  bool reverse_first, batch_first, linear_before_reset, input_forget;
+  float clip;
+  std::vector<GateFunction> functions;  // per direction: f, g (, h)
+};
+
+Result<Settings> ReadSettings(const Node& node) {
+  Settings s;
+  s.cell = node.op_type == "LSTM" ? Cell::kLstm : node.op_type == "GRU" ? Cell::kGru : Cell::kRnn;
+  s.gates = s.cell == Cell::kLstm ? 4 : s.cell == Cell::kGru ? 3 : 1;
+  const std::string direction = node.attributes.String("direction", "forward");
+  s.directions = direction == "bidirectional" ? 2 : 1;
+  s.reverse_first = direction == "reverse";
+  s.batch_first = node.attributes.Int("layout", 0) != 0;
+  s.linear_before_reset = node.attributes.Int("linear_before_reset", 0) != 0;
+  s.input_forget = node.attributes.Int("input_forget", 0) != 0;
+  s.clip = node.attributes.Float("clip", 0.0f);
+  std::vector<std::string> names = node.attributes.Strings("activations");
+  const std::vector<std::string> defaults =
+      s.cell == Cell::kLstm  ? std::vector<std::string>{"Sigmoid", "Tanh", "Tanh"}
+      : s.cell == Cell::kGru ? std::vector<std::string>{"Sigmoid", "Tanh"}
+                             : std::vector<std::string>{"Tanh"};
+  if (names.empty()) {
+    for (int64_t d = 0; d < s.directions; ++d) {
+      names.insert(names.end(), defaults.begin(), defaults.end());
+    }
+  }
+  if (names.size() != defaults.size() * static_cast<size_t>(s.directions)) {
+    return InvalidArgument(StrCat(Describe(node), ": 'activations' has ", names.size(),
+                                  " entries"));
+  }
+  const auto alphas = node.attributes.Floats("activation_alpha");
+  const auto betas = node.attributes.Floats("activation_beta");
+  for (size_t i = 0; i < names.size(); ++i) {
+    ONNXD_ASSIGN_OR_RETURN(GateFunction function,
+                           MakeGateFunction(names[i], i < alphas.size() ? &alphas[i] : nullptr,
+                                            i < betas.size() ? &betas[i] : nullptr));
+    s.functions.push_back(std::move(function));
+  }
+  return s;
+}
+
+// The operands of one direction during a run.
+struct Direction {
+  const float* w = nullptr;       // packed [input, gates * hidden]
+  const float* r = nullptr;       // packed [hidden, gates * hidden], for GRU [hidden, 2h] then [h, h]
+  const float* bias_w = nullptr;  // [gates * hidden] or null
+  const float* bias_r = nullptr;
+  const float* peephole = nullptr;  // [3 * hidden], order i, o, f
+  const GateFunction* functions = nullptr;
+  bool reverse = false;
+};
+
+struct Sizes {
+  int64_t steps, batch, input, hidden, gates;
+};
+
+void ClipGates(float* x, int64_t n, float clip) {
+  if (clip > 0) math::CurrentSimd().clip(x, x, n, -clip, clip);
+}
+
+// Working memory of one direction, in floats from the scratch pointer.
+struct Workspace {
+  float* gates;      // [steps, batch, gates * hidden]
+  float* recurrent;  // [batch, gates * hidden]
+  float* h;          // [batch, hidden]
+  float* c;          // [batch, hidden]
+};
+
+void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, float* h, float* c) {
+  float* input = gates;  // i, o, f, c
+  float* output = gates + n;
+  float* forget = gates + 2 * n;
+  float* cell = gates + 3 * n;
+  if (d.peephole != nullptr) {
+    for (int64_t j = 0; j < n; ++j) {
+      input[j] += d.peephole[j] * c[j];
+      forget[j] += d.peephole[2 * n + j] * c[j];
+    }
+  }
+  ClipGates(input, n, s.clip);
+  ClipGates(forget, n, s.clip);
+  ClipGates(cell, n, s.clip);
+  d.functions[0].Apply(input, n);
+  if (s.input_forget) {
+    for (int64_t j = 0; j < n; ++j) forget[j] = 1.0f - input[j];
+  } else {
+    d.functions[0].Apply(forget, n);
+  }
+  d.functions[1].Apply(cell, n);
+  for (int64_t j = 0; j < n; ++j) c[j] = forget[j] * c[j] + input[j] * cell[j];
+  if (d.peephole != nullptr) {
+    for (int64_t j = 0; j < n; ++j) output[j] += d.peephole[n + j] * c[j];
+  }
+  ClipGates(output, n, s.clip);
+  d.functions[0].Apply(output, n);
+  std::copy_n(c, n, cell);
+  ClipGates(cell, n, s.clip);
+  d.functions[2].Apply(cell, n);
+  for (int64_t j = 0; j < n; ++j) h[j] = output[j] * cell[j];
+}
+
+// One step of all rows of an LSTM or RNN: gates += h * R.
+void SimpleStep(const Settings& s, const Direction& d, const Sizes& z, float* gates,
+                const Workspace& w, const std::vector<bool>& active) {
+  const int64_t width = z.gates * z.hidden;
+  math::GemmArguments g{z.batch, width, z.hidden, w.h, z.hidden, d.r, gates, width};
+  g.accumulate = true;
+  math::CurrentSimd().gemm(g);
+  for (int64_t b = 0; b < z.batch; ++b) {
+    if (!active[static_cast<size_t>(b)]) continue;
+    float* row = gates + b * width;
+    float* h = w.h + b * z.hidden;
+    if (s.cell == Cell::kLstm) {
+      LstmRow(s, d, z.hidden, row, h, w.c + b * z.hidden);
+    } else {
+      ClipGates(row, z.hidden, s.clip);
+      d.functions[0].Apply(row, z.hidden);
+      std::copy_n(row, z.hidden, h);
+    }
+  }
+}
+
+// GRU: z and r first, then the candidate, whose recurrent part depends on r.
+void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates,
+             const Workspace& w, const std::vector<bool>& active) {
+  const math::Simd& simd = math::CurrentSimd();
+  const int64_t n = z.hidden, width = 3 * n;
+  math::GemmArguments update_reset{z.batch, 2 * n, n, w.h, n, d.r, gates, width};
+  update_reset.accumulate = true;
+  simd.gemm(update_reset);
+  const float* candidate_r = d.r + math::PackedBSize(simd, n, 2 * n);
+  float* candidate = w.recurrent;           // [batch, hidden]
+  float* gated = w.recurrent + z.batch * n;  // r * h, [batch, hidden]
+  for (int64_t b = 0; b < z.batch; ++b) {
+    float* row = gates + b * width;
+    ClipGates(row, 2 * n, s.clip);
+    d.functions[0].Apply(row, 2 * n);
+    for (int64_t j = 0; j < n; ++j) gated[b * n + j] = row[n + j] * w.h[b * n + j];
+  }
+  math::GemmArguments product{z.batch, n, n, s.linear_before_reset ? w.h : gated, n, candidate_r,
+                              candidate, n};
+  if (d.bias_r != nullptr) product.bias = d.bias_r + 2 * n;
+  simd.gemm(product);
+  for (int64_t b = 0; b < z.batch; ++b) {
+    if (!active[static_cast<size_t>(b)]) continue;
+    float* row = gates + b * width;
+    float* h = w.h + b * n;
+    float* hidden = row + 2 * n;
+    for (int64_t j = 0; j < n; ++j) {
+      const float scale = s.linear_before_reset ? row[n + j] : 1.0f;
+      hidden[j] += scale * candidate[b * n + j];
+    }
+    ClipGates(hidden, n, s.clip);
+    d.functions[1].Apply(hidden, n);
+    for (int64_t j = 0; j < n; ++j) h[j] = (1.0f - row[j]) * hidden[j] + row[j] * h[j];
+  }
+}
+
+// The gate biases that can be added to the input product once: all of them, except the candidate's
+// recurrent bias of a GRU.
+void AddBiases(const Settings& s, const Direction& d, const Sizes& z, const Workspace& w) {
+  if (d.bias_w == nullptr) return;
+  const int64_t width = z.gates * z.hidden;
+  const int64_t shared = s.cell == Cell::kGru ? 2 * z.hidden : width;
+  for (int64_t row = 0; row < z.steps * z.batch; ++row) {
+    float* gates = w.gates + row * width;
+    for (int64_t j = 0; j < width; ++j) gates[j] += d.bias_w[j] + (j < shared ? d.bias_r[j] : 0.0f);
+  }
+}
+
+class RecurrentKernel : public Kernel {
+ public:
+  RecurrentKernel(Settings settings, std::vector<PackedMatrix> w, std::vector<PackedMatrix> r)
+      : settings_(std::move(settings)), w_(std::move(w)), r_(std::move(r)) {}
+
+  bool ReadsInput(size_t i) const override {
+    return !(i == 1 && !w_.empty()) && !(i == 2 && !r_.empty());
+  }
+
+  Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
+    const Settings& s = settings_;
+    const Shape& x = context.InputShape(0);
+    Sizes z;
+    z.steps = x[s.batch_first ? 1 : 0];
+    z.batch = x[s.batch_first ? 0 : 1];
+    z.input = x[2];
+    z.gates = s.gates;
+    z.hidden = context.InputShape(2)[2];
+    const math::Simd& simd = math::CurrentSimd();
+    const int64_t width = z.gates * z.hidden;
+    const int64_t packed_w = w_.empty() ? math::PackedBSize(simd, z.input, width) : 0;
+    const int64_t packed_r = r_.empty() ? PackedRSize(simd, z) : 0;
+    const auto aligned = [](int64_t floats) { return (floats + 15) / 16 * 16; };
+    const int64_t transposed_x = s.batch_first ? aligned(z.steps * z.batch * z.input) : 0;
+    const int64_t gates_floats = aligned(z.steps * z.batch * width);
+    const int64_t state_floats = aligned(z.batch * z.hidden);
+    const int64_t recurrent_floats = aligned(z.batch * std::max<int64_t>(width, 2 * z.hidden));
+    PreparedKernel prepared;
+    prepared.scratch_bytes =
+        static_cast<size_t>(aligned(packed_w) + aligned(packed_r) + transposed_x + gates_floats +
+                            2 * state_floats + recurrent_floats) *
+        sizeof(float);
+    prepared.compute = [=, this](const KernelContext& k) {
+      float* cursor = k.scratch<float>();
+      const auto take = [&](int64_t floats) {
+        float* out = cursor;
+        cursor += aligned(floats);
+        return out;
+      };
+      float* own_w = take(packed_w);
+      float* own_r = take(packed_r);
+      const float* input = k.input<float>(0);
+      if (s.batch_first) {
+        float* steps_first = take(transposed_x);
+        for (int64_t b = 0; b < z.batch; ++b) {
+          for (int64_t t = 0; t < z.steps; ++t) {
+            std::copy_n(input + (b * z.steps + t) * z.input, z.input,
+                        steps_first + (t * z.batch + b) * z.input);
+          }
+        }
+        input = steps_first;
+      }
+      Workspace w;
+      w.gates = take(gates_floats);
+      w.recurrent = take(recurrent_floats);
+      w.h = take(state_floats);
+      w.c = take(state_floats);
+      for (int64_t direction = 0; direction < s.directions; ++direction) {
+        RunDirection(k, z, direction, input, own_w, own_r, w);
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  }
+
+  static int64_t PackedRSize(const math::Simd& simd, const Sizes& z) {
+    if (z.gates == 3) {
+      return math::PackedBSize(simd, z.hidden, 2 * z.hidden) +
+             math::PackedBSize(simd, z.hidden, z.hidden);
+    }
+    return math::PackedBSize(simd, z.hidden, z.gates * z.hidden);
+  }
+
+  // R of one direction: for a GRU its update and reset gates, then its candidate.
+  static void PackR(const math::Simd& simd, const float* r, int64_t gates, int64_t hidden,
+                    float* out) {
+    if (gates != 3) {
+      simd.pack_b(r, hidden, true, hidden, gates * hidden, out);
+      return;
+    }
+    simd.pack_b(r, hidden, true, hidden, 2 * hidden, out);
+    simd.pack_b(r + 2 * hidden * hidden, hidden, true, hidden, hidden,
+                out + math::PackedBSize(simd, hidden, 2 * hidden));
+  }
+
+ private:
+  void RunDirection(const KernelContext& k, const Sizes& z, int64_t index, const float* input,
+                    float* own_w, float* own_r, const Workspace& w) const {
+    const Settings& s = settings_;
+    const math::Simd& simd = math::CurrentSimd();
+    const int64_t width = z.gates * z.hidden;
+    const auto at = static_cast<size_t>(index);
+    Direction d;
+    d.reverse = s.reverse_first || index == 1;
+    d.functions = s.functions.data() + at * (s.functions.size() / static_cast<size_t>(s.directions));
+    if (w_.empty()) {
+      simd.pack_b(k.input<float>(1) + index * width * z.input, z.input, true, z.input, width, own_w);
+    }
+    if (r_.empty()) {
+      PackR(simd, k.input<float>(2) + index * width * z.hidden, z.gates, z.hidden, own_r);
+    }
+    d.w = w_.empty() ? own_w : w_[at].data();
+    d.r = r_.empty() ? own_r : r_[at].data();
+    if (const float* bias = k.input<float>(3)) {
+      d.bias_w = bias + index * 2 * width;
+      d.bias_r = d.bias_w + width;
+    }
+    if (s.cell == Cell::kLstm && k.input<float>(7) != nullptr) {
+      d.peephole = k.input<float>(7) + index * 3 * z.hidden;
+    }
+    LoadState(k.input<float>(5), z, index, w.h);
+    if (s.cell == Cell::kLstm) LoadState(k.input<float>(6), z, index, w.c);
+    if (z.steps * z.batch > 0) {
+      simd.gemm({z.steps * z.batch, width, z.input, input, z.input, d.w, w.gates, width});
+    }
+    AddBiases(s, d, z, w);
+    RunSteps(k, z, index, d, w);
+    StoreState(k.output<float>(1), z, index, w.h);
+    if (s.cell == Cell::kLstm) StoreState(k.output<float>(2), z, index, w.c);
+  }
+
+  // Rows beyond their sequence_lens keep their state and yield zeros in Y.
+  void RunSteps(const KernelContext& k, const Sizes& z, int64_t index, const Direction& d,
+                const Workspace& w) const {
+    const auto* lengths = k.input<int32_t>(4);
+    const int64_t width = z.gates * z.hidden;
+    std::vector<bool> active(static_cast<size_t>(z.batch), true);
+    std::vector<float> gathered;
+    for (int64_t step = 0; step < z.steps; ++step) {
+      float* gates = w.gates + step * z.batch * width;
+      if (d.reverse) {
+        // Each row reads its own sequence backwards.
+        gathered.resize(static_cast<size_t>(z.batch * width));
+        for (int64_t b = 0; b < z.batch; ++b) {
+          const int64_t from = std::max<int64_t>(0, Length(lengths, b, z) - 1 - step);
+          std::copy_n(w.gates + (from * z.batch + b) * width, width, gathered.data() + b * width);
+        }
+        gates = gathered.data();
+      }
+      for (int64_t b = 0; b < z.batch; ++b) {
+        active[static_cast<size_t>(b)] = step < Length(lengths, b, z);
+      }
+      if (settings_.cell == Cell::kGru) {
+        GruStep(settings_, d, z, gates, w, active);
+      } else {
+        SimpleStep(settings_, d, z, gates, w, active);
+      }
+      StoreOutputs(k.output<float>(0), lengths, z, index, step, d.reverse, w.h);
+    }
+  }
+
+  static int64_t Length(const int32_t* lengths, int64_t row, const Sizes& z) {
+    return lengths == nullptr ? z.steps : std::clamp<int64_t>(lengths[row], 0, z.steps);
+  }
+
+  void StoreOutputs(float* y, const int32_t* lengths, const Sizes& z, int64_t index, int64_t step,
+                    bool reverse, const float* h) const {
+    if (y == nullptr) return;
+    for (int64_t b = 0; b < z.batch; ++b) {
+      const int64_t length = Length(lengths, b, z);
+      const bool active = step < length;
+      const int64_t position = active && reverse ? length - 1 - step : step;
+      const int64_t row = settings_.batch_first
+                              ? (b * z.steps + position) * settings_.directions + index
+                              : (position * settings_.directions + index) * z.batch + b;
+      float* to = y + row * z.hidden;
+      if (active) {
+        std::copy_n(h + b * z.hidden, z.hidden, to);
+      } else {
+        std::fill_n(to, z.hidden, 0.0f);
+      }
+    }
+  }
+
+  int64_t StateRow(const Sizes& z, int64_t index, int64_t row) const {
+    return settings_.batch_first ? row * settings_.directions + index : index * z.batch + row;
+  }
+
+  void LoadState(const float* from, const Sizes& z, int64_t index, float* to) const {
+    for (int64_t b = 0; b < z.batch; ++b) {
+      if (from == nullptr) {
+        std::fill_n(to + b * z.hidden, z.hidden, 0.0f);
+      } else {
+        std::copy_n(from + StateRow(z, index, b) * z.hidden, z.hidden, to + b * z.hidden);
+      }
+    }
+  }
+
+  void StoreState(float* to, const Sizes& z, int64_t index, const float* from) const {
+    if (to == nullptr) return;
+    for (int64_t b = 0; b < z.batch; ++b) {
+      std::copy_n(from + b * z.hidden, z.hidden, to + StateRow(z, index, b) * z.hidden);
+    }
+  }
+
+  Settings settings_;
+  std::vector<PackedMatrix> w_, r_;  // per direction; empty when the weights are no constants
+};
+
+Result<std::vector<PackedMatrix>> PackWeights(const KernelInfo& info, size_t input, int64_t gates,
+                                              bool recurrent) {
+  std::vector<PackedMatrix> packed;
+  const Initializer* weights = info.constant_input(input);
+  if (weights == nullptr || weights->shape().rank() != 3) return packed;
+  ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, weights->Materialize());
+  const int64_t width = tensor.shape()[1], depth = tensor.shape()[2];
+  for (int64_t d = 0; d < tensor.shape()[0]; ++d) {
+    const float* from = tensor.data<float>() + d * width * depth;
+    if (!recurrent || gates != 3) {
+      ONNXD_ASSIGN_OR_RETURN(PackedMatrix matrix, PackMatrix(from, true, depth, width));
+      packed.push_back(std::move(matrix));
+      continue;
+    }
+    PackedMatrix matrix;
+    matrix.simd = &math::CurrentSimd();
+    Sizes z{0, 0, 0, depth, gates};
+    ONNXD_ASSIGN_OR_RETURN(
+        matrix.elements,
+        Tensor::Create(DataType::kFloat, Shape{RecurrentKernel::PackedRSize(*matrix.simd, z)}));
+    RecurrentKernel::PackR(*matrix.simd, from, gates, depth, matrix.elements.mutable_data<float>());
+    packed.push_back(std::move(matrix));
+  }
+  return packed;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeRecurrent(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType(info.node.op_type, info.InputType(0));
+  }
+  ONNXD_ASSIGN_OR_RETURN(Settings settings, ReadSettings(info.node));
+  ONNXD_ASSIGN_OR_RETURN(auto w, PackWeights(info, 1, settings.gates, false));
+  ONNXD_ASSIGN_OR_RETURN(auto r, PackWeights(info, 2, settings.gates, true));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<RecurrentKernel>(std::move(settings), std::move(w), std::move(r)));
+}
+
+}  // namespace onnxd

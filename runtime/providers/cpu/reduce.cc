@@ -1,0 +1,300 @@
+// Reduce*, ArgMax, ArgMin, CumSum.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
+#include "runtime/ops/reduction.h"
+#include "runtime/ops/shape_inference.h"
+#include "runtime/providers/cpu/strided_loop.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+enum class Reduction { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kSumSquare, kLogSum, kLogSumExp };
+
+Reduction ReductionOf(std::string_view op) {
+  if (op == "ReduceMean") return Reduction::kMean;
+  if (op == "ReduceMax") return Reduction::kMax;
+  if (op == "ReduceMin") return Reduction::kMin;
+  if (op == "ReduceProd") return Reduction::kProd;
+  if (op == "ReduceL1") return Reduction::kL1;
+  if (op == "ReduceL2") return Reduction::kL2;
+  if (op == "ReduceSumSquare") return Reduction::kSumSquare;
+  if (op == "ReduceLogSum") return Reduction::kLogSum;
+  if (op == "ReduceLogSumExp") return Reduction::kLogSumExp;
+  return Reduction::kSum;
+}
+
+// Where reduced elements lie: `outer` visits the outputs, `inner` the elements of one output.
+struct ReducePlan {
+  StridedLoop<1> kept, reduced;
+  int64_t outputs, elements;
+  bool contiguous;  // the elements of one output are consecutive
+};
+
+template <typename T>
+T Accumulate(Reduction op, T total, T x) {
+  switch (op) {
+    case Reduction::kMax: return x > total || x != x ? x : total;
+    case Reduction::kMin: return x < total || x != x ? x : total;
+    case Reduction::kProd: return static_cast<T>(total * x);
+    case Reduction::kL1: return static_cast<T>(total + (x < T(0) ? static_cast<T>(-x) : x));
+    case Reduction::kL2:
+    case Reduction::kSumSquare: return static_cast<T>(total + x * x);
+    default: return static_cast<T>(total + x);
+  }
+}
+
+template <typename T>
+T Initial(Reduction op) {
+  if (op == Reduction::kProd) return T(1);
+  if (op == Reduction::kMax) {
+    return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
+                                                : std::numeric_limits<T>::lowest();
+  }
+  if (op == Reduction::kMin) {
+    return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
+                                                : std::numeric_limits<T>::max();
+  }
+  return T(0);
+}
+
+template <typename T>
+T Finish(Reduction op, T total, int64_t count) {
+  switch (op) {
+    case Reduction::kMean: return static_cast<T>(total / static_cast<T>(count));
+    case Reduction::kL2: return static_cast<T>(std::sqrt(static_cast<double>(total)));
+    case Reduction::kLogSum: return static_cast<T>(std::log(static_cast<double>(total)));
+    default: return total;
+  }
+}
+
+// Calls visit(element) for each element of the output whose first element is at `base`.
+template <typename T, typename Visit>
+void ForElements(const ReducePlan& plan, const T* base, Visit visit) {
+  plan.reduced.ForOuter(0, plan.reduced.outer_count(), [&](const std::array<int64_t, 1>& at) {
+    const int64_t step = plan.reduced.inner_stride(0);
+    for (int64_t i = 0; i < plan.reduced.inner_count(); ++i) visit(base[at[0] + i * step]);
+  });
+}
+
+template <typename T>
+T ReduceOne(const ReducePlan& plan, Reduction op, const T* base) {
+  if (op == Reduction::kLogSumExp) {
+    double largest = -std::numeric_limits<double>::infinity(), total = 0;
+    ForElements(plan, base, [&](T x) { largest = std::max(largest, static_cast<double>(x)); });
+    if (!std::isfinite(largest)) largest = 0;
+    ForElements(plan, base, [&](T x) { total += std::exp(static_cast<double>(x) - largest); });
+    return static_cast<T>(std::log(total) + largest);
+  }
+  T total = Initial<T>(op);
+  ForElements(plan, base, [&](T x) { total = Accumulate(op, total, x); });
+  return Finish(op, total, plan.elements);
+}
+
+// The contiguous float case, in vectors; nullopt-like false when there is no fast path.
+bool ReduceContiguous(Reduction op, const float* x, int64_t n, float* out) {
+  const math::Simd& simd = math::CurrentSimd();
+  switch (op) {
+    case Reduction::kSum: *out = simd.sum(x, n); return true;
+    case Reduction::kMean: *out = simd.sum(x, n) / static_cast<float>(n); return true;
+    case Reduction::kMax: *out = simd.max(x, n); return true;
+    case Reduction::kSumSquare: *out = simd.sum_of_squares(x, n, 0.0f); return true;
+    case Reduction::kL2: *out = std::sqrt(simd.sum_of_squares(x, n, 0.0f)); return true;
+    default: return false;
+  }
+}
+
+Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes) {
+  ReducePlan plan;
+  const auto strides = DenseStrides(in);
+  for (int axis = 0; axis < in.rank(); ++axis) {
+    StridedLoop<1>& loop =
+        std::binary_search(axes.begin(), axes.end(), axis) ? plan.reduced : plan.kept;
+    loop.dims.push_back(in[axis]);
+    loop.strides[0].push_back(strides[static_cast<size_t>(axis)]);
+  }
+  plan.outputs = Shape(plan.kept.dims).ElementCount();
+  plan.elements = Shape(plan.reduced.dims).ElementCount();
+  plan.kept.Merge();
+  plan.reduced.Merge();
+  plan.contiguous = plan.reduced.dims.size() == 1 &&
+                    (plan.reduced.inner_stride(0) == 1 || plan.elements == 1);
+  return plan;
+}
+
+template <typename T>
+void RunReduce(const ReducePlan& plan, Reduction op, const T* in, T* out, ThreadPool& pool) {
+  if (plan.outputs == 0) return;
+  if (plan.elements == 0) {
+    std::fill_n(out, plan.outputs, Finish(op, Initial<T>(op), 0));
+    return;
+  }
+  const int64_t inner = plan.kept.inner_count(), step = plan.kept.inner_stride(0);
+  const int64_t rows = plan.kept.outer_count();
+  pool.ParallelFor(rows, 1 + 16384 / (inner * plan.elements + 1), [&](int64_t begin, int64_t end) {
+    T* to = out + begin * inner;
+    plan.kept.ForOuter(begin, end, [&](const std::array<int64_t, 1>& at) {
+      for (int64_t i = 0; i < inner; ++i, ++to) {
+        const T* base = in + at[0] + i * step;
+        if constexpr (std::is_same_v<T, float>) {
+          if (plan.contiguous && ReduceContiguous(op, base, plan.elements, to)) continue;
+        }
+        *to = ReduceOne(plan, op, base);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeReduce(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType(info.node.op_type, type);
+  const Reduction op = ReductionOf(info.node.op_type);
+  return MakeKernel([type, op](const PrepareContext& context) -> Result<PreparedKernel> {
+    std::vector<int64_t> axes = context.node.attributes.Ints("axes");
+    if (ReductionAxesAreInput(context.node) && context.HasInput(1)) {
+      const Tensor* known = context.inputs[1].value;
+      if (known == nullptr) return FailedPrecondition("the axes are not known yet");
+      axes = IntElements(*known).value_or(axes);
+    }
+    ONNXD_ASSIGN_OR_RETURN(
+        const auto reduced,
+        ReductionAxes(context.node, axes, context.InputShape(0).rank()));
+    ONNXD_ASSIGN_OR_RETURN(const ReducePlan plan, MakePlan(context.InputShape(0), reduced));
+    PreparedKernel prepared;
+    prepared.compute = [type, op, plan](const KernelContext& k) {
+      DispatchNumber(type, [&]<typename T>() {
+        RunReduce(plan, op, k.input<T>(0), k.output<T>(0), k.pool());
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+// ArgMax and ArgMin; the first of equals wins unless select_last_index is set.
+Result<std::unique_ptr<Kernel>> MakeArgReduce(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType(info.node.op_type, type);
+  const bool smallest = info.node.op_type == "ArgMin";
+  const bool last = info.node.attributes.Int("select_last_index", 0) != 0;
+  return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& in = context.InputShape(0);
+    ONNXD_ASSIGN_OR_RETURN(const int axis,
+                           NormalizeAxis(context.node.attributes.Int("axis", 0), in.rank()));
+    const int64_t outer = in.ElementCount(0, axis), extent = in[axis];
+    const int64_t inner = in.ElementCount(axis + 1, in.rank());
+    if (extent == 0) return InvalidArgument(StrCat(Describe(context.node), ": the axis is empty"));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      DispatchNumber(type, [&]<typename T>() {
+        for (int64_t row = 0; row < outer; ++row) {
+          for (int64_t column = 0; column < inner; ++column) {
+            const T* base = k.input<T>(0) + row * extent * inner + column;
+            int64_t best = 0;
+            for (int64_t i = 1; i < extent; ++i) {
+              const T x = base[i * inner], y = base[best * inner];
+              const bool better = smallest ? x < y : x > y;
+              if (better || (last && x == y)) best = i;
+            }
+            k.output<int64_t>(0)[row * inner + column] = best;
+          }
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType("CumSum", type);
+  const bool exclusive = info.node.attributes.Int("exclusive", 0) != 0;
+  const bool reverse = info.node.attributes.Int("reverse", 0) != 0;
+  return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Tensor* known = context.inputs[1].value;
+    if (known == nullptr) return FailedPrecondition("the axis is not known yet");
+    const auto axes = IntElements(*known);
+    if (!axes || axes->size() != 1) return InvalidArgument("CumSum needs one axis");
+    const Shape& in = context.InputShape(0);
+    ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[0], in.rank()));
+    const int64_t outer = in.ElementCount(0, axis), extent = in[axis];
+    const int64_t inner = in.ElementCount(axis + 1, in.rank());
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      DispatchNumber(type, [&]<typename T>() {
+        for (int64_t row = 0; row < outer; ++row) {
+          for (int64_t column = 0; column < inner; ++column) {
+            const int64_t base = row * extent * inner + column;
+            T total{};
+            for (int64_t i = 0; i < extent; ++i) {
+              const int64_t at = base + (reverse ? extent - 1 - i : i) * inner;
+              const T x = k.input<T>(0)[at];
+              if (exclusive) k.output<T>(0)[at] = total;
+              total = static_cast<T>(total + x);
+              if (!exclusive) k.output<T>(0)[at] = total;
+            }
+          }
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+// TopK: values and indices, sorted; equal values in index order.
+Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType("TopK", type);
+  const bool largest = info.node.attributes.Int("largest", 1) != 0;
+  return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
+    if (context.outputs[0].shape == nullptr && context.outputs[1].shape == nullptr) {
+      return FailedPrecondition("k is not known yet");
+    }
+    const Shape& in = context.InputShape(0);
+    const Shape& out = context.outputs[0].present ? context.OutputShape(0) : context.OutputShape(1);
+    ONNXD_ASSIGN_OR_RETURN(const int axis,
+                           NormalizeAxis(context.node.attributes.Int("axis", -1), in.rank()));
+    const int64_t outer = in.ElementCount(0, axis), extent = in[axis], count = out[axis];
+    const int64_t inner = in.ElementCount(axis + 1, in.rank());
+    PreparedKernel prepared;
+    prepared.scratch_bytes = static_cast<size_t>(extent) * sizeof(int64_t);
+    prepared.compute = [=](const KernelContext& k) {
+      DispatchNumber(type, [&]<typename T>() {
+        auto* order = k.scratch<int64_t>();
+        for (int64_t row = 0; row < outer; ++row) {
+          for (int64_t column = 0; column < inner; ++column) {
+            const T* base = k.input<T>(0) + row * extent * inner + column;
+            for (int64_t i = 0; i < extent; ++i) order[i] = i;
+            std::partial_sort(order, order + count, order + extent, [&](int64_t a, int64_t b) {
+              const T x = base[a * inner], y = base[b * inner];
+              // NaN sorts as the largest, so that the order is total.
+              if (x != x || y != y) {
+                if ((x != x) == (y != y)) return a < b;
+                return largest ? x != x : y != y;
+              }
+              if (x == y) return a < b;
+              return largest ? x > y : x < y;
+            });
+            for (int64_t i = 0; i < count; ++i) {
+              const int64_t at = (row * count + i) * inner + column;
+              if (k.output<T>(0) != nullptr) k.output<T>(0)[at] = base[order[i] * inner];
+              if (k.output<int64_t>(1) != nullptr) k.output<int64_t>(1)[at] = order[i];
+            }
+          }
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd

@@ -1,0 +1,102 @@
+#include "runtime/providers/cpu/strided_loop.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+template <typename T>
+void CopyTyped(const StridedLoop<2>& loop, T* out, const T* in) {
+  const int64_t count = loop.inner_count();
+  const int64_t out_step = loop.inner_stride(0), in_step = loop.inner_stride(1);
+  loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 2>& offsets) {
+    T* to = out + offsets[0];
+    const T* from = in + offsets[1];
+    if (out_step == 1 && in_step == 1) {
+      std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < count; ++i) to[i * out_step] = from[i * in_step];
+    }
+  });
+}
+
+// Both operands contiguous along different axes (a matrix transpose): tiles keep cache lines whole.
+template <typename T>
+void TransposeTiles(T* out, const T* in, int64_t rows, int64_t columns, int64_t out_stride,
+                    int64_t in_stride) {
+  constexpr int64_t kTile = 16;
+  for (int64_t r = 0; r < rows; r += kTile) {
+    const int64_t r_end = std::min(rows, r + kTile);
+    for (int64_t c = 0; c < columns; c += kTile) {
+      const int64_t c_end = std::min(columns, c + kTile);
+      for (int64_t i = r; i < r_end; ++i) {
+        for (int64_t j = c; j < c_end; ++j) out[i * out_stride + j] = in[j * in_stride + i];
+      }
+    }
+  }
+}
+
+template <typename T>
+bool TryTranspose(const StridedLoop<2>& loop, T* out, const T* in) {
+  const size_t rank = loop.dims.size();
+  if (rank < 2) return false;
+  const size_t a = rank - 2, b = rank - 1;
+  if (loop.strides[0][b] != 1 || loop.strides[1][a] != 1) return false;
+  StridedLoop<2> outer = loop;
+  outer.dims.resize(a);
+  for (auto& strides : outer.strides) strides.resize(a);
+  outer.dims.push_back(1);
+  for (auto& strides : outer.strides) strides.push_back(0);
+  outer.ForOuter(0, outer.outer_count(), [&](const std::array<int64_t, 2>& offsets) {
+    TransposeTiles(out + offsets[0], in + offsets[1], loop.dims[a], loop.dims[b],
+                   loop.strides[0][a], loop.strides[1][b]);
+  });
+  return true;
+}
+
+}  // namespace
+
+std::vector<int64_t> DenseStrides(const Shape& shape) {
+  std::vector<int64_t> strides(static_cast<size_t>(shape.rank()));
+  int64_t stride = 1;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    strides[static_cast<size_t>(axis)] = stride;
+    stride *= shape[axis];
+  }
+  return strides;
+}
+
+std::vector<int64_t> BroadcastStrides(const Shape& shape, const Shape& out) {
+  const std::vector<int64_t> dense = DenseStrides(shape);
+  std::vector<int64_t> strides(static_cast<size_t>(out.rank()), 0);
+  const int offset = out.rank() - shape.rank();
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] != 1) {
+      strides[static_cast<size_t>(axis + offset)] = dense[static_cast<size_t>(axis)];
+    }
+  }
+  return strides;
+}
+
+void CopyStrided(const StridedLoop<2>& loop, size_t width, void* out, const void* in) {
+  for (const int64_t dim : loop.dims) {
+    if (dim == 0) return;
+  }
+  const auto copy = [&]<typename T>() {
+    if (!TryTranspose(loop, static_cast<T*>(out), static_cast<const T*>(in))) {
+      CopyTyped(loop, static_cast<T*>(out), static_cast<const T*>(in));
+    }
+  };
+  switch (width) {
+    case 1: return copy.operator()<uint8_t>();
+    case 2: return copy.operator()<uint16_t>();
+    case 4: return copy.operator()<uint32_t>();
+    case 8: return copy.operator()<uint64_t>();
+    default: return copy.operator()<Bytes16>();
+  }
+}
+
+}  // namespace onnxd

@@ -1,0 +1,459 @@
+#include "runtime/session/execution_plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/shape_inference.h"
+#include "runtime/session/memory_planner.h"
+#include "runtime/session/node_runner.h"
+
+namespace onnxd {
+namespace {
+
+// Shape arithmetic is done while planning only for tensors this small.
+constexpr int64_t kMaxKnownElements = 1024;
+
+// What the planner knows of a value.
+struct ValueState {
+  bool dense = false;           // a tensor that is not of strings
+  std::optional<Shape> shape;   // of a dense tensor
+  Tensor known;                 // its elements, when they are known
+  Slot slot;
+  int storage = -1;  // kArena: index into storages
+};
+
+struct Storage {
+  size_t bytes;
+  int first, last;
+};
+
+class Planner {
+ public:
+  explicit Planner(const PlanRequest& request)
+      : request_(request),
+        graph_(request.graph),
+        states_(request.graph.value_count()),
+        last_use_(request.graph.value_count(), -1),
+        is_output_(request.graph.value_count(), false) {}
+
+  Result<std::shared_ptr<const ExecutionPlan>> Run() {
+    plan_ = std::make_shared<ExecutionPlan>();
+    FindLastUses();
+    DefineInputs();
+    for (const auto& [id, tensor] : request_.constants) DefineConstant(id, tensor);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      ONNXD_RETURN_IF_ERROR(PlanNode(graph_.nodes[i], request_.nodes[i]));
+    }
+    DefineOutputs();
+    ONNXD_RETURN_IF_ERROR(PlaceStorages());
+    NumberOperands();
+    return std::shared_ptr<const ExecutionPlan>(plan_);
+  }
+
+ private:
+  ValueState& state(ValueId id) { return states_[static_cast<size_t>(id)]; }
+
+  void FindLastUses() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      for (const auto* list : {&node.inputs, &node.captures}) {
+        for (const ValueId id : *list) {
+          if (id != kNoValue) last_use_[static_cast<size_t>(id)] = static_cast<int>(i);
+        }
+      }
+    }
+    for (const ValueId id : graph_.outputs) {
+      is_output_[static_cast<size_t>(id)] = true;
+      last_use_[static_cast<size_t>(id)] = std::numeric_limits<int>::max();
+    }
+  }
+
+  void DefineInputs() {
+    for (size_t i = 0; i < request_.inputs.size(); ++i) {
+      ValueState& s = state(request_.inputs[i]);
+      const Value& value = request_.values[i];
+      s.slot.kind = Slot::Kind::kInput;
+      s.slot.index = i;
+      Shape shape;
+      if (value.is_tensor()) {
+        shape = value.tensor().shape();
+        s.dense = value.tensor().type() != DataType::kString;
+        s.slot.type = value.tensor().type();
+        s.shape = shape;
+        s.slot.shape = shape;
+      }
+      plan_->input_shapes.push_back(std::move(shape));
+    }
+  }
+
+  void DefineConstant(ValueId id, const Tensor& tensor) {
+    ValueState& s = state(id);
+    s.dense = tensor.type() != DataType::kString;
+    s.shape = tensor.shape();
+    s.known = tensor;
+    s.slot.kind = Slot::Kind::kConstant;
+    s.slot.index = plan_->constants.size();
+    s.slot.type = tensor.type();
+    s.slot.shape = tensor.shape();
+    plan_->constants.push_back(tensor);
+  }
+
+  // A constant that a kernel packed: its type and shape are known, its elements are gone.
+  void DefinePacked(ValueId id) {
+    const ValueType& type = graph_.value(id).type;
+    ValueState& s = state(id);
+    s.dense = type.element != DataType::kString;
+    s.shape = type.shape ? ToConcrete(*type.shape) : std::nullopt;
+    s.slot.type = type.element;
+    if (s.shape) s.slot.shape = *s.shape;
+  }
+
+  Status PlanNode(const Node& node, const CompiledNode& compiled) {
+    ++step_;
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue && state(id).slot.kind == Slot::Kind::kAbsent) DefinePacked(id);
+    }
+    if (compiled.control_flow != nullptr) return AddUnplanned(node, compiled);
+    std::vector<ValueType> types;
+    std::vector<const Tensor*> known;
+    std::vector<OperandInfo> inputs;
+    bool shapes_known = true, values_known = true;
+    for (const ValueId id : node.inputs) {
+      OperandInfo info;
+      ValueType type;
+      if (id != kNoValue) {
+        ValueState& s = state(id);
+        type = graph_.value(id).type;
+        info.present = true;
+        info.kind = type.kind;
+        if (s.shape) {
+          type = ValueType::TensorOf(s.slot.type, ToSymbolic(*s.shape));
+          info.kind = type.kind;
+          info.shape = &*s.shape;
+        } else {
+          type.shape.reset();
+          shapes_known = shapes_known && !type.is_tensor();
+        }
+        info.type = type.element;
+        if (s.known.defined()) info.value = &s.known;
+        values_known = values_known && s.known.defined();
+      }
+      types.push_back(std::move(type));
+      inputs.push_back(info);
+      known.push_back(info.value);
+    }
+    if (!shapes_known) return AddUnplanned(node, compiled);
+    ONNXD_ASSIGN_OR_RETURN(const auto inferred, InferNode(node, types, known));
+    std::vector<OperandInfo> outputs(node.outputs.size());
+    std::vector<std::optional<Shape>> shapes(node.outputs.size());
+    bool outputs_known = true, small = true;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const ValueId id = node.outputs[i];
+      if (id == kNoValue) continue;
+      const ValueType& type = inferred[i].known() ? inferred[i] : graph_.value(id).type;
+      outputs[i].present = true;
+      outputs[i].kind = type.kind;
+      outputs[i].type = type.element;
+      if (!type.is_tensor() || type.element == DataType::kString) {
+        small = false;
+        continue;
+      }
+      if (type.shape) shapes[i] = ToConcrete(*type.shape);
+      if (!shapes[i]) {
+        outputs_known = false;
+        continue;
+      }
+      ONNXD_RETURN_IF_ERROR(shapes[i]->Validate().WithContext(Describe(node)));
+      outputs[i].shape = &*shapes[i];
+      small = small && shapes[i]->ElementCount() <= kMaxKnownElements;
+    }
+    const bool reads_shape_only = node.domain.empty() && (node.op_type == "Shape" ||
+                                                          node.op_type == "Size");
+    if (outputs_known && small && (values_known || reads_shape_only)) {
+      if (Evaluate(node, compiled, reads_shape_only)) return Status::Ok();
+    }
+    if (!outputs_known) return AddUnplanned(node, compiled);
+    auto prepared = compiled.kernel->Prepare({node, inputs, outputs});
+    if (!prepared.ok()) {
+      if (prepared.status().code() == StatusCode::kFailedPrecondition) {
+        return AddUnplanned(node, compiled);
+      }
+      return prepared.status();
+    }
+    return AddPlanned(node, compiled, std::move(*prepared), outputs, shapes);
+  }
+
+  // Computes the node now; false when that did not work, and it is planned like any other.
+  bool Evaluate(const Node& node, const CompiledNode& compiled, bool reads_shape_only) {
+    std::vector<Value> inputs;
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue) {
+        inputs.emplace_back();
+      } else if (reads_shape_only) {
+        inputs.emplace_back(Tensor::Wrap(state(id).slot.type, *state(id).shape, nullptr, nullptr));
+      } else {
+        inputs.emplace_back(state(id).known);
+      }
+    }
+    std::vector<ValueType> types;
+    for (const ValueId id : node.outputs) {
+      types.push_back(id == kNoValue ? ValueType{} : graph_.value(id).type);
+    }
+    auto results =
+        RunNode(*compiled.kernel, node, inputs, types, request_.pool, request_.max_bytes);
+    if (!results.ok()) return false;
+    for (const Value& value : *results) {
+      if (!value.absent() && !value.is_tensor()) return false;
+    }
+    for (size_t i = 0; i < results->size(); ++i) {
+      if (node.outputs[i] != kNoValue) DefineConstant(node.outputs[i], (*results)[i].tensor());
+    }
+    return true;
+  }
+
+  Slot OperandSlot(ValueId id) { return id == kNoValue ? Slot{} : state(id).slot; }
+
+  Step NewStep(const Node& node, const CompiledNode& compiled) {
+    Step step{};
+    step.node = &node;
+    step.kernel = compiled.kernel.get();
+    step.control_flow = compiled.control_flow.get();
+    for (const ValueId id : node.inputs) step.inputs.push_back(OperandSlot(id));
+    for (const ValueId id : node.captures) step.inputs.push_back(OperandSlot(id));
+    return step;
+  }
+
+  // Extends the life of the storages that a step reads.
+  void Touch(const Node& node) {
+    for (const auto* list : {&node.inputs, &node.captures}) {
+      for (const ValueId id : *list) {
+        if (id == kNoValue || state(id).storage < 0) continue;
+        Storage& storage = storages_[static_cast<size_t>(state(id).storage)];
+        storage.last = std::max(storage.last, step_);
+      }
+    }
+  }
+
+  Slot NewCell(ValueId id) {
+    Slot slot;
+    slot.kind = Slot::Kind::kCell;
+    slot.index = plan_->cells++;
+    slot.type = graph_.value(id).type.element;
+    state(id).slot = slot;
+    return slot;
+  }
+
+  Status AddUnplanned(const Node& node, const CompiledNode& compiled) {
+    Step step = NewStep(node, compiled);
+    step.planned = false;
+    Touch(node);
+    for (const ValueId id : node.outputs) {
+      step.outputs.push_back(id == kNoValue ? Slot{} : NewCell(id));
+      if (id != kNoValue) state(id).dense = false;
+    }
+    AddStep(std::move(step));
+    return Status::Ok();
+  }
+
+  Status AddPlanned(const Node& node, const CompiledNode& compiled, PreparedKernel prepared,
+                    const std::vector<OperandInfo>& outputs,
+                    const std::vector<std::optional<Shape>>& shapes) {
+    Step step = NewStep(node, compiled);
+    step.planned = true;
+    Touch(node);
+    bool all_views = !prepared.views.empty();
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId id = node.outputs[i];
+      if (id == kNoValue) {
+        step.outputs.emplace_back();
+        continue;
+      }
+      if (!shapes[i]) {
+        step.outputs.push_back(NewCell(id));
+        all_views = false;
+        continue;
+      }
+      ValueState& s = state(id);
+      s.dense = true;
+      s.shape = *shapes[i];
+      if (!TryView(node, prepared, i, id, outputs[i].type)) {
+        all_views = false;
+        PlaceOutput(node, prepared, i, id, outputs[i].type);
+      }
+      step.outputs.push_back(s.slot);
+    }
+    step.prepared = std::move(prepared);
+    if (all_views) return Status::Ok();  // nothing to compute
+    AddStep(std::move(step));
+    return Status::Ok();
+  }
+
+  // Lets output i be the bytes of the input it is a view of.
+  bool TryView(const Node& node, const PreparedKernel& prepared, size_t i, ValueId id,
+               DataType type) {
+    for (const auto& [output, input] : prepared.views) {
+      if (static_cast<size_t>(output) != i) continue;
+      const ValueState& source = state(node.inputs[static_cast<size_t>(input)]);
+      ValueState& s = state(id);
+      s.slot = source.slot;
+      s.slot.shape = *s.shape;
+      s.slot.type = type;
+      s.storage = source.storage;
+      if (source.known.defined()) s.known = source.known.Reshaped(*s.shape);
+      if (s.storage >= 0) ExtendForUses(id, s.storage);
+      return true;
+    }
+    return false;
+  }
+
+  void ExtendForUses(ValueId id, int storage) {
+    Storage& target = storages_[static_cast<size_t>(storage)];
+    target.last = std::max(target.last, last_use_[static_cast<size_t>(id)]);
+  }
+
+  void PlaceOutput(const Node& node, const PreparedKernel& prepared, size_t i, ValueId id,
+                   DataType type) {
+    ValueState& s = state(id);
+    s.slot.type = type;
+    s.slot.shape = *s.shape;
+    const size_t bytes =
+        static_cast<size_t>(TensorBytes(type, s.shape->ElementCount()).value_or(0));
+    if (is_output_[static_cast<size_t>(id)]) {
+      const auto at = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
+      s.slot.kind = Slot::Kind::kOutput;
+      s.slot.index = static_cast<size_t>(at - graph_.outputs.begin());
+      return;
+    }
+    s.slot.kind = Slot::Kind::kArena;
+    for (const auto& [output, input] : prepared.in_place) {
+      if (static_cast<size_t>(output) != i) continue;
+      const ValueId source = node.inputs[static_cast<size_t>(input)];
+      const int storage = state(source).storage;
+      if (storage < 0) continue;
+      Storage& reused = storages_[static_cast<size_t>(storage)];
+      if (reused.last > step_ || reused.bytes != bytes || ReadElsewhere(node, storage, input)) {
+        continue;
+      }
+      s.storage = storage;
+      ExtendForUses(id, storage);
+      return;
+    }
+    s.storage = static_cast<int>(storages_.size());
+    storages_.push_back({bytes, step_, step_});
+    ExtendForUses(id, s.storage);
+  }
+
+  // Whether another operand of the node lives in the same storage.
+  bool ReadElsewhere(const Node& node, int storage, int except) {
+    for (size_t j = 0; j < node.inputs.size(); ++j) {
+      if (static_cast<int>(j) != except && node.inputs[j] != kNoValue &&
+          state(node.inputs[j]).storage == storage) {
+        return true;
+      }
+    }
+    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+      return id != kNoValue && state(id).storage == storage;
+    });
+  }
+
+  void AddStep(Step step) {
+    // Storages are looked up when offsets exist: the slot's index carries the storage until then.
+    const auto remember = [&](std::vector<Slot>& slots, const std::vector<ValueId>& ids) {
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] != kNoValue && slots[i].kind == Slot::Kind::kArena) {
+          slots[i].index = static_cast<size_t>(state(ids[i]).storage);
+        }
+      }
+    };
+    std::vector<ValueId> operands = step.node->inputs;
+    operands.insert(operands.end(), step.node->captures.begin(), step.node->captures.end());
+    remember(step.inputs, operands);
+    remember(step.outputs, step.node->outputs);
+    if (step.planned && step.prepared.scratch_bytes > 0) {
+      step.scratch_offset = storages_.size();
+      storages_.push_back({step.prepared.scratch_bytes, step_, step_});
+    }
+    plan_->steps.push_back(std::move(step));
+  }
+
+  void DefineOutputs() {
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const ValueId id = graph_.outputs[i];
+      const ValueState& s = state(id);
+      OutputSource source;
+      source.slot = s.slot;
+      if (s.slot.kind == Slot::Kind::kArena) source.slot.index = static_cast<size_t>(s.storage);
+      if (s.slot.kind == Slot::Kind::kCell || !s.dense) {
+        source.kind = OutputSource::Kind::kValue;
+      } else if (s.slot.kind == Slot::Kind::kOutput && s.slot.index == i) {
+        source.shape = *s.shape;
+      } else {
+        source.kind = OutputSource::Kind::kCopy;
+        source.shape = *s.shape;
+      }
+      plan_->outputs.push_back(std::move(source));
+    }
+  }
+
+  Status PlaceStorages() {
+    std::vector<StorageRequest> requests;
+    for (const Storage& storage : storages_) {
+      requests.push_back({storage.bytes, storage.first, storage.last});
+    }
+    const MemoryPlan memory = PlanMemory(requests);
+    plan_->arena_bytes = memory.arena_bytes;
+    if (memory.arena_bytes > static_cast<size_t>(request_.max_bytes)) {
+      return ResourceExhausted(StrCat("this input needs ", memory.arena_bytes,
+                                      " bytes of memory to compute, the limit is ",
+                                      request_.max_bytes));
+    }
+    const auto place = [&](Slot& slot) {
+      if (slot.kind == Slot::Kind::kArena) slot.index = memory.offsets[slot.index];
+    };
+    for (Step& step : plan_->steps) {
+      for (Slot& slot : step.inputs) place(slot);
+      for (Slot& slot : step.outputs) place(slot);
+      if (step.planned && step.prepared.scratch_bytes > 0) {
+        step.scratch_offset = memory.offsets[step.scratch_offset];
+      }
+    }
+    for (OutputSource& output : plan_->outputs) place(output.slot);
+    return Status::Ok();
+  }
+
+  void NumberOperands() {
+    for (Step& step : plan_->steps) {
+      step.first_operand = plan_->operands;
+      for (const auto* slots : {&step.inputs, &step.outputs}) {
+        for (const Slot& slot : *slots) {
+          const size_t position = plan_->operands++;
+          if (slot.kind == Slot::Kind::kInput) {
+            plan_->input_patches.emplace_back(position, slot.index);
+          } else if (slot.kind == Slot::Kind::kOutput) {
+            plan_->output_patches.emplace_back(position, slot.index);
+          }
+        }
+      }
+    }
+  }
+
+  const PlanRequest& request_;
+  const Graph& graph_;
+  std::shared_ptr<ExecutionPlan> plan_;
+  std::vector<ValueState> states_;
+  std::vector<int> last_use_;
+  std::vector<bool> is_output_;
+  std::vector<Storage> storages_;
+  int step_ = -1;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const ExecutionPlan>> MakeExecutionPlan(const PlanRequest& request) {
+  return Planner(request).Run();
+}
+
+}  // namespace onnxd

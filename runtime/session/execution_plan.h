@@ -1,0 +1,83 @@
+// ExecutionPlan: the steps of a graph for one set of input shapes, with every address decided.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/session/control_flow.h"
+
+namespace onnxd {
+
+// Where an operand lives during a run.
+struct Slot {
+  enum class Kind {
+    kAbsent,
+    kConstant,  // a tensor of the session or the plan, by index into ExecutionPlan::constants
+    kInput,     // elements (or the Value) of a graph input
+    kOutput,    // elements of a graph output's own buffer
+    kArena,     // elements at an offset
+    kCell,      // a Value of the context: not dense, or of a shape that the data decide
+  };
+  Kind kind = Kind::kAbsent;
+  size_t index = 0;  // of the constant, input, output or cell; the offset in the arena
+  DataType type = DataType::kUndefined;
+  Shape shape;  // of dense operands
+};
+
+struct Step {
+  const Node* node;
+  const Kernel* kernel;            // null for control flow
+  const ControlFlow* control_flow;  // null for kernels
+  PreparedKernel prepared;         // of planned steps
+  bool planned;                    // false: shapes are known only when the step is reached
+  std::vector<Slot> inputs, outputs;
+  size_t first_operand = 0;  // into ExecutionContext::operands: inputs, then outputs
+  size_t scratch_offset = 0;
+};
+
+// A graph output that no step writes directly: taken from another slot when the run ends.
+struct OutputSource {
+  enum class Kind { kBuffer, kCopy, kValue };
+  Kind kind = Kind::kBuffer;
+  Slot slot;    // kBuffer: the output's own buffer, which steps wrote
+  Shape shape;  // of dense outputs
+};
+
+struct ExecutionPlan {
+  std::vector<Shape> input_shapes;  // what the plan is for; one per graph input
+  std::vector<Step> steps;
+  std::vector<Tensor> constants;
+  std::vector<OutputSource> outputs;
+  size_t arena_bytes = 0;
+  size_t cells = 0;
+  size_t operands = 0;
+  // Positions in the operand array that each run fills with the addresses of inputs and outputs.
+  std::vector<std::pair<size_t, size_t>> input_patches, output_patches;
+};
+
+// One node of a compiled graph: its kernel, or its control flow.
+struct CompiledNode {
+  std::unique_ptr<Kernel> kernel;
+  std::unique_ptr<ControlFlow> control_flow;
+  std::string provider;
+};
+
+struct PlanRequest {
+  const Graph& graph;
+  std::span<const ValueId> inputs;  // graph inputs, then captures in use
+  std::span<const CompiledNode> nodes;
+  const std::map<ValueId, Tensor>& constants;
+  std::span<const Value> values;  // the inputs of the run that asks
+  ThreadPool& pool;
+  int64_t max_bytes;
+};
+
+// kResourceExhausted when the arena would exceed max_bytes; kInvalidArgument when shapes do not fit
+// the graph (the message names the node).
+Result<std::shared_ptr<const ExecutionPlan>> MakeExecutionPlan(const PlanRequest& request);
+
+}  // namespace onnxd

@@ -1,0 +1,300 @@
+#include "runtime/session/graph_executor.h"
+
+#include <cstring>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/session/conditional.h"
+#include "runtime/session/node_runner.h"
+
+namespace onnxd {
+namespace {
+
+bool IsDense(const Value& value) {
+  return value.is_tensor() && value.tensor().type() != DataType::kString;
+}
+
+}  // namespace
+
+// The memory of one run in flight.
+struct GraphExecutor::Context {
+  Buffer arena;
+  std::vector<Value> cells;
+  std::vector<void*> operands;  // addresses by position, see Step::first_operand
+};
+
+struct GraphExecutor::PlanEntry {
+  std::shared_ptr<const ExecutionPlan> plan;
+  std::vector<std::unique_ptr<Context>> idle;  // guarded by GraphExecutor::mutex_
+};
+
+GraphExecutor::~GraphExecutor() = default;
+
+Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<const Graph> graph,
+                                                             ExecutorOptions options) {
+  std::unique_ptr<GraphExecutor> executor(new GraphExecutor());
+  executor->graph_ = std::move(graph);
+  executor->options_ = std::move(options);
+  const Graph& g = *executor->graph_;
+  executor->inputs_ = g.inputs;
+  for (const ValueId id : g.captures) {
+    if (id != kNoValue) executor->inputs_.push_back(id);
+  }
+  for (const Node& node : g.nodes) ONNXD_RETURN_IF_ERROR(executor->CompileNode(node));
+  // What is still read as it is: operands of kernels that want them, control flow, and outputs.
+  std::vector<bool> wanted(g.value_count(), false);
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const Node& node = g.nodes[n];
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const Kernel* kernel = executor->nodes_[n].kernel.get();
+      if (node.inputs[i] != kNoValue && (kernel == nullptr || kernel->ReadsInput(i))) {
+        wanted[static_cast<size_t>(node.inputs[i])] = true;
+      }
+    }
+    for (const ValueId id : node.captures) {
+      if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
+    }
+  }
+  for (const ValueId id : g.outputs) wanted[static_cast<size_t>(id)] = true;
+  for (const auto& [id, initializer] : g.initializers) {
+    if (!wanted[static_cast<size_t>(id)]) continue;
+    ONNXD_ASSIGN_OR_RETURN(executor->constants_[id], initializer.Materialize());
+  }
+  return executor;
+}
+
+Status GraphExecutor::CompileNode(const Node& node) {
+  if (node.op_type == "If" && node.domain.empty()) {
+    ONNXD_ASSIGN_OR_RETURN(auto conditional, MakeConditional(node, options_));
+    CompiledNode compiled;
+    compiled.control_flow = std::move(conditional);
+    compiled.provider = "session";
+    nodes_.push_back(std::move(compiled));
+    return Status::Ok();
+  }
+  std::vector<ValueType> inputs, outputs;
+  for (const ValueId id : node.inputs) {
+    inputs.push_back(id == kNoValue ? ValueType{} : graph_->value(id).type);
+  }
+  for (const ValueId id : node.outputs) {
+    outputs.push_back(id == kNoValue ? ValueType{} : graph_->value(id).type);
+  }
+  const auto constant_input = [&](size_t i) -> const Initializer* {
+    const auto found = graph_->initializers.find(node.input(i));
+    return found == graph_->initializers.end() ? nullptr : &found->second;
+  };
+  std::string reasons;
+  for (const auto& provider : options_.providers) {
+    auto kernel = provider->CreateKernel({node, inputs, outputs, constant_input});
+    if (kernel.ok()) {
+      CompiledNode compiled;
+      compiled.kernel = std::move(*kernel);
+      compiled.provider = provider->name();
+      nodes_.push_back(std::move(compiled));
+      return Status::Ok();
+    }
+    if (kernel.status().code() != StatusCode::kUnimplemented) {
+      return kernel.status().WithContext(Describe(node));
+    }
+    reasons += StrCat(reasons.empty() ? "" : "; ", provider->name(), ": ",
+                      kernel.status().message());
+  }
+  return Unimplemented(StrCat(Describe(node), " runs on no provider (", reasons, ")"));
+}
+
+size_t GraphExecutor::constant_bytes() const {
+  size_t bytes = 0;
+  for (const auto& [id, tensor] : constants_) bytes += tensor.bytes();
+  return bytes;
+}
+
+Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
+    std::span<const Value> inputs) const {
+  const auto matches = [&](const ExecutionPlan& plan) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Shape* shape = inputs[i].is_tensor() ? &inputs[i].tensor().shape() : nullptr;
+      if (shape == nullptr ? plan.input_shapes[i].rank() != 0 : !(plan.input_shapes[i] == *shape)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  {
+    std::lock_guard lock(mutex_);
+    for (auto entry = plans_.begin(); entry != plans_.end(); ++entry) {
+      if (!matches(*(*entry)->plan)) continue;
+      plans_.splice(plans_.begin(), plans_, entry);
+      return plans_.front();
+    }
+  }
+  const PlanRequest request{*graph_, inputs_,         nodes_,
+                            constants_, inputs, *options_.pool, options_.max_run_bytes};
+  auto made = std::make_shared<PlanEntry>();
+  ONNXD_ASSIGN_OR_RETURN(made->plan, MakeExecutionPlan(request));
+  std::lock_guard lock(mutex_);
+  plans_.push_front(made);
+  if (plans_.size() > options_.max_plans) plans_.pop_back();
+  return made;
+}
+
+Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
+                                              const RunOptions& options) const {
+  ONNXD_ASSIGN_OR_RETURN(const auto entry, FindOrMakePlan(inputs));
+  const ExecutionPlan& plan = *entry->plan;
+  std::unique_ptr<Context> context;
+  {
+    std::lock_guard lock(mutex_);
+    if (!entry->idle.empty()) {
+      context = std::move(entry->idle.back());
+      entry->idle.pop_back();
+    }
+  }
+  if (context == nullptr) {
+    context = std::make_unique<Context>();
+    context->arena = AllocateBuffer(plan.arena_bytes);
+    if (context->arena == nullptr) {
+      return ResourceExhausted(StrCat("no memory for an arena of ", plan.arena_bytes, " bytes"));
+    }
+    context->cells.resize(plan.cells);
+    context->operands.resize(plan.operands);
+    for (const Step& step : plan.steps) {
+      size_t position = step.first_operand;
+      for (const auto* slots : {&step.inputs, &step.outputs}) {
+        for (const Slot& slot : *slots) {
+          void*& address = context->operands[position++];
+          if (slot.kind == Slot::Kind::kArena) address = context->arena.get() + slot.index;
+          if (slot.kind == Slot::Kind::kCell) address = &context->cells[slot.index];
+          if (slot.kind == Slot::Kind::kConstant) {
+            const Tensor& constant = plan.constants[slot.index];
+            address = const_cast<void*>(constant.raw());
+          }
+        }
+      }
+    }
+  }
+  std::vector<Value> outputs(graph_->outputs.size());
+  const Status status = RunSteps(plan, *context, inputs, outputs, options);
+  for (Value& cell : context->cells) cell = Value();
+  {
+    std::lock_guard lock(mutex_);
+    entry->idle.push_back(std::move(context));
+  }
+  if (!status.ok()) return status;
+  return outputs;
+}
+
+Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
+                               std::span<const Value> inputs, std::vector<Value>& outputs,
+                               const RunOptions& options) const {
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    if (plan.outputs[i].kind == OutputSource::Kind::kValue) continue;
+    ONNXD_ASSIGN_OR_RETURN(Tensor tensor,
+                           Tensor::Create(plan.outputs[i].slot.type, plan.outputs[i].shape));
+    outputs[i] = std::move(tensor);
+  }
+  for (const auto& [position, input] : plan.input_patches) {
+    const Value& value = inputs[input];
+    context.operands[position] = IsDense(value) ? const_cast<void*>(value.tensor().raw())
+                                                : const_cast<Value*>(&value);
+  }
+  for (const auto& [position, output] : plan.output_patches) {
+    context.operands[position] = outputs[output].tensor().mutable_raw();
+  }
+  for (const Step& step : plan.steps) {
+    if (options.cancelled != nullptr && options.cancelled->load(std::memory_order_relaxed)) {
+      return Cancelled("the request was cancelled");
+    }
+    if (options.deadline && std::chrono::steady_clock::now() > *options.deadline) {
+      return DeadlineExceeded(StrCat("the deadline expired before ", Describe(*step.node)));
+    }
+    if (!step.planned) {
+      ONNXD_RETURN_IF_ERROR(RunUnplanned(step, plan, context, inputs, outputs, options));
+      continue;
+    }
+    void* const* operands = context.operands.data() + step.first_operand;
+    const KernelContext kernel_context(operands, operands + step.inputs.size(),
+                                       context.arena.get() + step.scratch_offset,
+                                       options_.pool.get());
+    const Status status = step.prepared.compute(kernel_context);
+    if (!status.ok()) return status;
+  }
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const OutputSource& source = plan.outputs[i];
+    if (source.kind == OutputSource::Kind::kBuffer) continue;
+    const Slot& slot = source.slot;
+    const Value* held = slot.kind == Slot::Kind::kCell     ? &context.cells[slot.index]
+                        : slot.kind == Slot::Kind::kInput  ? &inputs[slot.index]
+                        : slot.kind == Slot::Kind::kOutput ? &outputs[slot.index]
+                                                           : nullptr;
+    if (source.kind == OutputSource::Kind::kValue) {
+      outputs[i] = held != nullptr ? *held : Value(plan.constants[slot.index]);
+      continue;
+    }
+    const void* from = held != nullptr                      ? held->tensor().raw()
+                       : slot.kind == Slot::Kind::kConstant ? plan.constants[slot.index].raw()
+                                                            : context.arena.get() + slot.index;
+    Tensor& to = outputs[i].tensor();
+    if (to.bytes() > 0) std::memcpy(to.mutable_raw(), from, to.bytes());
+  }
+  return Status::Ok();
+}
+
+Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, Context& context,
+                                   std::span<const Value> inputs, std::span<const Value> outputs,
+                                   const RunOptions& options) const {
+  std::vector<Value> operands;
+  for (const Slot& slot : step.inputs) {
+    switch (slot.kind) {
+      case Slot::Kind::kAbsent:
+        // A packed weight still has a type and a shape.
+        operands.push_back(slot.type == DataType::kUndefined
+                               ? Value()
+                               : Value(Tensor::Wrap(slot.type, slot.shape, nullptr, nullptr)));
+        break;
+      case Slot::Kind::kCell: operands.push_back(context.cells[slot.index]); break;
+      case Slot::Kind::kConstant:
+        operands.emplace_back(plan.constants[slot.index].Reshaped(slot.shape));
+        break;
+      case Slot::Kind::kInput:
+        operands.push_back(IsDense(inputs[slot.index])
+                               ? Value(inputs[slot.index].tensor().Reshaped(slot.shape))
+                               : inputs[slot.index]);
+        break;
+      case Slot::Kind::kOutput:
+        operands.emplace_back(outputs[slot.index].tensor().Reshaped(slot.shape));
+        break;
+      case Slot::Kind::kArena:
+        operands.emplace_back(
+            Tensor::Wrap(slot.type, slot.shape, context.arena.get() + slot.index, nullptr));
+        break;
+    }
+  }
+  std::vector<Value> results;
+  const size_t input_count = step.node->inputs.size();
+  if (step.control_flow != nullptr) {
+    ONNXD_ASSIGN_OR_RETURN(
+        results, step.control_flow->Run(std::span(operands).first(input_count),
+                                        std::span(operands).subspan(input_count), options));
+  } else {
+    std::vector<ValueType> types;
+    for (const ValueId id : step.node->outputs) {
+      types.push_back(id == kNoValue ? ValueType{} : graph_->value(id).type);
+    }
+    ONNXD_ASSIGN_OR_RETURN(results, RunNode(*step.kernel, *step.node, operands, types,
+                                            *options_.pool, options_.max_run_bytes));
+  }
+  for (size_t i = 0; i < step.outputs.size(); ++i) {
+    if (step.outputs[i].kind != Slot::Kind::kCell) continue;
+    Value& cell = context.cells[step.outputs[i].index];
+    cell = std::move(results[i]);
+    // A view into the arena would be overwritten by later steps: cells own their elements.
+    if (IsDense(cell) && cell.tensor().owner() == nullptr) {
+      ONNXD_ASSIGN_OR_RETURN(Tensor copy,
+                             Tensor::Create(cell.tensor().type(), cell.tensor().shape()));
+      if (copy.bytes() > 0) std::memcpy(copy.mutable_raw(), cell.tensor().raw(), copy.bytes());
+      cell = std::move(copy);
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace onnxd

@@ -1,0 +1,66 @@
+// GraphExecutor: a graph with its kernels, ready to run: plans per shape, contexts per run in flight.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "runtime/kernel/execution_provider.h"
+#include "runtime/session/execution_plan.h"
+#include "runtime/session/run_options.h"
+
+namespace onnxd {
+
+struct ExecutorOptions {
+  std::vector<std::shared_ptr<const ExecutionProvider>> providers;  // by priority; never empty
+  std::shared_ptr<ThreadPool> pool;
+  int64_t max_run_bytes = 0;  // memory of one run beyond its inputs
+  size_t max_plans = 64;
+};
+
+// Immutable but for its pool of plans and contexts; Run may be called from any thread.
+class GraphExecutor {
+ public:
+  // Makes every node's kernel, giving each to the first provider that takes it. Constants that
+  // kernels packed are dropped, the others materialised. kUnimplemented names the node that no
+  // provider takes, and why.
+  static Result<std::unique_ptr<GraphExecutor>> Create(std::shared_ptr<const Graph> graph,
+                                                       ExecutorOptions options);
+  ~GraphExecutor();
+
+  // `inputs`: one per graph input, then one per capture that the graph uses. Dense tensors must
+  // have the graph's element types.
+  Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
+
+  const Graph& graph() const { return *graph_; }
+  const std::vector<CompiledNode>& nodes() const { return nodes_; }
+  // Bytes of constants that stay in memory as they are (packed copies not included).
+  size_t constant_bytes() const;
+
+ private:
+  struct Context;
+  struct PlanEntry;
+
+  GraphExecutor() = default;
+  Status CompileNode(const Node& node);
+  Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
+  Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,
+                  std::vector<Value>& outputs, const RunOptions& options) const;
+  Status RunUnplanned(const Step& step, const ExecutionPlan& plan, Context& context,
+                      std::span<const Value> inputs, std::span<const Value> outputs,
+                      const RunOptions& options) const;
+
+  std::shared_ptr<const Graph> graph_;
+  ExecutorOptions options_;
+  std::vector<ValueId> inputs_;  // graph inputs, then captures in use
+  std::vector<CompiledNode> nodes_;
+  std::map<ValueId, Tensor> constants_;
+
+  mutable std::mutex mutex_;
+  mutable std::list<std::shared_ptr<PlanEntry>> plans_;  // guarded by mutex_, latest use first
+};
+
+}  // namespace onnxd

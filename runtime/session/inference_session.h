@@ -1,0 +1,88 @@
+// InferenceSession: a loaded model. The engine's front door.
+//
+//   auto session = InferenceSession::Load("model.onnx", {});
+//   auto outputs = (*session)->Run({input}, {});
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/base/thread_pool.h"
+#include "runtime/graph/graph_pass.h"
+#include "runtime/kernel/execution_provider.h"
+#include "runtime/session/run_options.h"
+#include "runtime/tensor/value.h"
+
+namespace onnxd {
+
+class GraphExecutor;
+struct Model;
+
+struct SessionOptions {
+  OptimizationLevel optimization = OptimizationLevel::kAll;
+  // By priority; must not be empty (MakeProviders gives the defaults of a build).
+  std::vector<std::shared_ptr<const ExecutionProvider>> providers;
+  // Splits the work of one run; null: the calling thread alone. Shared by sessions.
+  std::shared_ptr<ThreadPool> pool;
+  // Memory one run may take beyond its inputs, bytes.
+  int64_t max_run_bytes = int64_t{4} << 30;
+  // Plans kept, one per combination of input shapes; the least recently used goes first.
+  size_t max_plans = 64;
+};
+
+struct TensorSignature {
+  std::string name;
+  ValueType type;
+};
+
+// What the file states about itself.
+struct ModelInfo {
+  int64_t ir_version = 0;
+  std::map<std::string, int64_t> opsets;
+  std::string producer_name, producer_version;
+  int64_t model_version = 0;
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::map<std::string, int64_t> operator_counts;  // before optimization, "domain::Op"
+  int64_t parameters = 0;                          // elements of all initializers
+  std::map<std::string, int64_t> nodes_by_provider;  // after optimization
+};
+
+// Immutable to callers; every method may be called from any thread, several Runs at once.
+class InferenceSession {
+ public:
+  // Reads, checks, optimises and prepares the model. Errors name the node or tensor:
+  // kInvalidArgument (not a valid model), kUnimplemented (an operator or type that no provider
+  // takes), kResourceExhausted (over a budget), kNotFound, kDataLoss.
+  static Result<std::unique_ptr<InferenceSession>> Load(const std::string& path,
+                                                        SessionOptions options);
+  static Result<std::unique_ptr<InferenceSession>> LoadBytes(std::string bytes,
+                                                             SessionOptions options);
+  static Result<std::unique_ptr<InferenceSession>> FromModel(Model model, SessionOptions options);
+  ~InferenceSession();
+
+  const std::vector<TensorSignature>& inputs() const { return inputs_; }
+  const std::vector<TensorSignature>& outputs() const { return outputs_; }
+  const ModelInfo& info() const { return info_; }
+
+  // One value per input of the signature, in its order; returns one per output. Input memory must
+  // be aligned for its element type and stay unchanged during the call. kInvalidArgument names the
+  // input, what was expected and what came; kDeadlineExceeded and kCancelled as in RunOptions;
+  // kResourceExhausted when the shapes need more than max_run_bytes.
+  Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
+
+  // Checks one input against the signature without running: type, rank and fixed dimensions.
+  Status CheckInput(size_t index, const Value& value) const;
+
+ private:
+  InferenceSession() = default;
+
+  std::vector<TensorSignature> inputs_, outputs_;
+  ModelInfo info_;
+  std::unique_ptr<GraphExecutor> executor_;
+};
+
+}  // namespace onnxd

@@ -1,0 +1,63 @@
+#include "runtime/tensor/tensor.h"
+
+#include <cstdlib>
+#include <new>
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+
+Buffer AllocateBuffer(size_t bytes) {
+  const size_t rounded = (bytes + kTensorAlignment) / kTensorAlignment * kTensorAlignment;
+  if (rounded < bytes) return nullptr;
+  void* memory = std::aligned_alloc(kTensorAlignment, rounded);
+  if (memory == nullptr) return nullptr;
+  return Buffer(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
+}
+
+Result<Tensor> Tensor::Create(DataType type, const Shape& shape) {
+  ONNXD_RETURN_IF_ERROR(shape.Validate());
+  Tensor tensor;
+  tensor.type_ = type;
+  tensor.shape_ = shape;
+  const int64_t count = shape.ElementCount();
+  if (type == DataType::kString) {
+    auto* strings = new (std::nothrow) std::string[static_cast<size_t>(count)];
+    if (strings == nullptr) return ResourceExhausted(StrCat("no memory for ", Describe(type, shape)));
+    tensor.owner_ = std::shared_ptr<std::string[]>(strings);
+    tensor.data_ = strings;
+    return tensor;
+  }
+  const auto bytes = TensorBytes(type, count);
+  if (!bytes) return InvalidArgument(StrCat(Describe(type, shape), " is too large"));
+  Buffer buffer = AllocateBuffer(static_cast<size_t>(*bytes));
+  if (buffer == nullptr) return ResourceExhausted(StrCat("no memory for ", Describe(type, shape)));
+  tensor.data_ = buffer.get();
+  tensor.owner_ = std::move(buffer);
+  return tensor;
+}
+
+Tensor Tensor::Wrap(DataType type, Shape shape, void* data, std::shared_ptr<void> owner) {
+  Tensor tensor;
+  tensor.type_ = type;
+  tensor.shape_ = std::move(shape);
+  tensor.data_ = data;
+  tensor.owner_ = std::move(owner);
+  return tensor;
+}
+
+size_t Tensor::bytes() const {
+  return static_cast<size_t>(TensorBytes(type_, ElementCount()).value_or(0));
+}
+
+Tensor Tensor::Reshaped(Shape shape) const {
+  Tensor copy = *this;
+  copy.shape_ = std::move(shape);
+  return copy;
+}
+
+std::string Describe(DataType type, const Shape& shape) {
+  return StrCat(DataTypeName(type), shape.ToString());
+}
+
+}  // namespace onnxd

@@ -1,0 +1,199 @@
+// onnxd bench MODEL: latency of one model on random inputs, after a warm-up.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "runtime/base/str_cat.h"
+#include "tools/command.h"
+
+namespace onnxd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct NumberRange {
+  double low, high;
+};
+
+// "name=1x3x224x224" -> dimensions.
+Result<std::map<std::string, Shape>> ParseShapes(const std::vector<std::string>& texts) {
+  std::map<std::string, Shape> shapes;
+  for (const std::string& text : texts) {
+    const size_t cut = text.rfind('=');
+    if (cut == std::string::npos) return InvalidArgument(StrCat("--shape ", text, ": no '='"));
+    std::vector<int64_t> dims;
+    for (const std::string& part : SplitList(text.substr(cut + 1), 'x')) {
+      int64_t dim = -1;
+      const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), dim);
+      if (error != std::errc() || stop != part.data() + part.size() || dim < 0) {
+        return InvalidArgument(StrCat("--shape ", text, ": '", part, "' is no dimension"));
+      }
+      dims.push_back(dim);
+    }
+    shapes[text.substr(0, cut)] = Shape(dims);
+  }
+  return shapes;
+}
+
+// "name=lo:hi"
+Result<std::map<std::string, NumberRange>> ParseRanges(const std::vector<std::string>& texts) {
+  std::map<std::string, NumberRange> ranges;
+  for (const std::string& text : texts) {
+    const size_t cut = text.rfind('='), colon = text.rfind(':');
+    if (cut == std::string::npos || colon == std::string::npos || colon < cut) {
+      return InvalidArgument(StrCat("--range ", text, ": expected name=lo:hi"));
+    }
+    const std::string low = text.substr(cut + 1, colon - cut - 1), high = text.substr(colon + 1);
+    char *low_end, *high_end;
+    const NumberRange range{std::strtod(low.c_str(), &low_end), std::strtod(high.c_str(), &high_end)};
+    if (low.empty() || high.empty() || *low_end != 0 || *high_end != 0 || !(range.low < range.high)) {
+      return InvalidArgument(StrCat("--range ", text, ": expected name=lo:hi with lo < hi"));
+    }
+    ranges[text.substr(0, cut)] = range;
+  }
+  return ranges;
+}
+
+template <typename T>
+void FillRandom(Tensor& tensor, NumberRange range, std::mt19937& random) {
+  for (int64_t i = 0; i < tensor.ElementCount(); ++i) {
+    const double unit = (static_cast<double>(random()) + 0.5) / 4294967296.0;  // never 0 or 1
+    const double value = range.low + unit * (range.high - range.low);
+    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>) {
+      tensor.mutable_data<T>()[i] = T(static_cast<float>(value));
+    } else if constexpr (std::is_floating_point_v<T>) {
+      tensor.mutable_data<T>()[i] = static_cast<T>(value);
+    } else {
+      tensor.mutable_data<T>()[i] = static_cast<T>(std::floor(value));
+    }
+  }
+}
+
+Result<Value> RandomInput(const TensorSignature& signature, const std::map<std::string, Shape>& shapes,
+                          const std::map<std::string, NumberRange>& ranges, std::mt19937& random) {
+  if (!signature.type.is_tensor()) {
+    return Unimplemented(StrCat("input '", signature.name, "' is no tensor"));
+  }
+  Shape shape;
+  if (const auto given = shapes.find(signature.name); given != shapes.end()) {
+    shape = given->second;
+  } else if (signature.type.shape) {
+    for (const Dimension& dimension : *signature.type.shape) {
+      shape.Append(dimension.known() ? dimension.value : 1);
+    }
+  }
+  const DataType type = signature.type.element;
+  const auto given = ranges.find(signature.name);
+  const NumberRange range = given != ranges.end() ? given->second
+                            : IsFloatingPoint(type) ? NumberRange{-1, 1}
+                                                    : NumberRange{0, 2};
+  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type, shape));
+  const auto fill = [&]<typename T>() { FillRandom<T>(tensor, range, random); };
+  switch (type) {
+    case DataType::kFloat: fill.operator()<float>(); break;
+    case DataType::kDouble: fill.operator()<double>(); break;
+    case DataType::kFloat16: fill.operator()<Float16>(); break;
+    case DataType::kBfloat16: fill.operator()<Bfloat16>(); break;
+    case DataType::kInt8: fill.operator()<int8_t>(); break;
+    case DataType::kUint8: fill.operator()<uint8_t>(); break;
+    case DataType::kInt16: fill.operator()<int16_t>(); break;
+    case DataType::kUint16: fill.operator()<uint16_t>(); break;
+    case DataType::kInt32: fill.operator()<int32_t>(); break;
+    case DataType::kUint32: fill.operator()<uint32_t>(); break;
+    case DataType::kInt64: fill.operator()<int64_t>(); break;
+    case DataType::kUint64: fill.operator()<uint64_t>(); break;
+    case DataType::kBool: fill.operator()<uint8_t>(); break;
+    default:
+      return Unimplemented(StrCat("random values of type ", DataTypeName(type)));
+  }
+  return Value(std::move(tensor));
+}
+
+double Milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+int64_t PeakResidentBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void Report(const BenchFlags& flags, const std::vector<Value>& inputs, std::vector<double> times,
+            double load_ms, std::string_view provider) {
+  std::sort(times.begin(), times.end());
+  const auto at = [&](double quantile) {
+    return times[std::min(times.size() - 1,
+                          static_cast<size_t>(quantile * static_cast<double>(times.size())))];
+  };
+  const bool has_batch = !inputs.empty() && inputs[0].tensor().shape().rank() > 0;
+  const int64_t batch = has_batch ? inputs[0].tensor().shape()[0] : 1;
+  const double median = at(0.5), throughput = static_cast<double>(batch) * 1000.0 / median;
+  if (!flags.json) {
+    std::printf("%s: median %.4f ms, min %.4f ms, p99 %.4f ms over %d runs; %.1f rows/s; load %.1f ms; "
+                "peak memory %.1f MB\n",
+                flags.model.c_str(), median, times.front(), at(0.99), flags.iterations, throughput,
+                load_ms, static_cast<double>(PeakResidentBytes()) / 1e6);
+    return;
+  }
+  const nlohmann::json document = {
+      {"model", flags.model},
+      {"threads", flags.session.threads},
+      {"batch", batch},
+      {"iterations", flags.iterations},
+      {"latency_ms", {{"min", times.front()}, {"median", median}, {"p99", at(0.99)}}},
+      {"throughput_per_s", throughput},
+      {"load_ms", load_ms},
+      {"peak_rss_bytes", PeakResidentBytes()},
+      {"provider", std::string(provider)}};
+  std::printf("%s\n", document.dump().c_str());
+}
+
+Status RunBench(const BenchFlags& flags) {
+  ONNXD_ASSIGN_OR_RETURN(const auto shapes, ParseShapes(flags.shapes));
+  ONNXD_ASSIGN_OR_RETURN(const auto ranges, ParseRanges(flags.ranges));
+  ONNXD_ASSIGN_OR_RETURN(SessionOptions options, flags.session.ToOptions());
+  const std::string provider(options.providers.front()->name());
+  const auto begin = Clock::now();
+  ONNXD_ASSIGN_OR_RETURN(const auto session,
+                         InferenceSession::Load(flags.model, std::move(options)));
+  const double load_ms = Milliseconds(Clock::now() - begin);
+  for (const auto* names : {&flags.shapes, &flags.ranges}) {
+    for (const std::string& text : *names) {
+      const std::string name = text.substr(0, text.rfind('='));
+      const bool known = std::any_of(session->inputs().begin(), session->inputs().end(),
+                                     [&](const TensorSignature& s) { return s.name == name; });
+      if (!known) return InvalidArgument(StrCat("the model has no input '", name, "'"));
+    }
+  }
+  std::mt19937 random(1);
+  std::vector<Value> inputs;
+  for (const TensorSignature& signature : session->inputs()) {
+    ONNXD_ASSIGN_OR_RETURN(Value value, RandomInput(signature, shapes, ranges, random));
+    inputs.push_back(std::move(value));
+  }
+  const int warm_up = std::max(2, flags.iterations / 10);
+  std::vector<double> times;
+  for (int i = 0; i < warm_up + flags.iterations; ++i) {
+    const auto start = Clock::now();
+    ONNXD_RETURN_IF_ERROR(session->Run(inputs, {}).status());
+    if (i >= warm_up) times.push_back(Milliseconds(Clock::now() - start));
+  }
+  Report(flags, inputs, std::move(times), load_ms, provider);
+  return Status::Ok();
+}
+
+}  // namespace
+
+int Bench(const BenchFlags& flags) {
+  const Status status = RunBench(flags);
+  return status.ok() ? kExitOk : Fail(status.WithContext(flags.model));
+}
+
+}  // namespace onnxd

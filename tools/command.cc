@@ -1,0 +1,36 @@
+#include "tools/command.h"
+
+#include <cstdio>
+
+#include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
+#include "runtime/providers/default_providers.h"
+
+namespace onnxd {
+
+Result<SessionOptions> SessionFlags::ToOptions() const {
+  SessionOptions options;
+  options.optimization = *OptimizationLevelFromName(optimization);
+  ONNXD_ASSIGN_OR_RETURN(options.providers, MakeProviders(SplitList(providers, ',')));
+  options.pool = std::make_shared<ThreadPool>(threads);
+  return options;
+}
+
+int Fail(const Status& status) {
+  std::fprintf(stderr, "onnxd: %s\n", EscapeControl(status.ToString()).c_str());
+  return kExitFailure;
+}
+
+std::vector<std::string> SplitList(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    size_t end = text.find(separator, begin);
+    if (end == std::string::npos) end = text.size();
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,65 @@
+// The sub-commands of the one binary, a file each; main.cc reads the command line into their flags.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/session/inference_session.h"
+
+namespace onnxd {
+
+// What the program's exit tells scripts.
+enum ExitCode {
+  kExitOk = 0,
+  kExitFailure = 1,      // the model does not load or run, or outputs differ
+  kExitUsage = 2,        // the command line or the configuration is wrong
+  kExitPortInUse = 3,    // a port cannot be bound
+  kExitModelFailed = 4,  // `serve MODEL.onnx` whose model does not load
+};
+
+// The options that run, bench, inspect and serve share.
+struct SessionFlags {
+  std::string providers;
+  std::string optimization = "all";
+  int threads = 1;
+
+  Result<SessionOptions> ToOptions() const;
+};
+
+struct RunFlags {
+  std::string model, inputs, outputs, compare;
+  double relative = 1e-3, absolute = 1e-5;
+  SessionFlags session;
+};
+
+struct BenchFlags {
+  std::string model;
+  std::vector<std::string> shapes, ranges;  // "name=1x3x8x8", "name=lo:hi"
+  int iterations = 100;
+  bool json = false;
+  SessionFlags session;
+};
+
+struct InspectFlags {
+  std::string model;
+  bool json = false;
+  SessionFlags session;
+};
+
+struct CheckFlags {
+  std::string model;
+  SessionFlags session;
+};
+
+// Each returns an ExitCode.
+int Run(const RunFlags& flags);
+int Bench(const BenchFlags& flags);
+int Inspect(const InspectFlags& flags);
+int Check(const CheckFlags& flags);
+
+// Prints "onnxd: message" to stderr and returns kExitFailure.
+int Fail(const Status& status);
+
+std::vector<std::string> SplitList(const std::string& text, char separator);
+
+}  // namespace onnxd

@@ -1,0 +1,106 @@
+// onnxd: serves ONNX models. This file reads the command line and calls the sub-command.
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "tools/command.h"
+
+namespace onnxd {
+namespace {
+
+using RunCommand = std::function<int()>;
+
+void AddSession(CLI::App& command, SessionFlags& flags) {
+  command.add_option("--providers", flags.providers,
+                     "Execution providers by priority, separated by commas (default: cpu)");
+  command.add_option("--optimization", flags.optimization, "Graph optimization level")
+      ->check(CLI::IsMember({"disable", "basic", "extended", "all"}))
+      ->capture_default_str();
+  command.add_option("--threads", flags.threads, "Threads that compute one request")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+void AddModel(CLI::App& command, std::string& model) {
+  command.add_option("MODEL", model, "ONNX model file")->required();
+}
+
+void AddRun(CLI::App& app, RunFlags& flags, RunCommand& run) {
+  CLI::App* command = app.add_subcommand("run", "Run a model once on inputs in files");
+  AddModel(*command, flags.model);
+  command->add_option("--inputs", flags.inputs,
+                      "Folder with input_0.pb, input_1.pb, ... (TensorProto, SequenceProto or "
+                      "OptionalProto, as in ONNX test data) or NAME.npy")
+      ->required();
+  command->add_option("--outputs", flags.outputs, "Folder to write output_0.pb, ... into");
+  command->add_option("--compare", flags.compare,
+                      "Folder with expected output_0.pb, ...; exit code 1 when they differ");
+  command->add_option("--rtol", flags.relative, "Relative tolerance of --compare")
+      ->capture_default_str();
+  command->add_option("--atol", flags.absolute, "Absolute tolerance of --compare")
+      ->capture_default_str();
+  AddSession(*command, flags.session);
+  command->callback([&] { run = [&] { return Run(flags); }; });
+}
+
+void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
+  CLI::App* command = app.add_subcommand("bench", "Measure a model's latency on random inputs");
+  AddModel(*command, flags.model);
+  command->add_option("--shape", flags.shapes,
+                      "Shape of an input, NAME=1x3x224x224; free dimensions are 1 without it")
+      ->allow_extra_args(false);
+  command->add_option("--range", flags.ranges,
+                      "Values of an input, NAME=LO:HI (default -1:1, integers 0:2)")
+      ->allow_extra_args(false);
+  command->add_option("--iterations", flags.iterations, "Timed runs")
+      ->check(CLI::Range(1, 100000000))
+      ->capture_default_str();
+  command->add_flag("--json", flags.json, "One JSON object instead of text");
+  AddSession(*command, flags.session);
+  command->callback([&] { run = [&] { return Bench(flags); }; });
+}
+
+void AddInspect(CLI::App& app, InspectFlags& flags, RunCommand& run) {
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show a model's signature, opsets, metadata and operators");
+  AddModel(*command, flags.model);
+  command->add_flag("--json", flags.json, "One JSON object instead of text");
+  AddSession(*command, flags.session);
+  command->callback([&] { run = [&] { return Inspect(flags); }; });
+}
+
+void AddCheck(CLI::App& app, CheckFlags& flags, RunCommand& run) {
+  CLI::App* command = app.add_subcommand("check", "Check that a model is valid and can be served");
+  AddModel(*command, flags.model);
+  AddSession(*command, flags.session);
+  command->callback([&] { run = [&] { return Check(flags); }; });
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"onnxd serves ONNX models over REST and gRPC with its own runtime."};
+  app.set_version_flag("--version", "onnxd " ONNXD_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 success; 1 the model does not load or run, or outputs differ; 2 wrong command\n"
+      "line or configuration; 3 a port is in use; 4 the model given to serve does not load.\n"
+      "`onnxd COMMAND --help` describes a command.");
+  RunFlags run_flags;
+  BenchFlags bench_flags;
+  InspectFlags inspect_flags;
+  CheckFlags check_flags;
+  RunCommand run;
+  AddRun(app, run_flags, run);
+  AddBench(app, bench_flags, run);
+  AddInspect(app, inspect_flags, run);
+  AddCheck(app, check_flags, run);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return run();
+}
+
+}  // namespace
+}  // namespace onnxd
+
+int main(int argc, char** argv) { return onnxd::Main(argc, argv); }
