@@ -45,13 +45,19 @@ struct PrepareContext {
 // is a Value. Absent operands are null.
 class KernelContext {
  public:
-  KernelContext(void* const* inputs, void* const* outputs, void* scratch, ThreadPool* pool)
+  KernelContext(std::span<void* const> inputs, std::span<void* const> outputs, void* scratch,
+                ThreadPool* pool)
       : inputs_(inputs), outputs_(outputs), scratch_(scratch), pool_(pool) {}
 
+  // Null as well for operands beyond those that the node lists.
   template <typename T>
-  const T* input(size_t i) const { return static_cast<const T*>(inputs_[i]); }
+  const T* input(size_t i) const {
+    return i < inputs_.size() ? static_cast<const T*>(inputs_[i]) : nullptr;
+  }
   template <typename T>
-  T* output(size_t i) const { return static_cast<T*>(outputs_[i]); }
+  T* output(size_t i) const {
+    return i < outputs_.size() ? static_cast<T*>(outputs_[i]) : nullptr;
+  }
   const Value& input_value(size_t i) const { return *static_cast<const Value*>(inputs_[i]); }
   Value& output_value(size_t i) const { return *static_cast<Value*>(outputs_[i]); }
   template <typename T>
@@ -59,8 +65,8 @@ class KernelContext {
   ThreadPool& pool() const { return *pool_; }
 
  private:
-  void* const* inputs_;
-  void* const* outputs_;
+  std::span<void* const> inputs_;
+  std::span<void* const> outputs_;
   void* scratch_;
   ThreadPool* pool_;
 };

@@ -211,7 +211,8 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
       continue;
     }
     void* const* operands = context.operands.data() + step.first_operand;
-    const KernelContext kernel_context(operands, operands + step.inputs.size(),
+    const KernelContext kernel_context({operands, step.inputs.size()},
+                                       {operands + step.inputs.size(), step.outputs.size()},
                                        context.arena.get() + step.scratch_offset,
                                        options_.pool.get());
     const Status status = step.prepared.compute(kernel_context);

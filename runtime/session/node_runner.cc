@@ -107,7 +107,7 @@ Result<std::vector<Value>> RunNode(const Kernel& kernel, const Node& node,
     scratch = AllocateBuffer(prepared.scratch_bytes);
     if (scratch == nullptr) return ResourceExhausted("no memory for scratch");
   }
-  const KernelContext context(input_pointers.data(), output_pointers.data(), scratch.get(), &pool);
+  const KernelContext context(input_pointers, output_pointers, scratch.get(), &pool);
   ONNXD_RETURN_IF_ERROR(prepared.compute(context));
   return outputs;
 }
