@@ -1,6 +1,7 @@
 // The sub-commands of the one binary, a file each; main.cc reads the command line into their flags.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -51,11 +52,17 @@ struct CheckFlags {
   SessionFlags session;
 };
 
+struct ServeFlags {
+  std::string config;
+  std::map<std::string, std::string> overrides;  // "section.key" -> value, from flags
+};
+
 // Each returns an ExitCode.
 int Run(const RunFlags& flags);
 int Bench(const BenchFlags& flags);
 int Inspect(const InspectFlags& flags);
 int Check(const CheckFlags& flags);
+int Serve(const ServeFlags& flags);
 
 // Prints "onnxd: message" to stderr and returns kExitFailure.
 int Fail(const Status& status);

@@ -75,6 +75,28 @@ void AddCheck(CLI::App& app, CheckFlags& flags, RunCommand& run) {
   command->callback([&] { run = [&] { return Check(flags); }; });
 }
 
+void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
+  CLI::App* command = app.add_subcommand("serve", "Serve models over REST and gRPC");
+  const auto override_key = [&flags, command](const char* name, const char* key, const char* help) {
+    return command->add_option_function<std::string>(
+        name, [&flags, key](const std::string& value) { flags.overrides[key] = value; }, help);
+  };
+  override_key("MODEL", "models.repository",
+               "A MODEL.onnx, or a repository folder with NAME/VERSION/model.onnx");
+  command->add_option("--config", flags.config, "YAML configuration file");
+  override_key("--bind", "server.bind", "Address to listen on (default 127.0.0.1)");
+  override_key("--http-port", "server.http_port", "REST port, 0 picks one (default 8000)");
+  override_key("--grpc-port", "server.grpc_port", "gRPC port, 0 picks one (default 8001)");
+  override_key("--metrics-port", "server.metrics_port", "Metrics port, 0 picks one (default 8002)");
+  override_key("--default-model", "models.default_model", "What /predict means without a name");
+  override_key("--model-name", "models.model_name", "The name of a single-file model");
+  override_key("--providers", "runtime.providers", "Execution providers by priority");
+  override_key("--optimization", "runtime.optimization", "disable, basic, extended or all");
+  override_key("--threads", "runtime.threads", "Threads that compute one request");
+  override_key("--log-level", "log.level", "debug, info, warning, error or off");
+  command->callback([&] { run = [&] { return Serve(flags); }; });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{"onnxd serves ONNX models over REST and gRPC with its own runtime."};
   app.set_version_flag("--version", "onnxd " ONNXD_VERSION);
@@ -87,7 +109,9 @@ int Main(int argc, char** argv) {
   BenchFlags bench_flags;
   InspectFlags inspect_flags;
   CheckFlags check_flags;
+  ServeFlags serve_flags;
   RunCommand run;
+  AddServe(app, serve_flags, run);
   AddRun(app, run_flags, run);
   AddBench(app, bench_flags, run);
   AddInspect(app, inspect_flags, run);

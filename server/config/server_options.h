@@ -1,0 +1,75 @@
+// ServerOptions: everything that can be configured, with defaults. Filled once in main from the
+// configuration file, ONNXD_SECTION_KEY environment variables and flags, in rising priority.
+// config/onnxd.yaml documents every key; a test holds that file and this struct together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace onnxd {
+
+struct ServerOptions {
+  struct Listen {
+    std::string bind = "127.0.0.1";  // address for all ports
+    int64_t http_port = 8000;        // 0: any free port, printed at start
+    int64_t grpc_port = 8001;
+    int64_t metrics_port = 8002;
+    int64_t io_threads = 2;
+  } server;
+  struct Models {
+    std::string repository;     // folder NAME/VERSION/model.onnx, or one .onnx file
+    std::string default_model;  // what /predict means without a name
+    std::string model_name;     // the name of a single-file model; empty: the file's stem
+  } models;
+  struct Runtime {
+    std::string providers = "cpu";  // by priority, separated by commas
+    std::string optimization = "all";
+    int64_t threads = 1;    // that compute one request
+    int64_t executors = 0;  // requests computed at once; 0: one per processor
+    int64_t max_run_bytes = int64_t{4} << 30;
+  } runtime;
+  struct Limits {
+    int64_t connections = 4096;
+    int64_t header_timeout_s = 10;
+    int64_t idle_timeout_s = 620;
+    int64_t write_timeout_s = 10;
+    int64_t body_bytes = int64_t{64} << 20;  // REST bodies and gRPC messages
+    int64_t buffered_bytes = int64_t{1} << 30;  // bodies of all requests together
+    int64_t json_depth = 64;
+    int64_t queue_requests = 1024;
+    int64_t requests_per_connection = 10000;
+    int64_t drain_timeout_s = 25;
+  } limits;
+  struct LogSettings {
+    std::string level = "info";   // debug, info, warning, error, off
+    std::string format = "text";  // text, json
+  } log;
+};
+
+// One key: where it stands and how text sets it.
+struct OptionKey {
+  std::string section, key;
+  std::string unit;  // "bytes", "s", "" ...
+  // kInvalidArgument says what the value must be.
+  std::function<Status(ServerOptions&, const std::string& text)> set;
+  std::function<std::string(const ServerOptions&)> get;
+};
+
+// All keys, in the order of the struct.
+const std::vector<OptionKey>& OptionKeys();
+
+// Applies a YAML file. Unknown keys are refused with file, line and the nearest known key; so are
+// duplicate keys, aliases, several documents and files over 1 MB.
+Status ApplyConfigFile(const std::string& path, ServerOptions& options);
+Status ApplyConfigText(const std::string& text, const std::string& name, ServerOptions& options);
+
+// Applies variables named ONNXD_SECTION_KEY; others that begin with ONNXD_ are refused.
+Status ApplyEnvironment(const std::map<std::string, std::string>& variables,
+                        ServerOptions& options);
+
+}  // namespace onnxd

@@ -1,0 +1,36 @@
+// An HTTP request and its answer as the API handlers see them: whole, checked, without a socket.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace onnxd {
+
+struct HttpRequest {
+  std::string method;  // GET, HEAD, POST, ...
+  std::string target;  // as sent: path and query
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+
+  // The first header of that name, compared without case; null when there is none.
+  const std::string* Header(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+};
+
+// Called once, from any thread.
+using HttpRespond = std::function<void(HttpResponse)>;
+using HttpHandler = std::function<void(HttpRequest, HttpRespond)>;
+
+// {"error": message}, escaped.
+HttpResponse ErrorResponse(int status, std::string_view message);
+
+}  // namespace onnxd

@@ -1,0 +1,369 @@
+#include "server/http/http_server.h"
+
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using std::chrono::seconds;
+
+constexpr size_t kMaxHeaderBytes = 16 * 1024;
+constexpr size_t kMaxRequestLine = 8 * 1024;
+constexpr size_t kMaxHeaders = 100;
+constexpr size_t kMaxLingerBytes = 1 << 20;
+constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
+
+// tcp_stream over the listener's strand executor.
+using Stream = beast::basic_stream<asio::ip::tcp,
+                                   asio::strand<asio::io_context::executor_type>>;
+using Parser = http::request_parser<http::string_body>;
+
+int StatusOfParseError(const error_code& error) {
+  if (error == http::error::header_limit) return 431;
+  if (error == http::error::body_limit) return 413;
+  if (error == http::error::bad_version) return 505;
+  return 400;
+}
+
+// What Beast's parser lets through and a proxy might read otherwise. Returns what is wrong.
+const char* FramingFault(const http::request_header<>& header) {
+  size_t hosts = 0, lengths = 0, encodings = 0, count = 0;
+  for (const auto& field : header) {
+    ++count;
+    hosts += field.name() == http::field::host;
+    lengths += field.name() == http::field::content_length;
+    encodings += field.name() == http::field::transfer_encoding;
+    for (const char c : field.value()) {
+      const auto byte = static_cast<unsigned char>(c);
+      if ((byte < 0x20 && c != '\t') || byte == 0x7f) return "a header holds a control character";
+    }
+  }
+  if (count > kMaxHeaders) return "too many headers";
+  if (lengths > 1 || encodings > 1) return "the length of the body is stated twice";
+  if (lengths > 0 && encodings > 0) return "both Content-Length and Transfer-Encoding";
+  if (lengths == 1) {
+    const auto value = header[http::field::content_length];
+    const bool digits = !value.empty() && value.size() < 20 &&
+                        std::all_of(value.begin(), value.end(), [](char c) {
+                          return c >= '0' && c <= '9';
+                        });
+    if (!digits) return "Content-Length is no number";
+  }
+  if (encodings > 0) {
+    if (header.version() < 11) return "Transfer-Encoding in HTTP/1.0";
+    if (!beast::iequals(header[http::field::transfer_encoding], "chunked")) {
+      return "a transfer coding other than chunked";
+    }
+  }
+  if (hosts > 1 || (hosts == 0 && header.version() == 11)) return "there must be one Host header";
+  return nullptr;
+}
+
+std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
+
+class Session;
+
+}  // namespace
+
+struct HttpServer::Shared {
+  ServerOptions::Limits limits;
+  BodyBudget budget;
+  ServerMetrics* metrics;
+  HttpHandler handler;
+  std::atomic<bool> draining{false};
+  std::atomic<int64_t> busy{0};
+  std::mutex mutex;
+  std::unordered_set<Session*> sessions;  // guarded by mutex
+};
+
+namespace {
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(TcpSocket socket, std::shared_ptr<HttpServer::Shared> shared)
+      : stream_(std::move(socket)), shared_(std::move(shared)) {
+    shared_->metrics->ConnectionOpened(Protocol::kHttp);
+  }
+  ~Session() {
+    {
+      std::lock_guard lock(shared_->mutex);
+      shared_->sessions.erase(this);
+    }
+    FinishRequest();
+    shared_->metrics->ConnectionClosed(Protocol::kHttp);
+  }
+
+  void Start() {
+    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->NextRequest(); });
+  }
+
+  // Closes the connection if it waits for a request. Any thread.
+  void CloseIfIdle() {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+      if (!self->busy_) self->Close();
+    });
+  }
+
+  bool idle() const { return !busy_; }
+
+ private:
+  void NextRequest() {
+    FinishRequest();
+    if (shared_->draining.load(std::memory_order_relaxed)) return Close();
+    parser_.emplace();
+    parser_->header_limit(kMaxHeaderBytes);
+    parser_->body_limit(static_cast<uint64_t>(shared_->limits.body_bytes));
+    if (buffer_.size() > 0) return ReadHeader();
+    stream_.expires_after(seconds(shared_->limits.idle_timeout_s));
+    stream_.async_read_some(buffer_.prepare(4096),
+                            [self = shared_from_this()](error_code error, size_t bytes) {
+                              if (error) return self->Close();
+                              self->buffer_.commit(bytes);
+                              self->ReadHeader();
+                            });
+  }
+
+  void ReadHeader() {
+    busy_ = true;
+    shared_->busy.fetch_add(1, std::memory_order_relaxed);
+    stream_.expires_after(seconds(shared_->limits.header_timeout_s));
+    http::async_read_header(stream_, buffer_, *parser_,
+                            [self = shared_from_this()](error_code error, size_t) {
+                              self->OnHeader(error);
+                            });
+  }
+
+  void OnHeader(error_code error) {
+    if (error == beast::error::timeout) return Refuse(408, "the request's header took too long");
+    if (error.category() == http::make_error_code(http::error::bad_line_ending).category() &&
+        error != http::error::end_of_stream && error != http::error::partial_message) {
+      return Refuse(StatusOfParseError(error), error == http::error::body_limit
+                                                   ? BodyLimitText()
+                                                   : "malformed HTTP request");
+    }
+    if (error) return Close();
+    const auto& header = parser_->get();
+    if (header.target().size() > kMaxRequestLine) return Refuse(414, "the target is too long");
+    if (const char* fault = FramingFault(header)) {
+      const bool many = std::string_view(fault) == "too many headers";
+      return Refuse(many ? 431 : 400, fault);
+    }
+    const auto length = parser_->content_length();
+    admitted_ = parser_->chunked() ? shared_->limits.body_bytes
+                                   : static_cast<int64_t>(length ? *length : 0);
+    if (admitted_ > 0 && !shared_->budget.admit(admitted_)) {
+      admitted_ = 0;
+      return Refuse(503, "too many request bytes are in memory");
+    }
+    const auto expect = header[http::field::expect];
+    if (!expect.empty()) {
+      if (!beast::iequals(expect, "100-continue")) return Refuse(417, "unknown expectation");
+      if (!parser_->is_done() && buffer_.size() == 0) return SendContinue();
+    }
+    ReadBody();
+  }
+
+  void SendContinue() {
+    static constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(stream_, asio::buffer(kContinue, sizeof(kContinue) - 1),
+                      [self = shared_from_this()](error_code error, size_t) {
+                        if (error) return self->Close();
+                        self->ReadBody();
+                      });
+  }
+
+  void ReadBody() {
+    stream_.expires_after(seconds(30 + admitted_ / kMinBodyRate));
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](error_code error, size_t) {
+                       self->OnBody(error);
+                     });
+  }
+
+  void OnBody(error_code error) {
+    if (error == beast::error::timeout) return Refuse(408, "the request's body took too long");
+    if (error == http::error::body_limit) return Refuse(413, BodyLimitText());
+    if (error == http::error::partial_message || error == http::error::end_of_stream) {
+      return Close();
+    }
+    if (error) return Refuse(400, "malformed HTTP request");
+    auto message = parser_->release();
+    HttpRequest request;
+    request.method = ToString(message.method_string());
+    request.target = ToString(message.target());
+    for (const auto& field : message) {
+      request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
+    }
+    request.body = std::move(message.body());
+    head_ = message.method() == http::verb::head;
+    version_ = message.version();
+    ++requests_;
+    keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
+    stream_.expires_never();
+    shared_->handler(std::move(request), [self = shared_from_this()](HttpResponse response) {
+      asio::dispatch(self->stream_.get_executor(),
+                     [self, response = std::move(response)]() mutable {
+                       self->Write(std::move(response));
+                     });
+    });
+  }
+
+  std::string BodyLimitText() const {
+    return StrCat("the body is larger than the limit of ", shared_->limits.body_bytes, " bytes");
+  }
+
+  // Answers a request that was not read to its end, and closes.
+  void Refuse(int status, std::string_view message) {
+    keep_alive_ = false;
+    linger_ = true;
+    HttpResponse response = ErrorResponse(status, message);
+    if (status == 503) response.headers.emplace_back("Retry-After", "1");
+    Write(std::move(response));
+  }
+
+  void Write(HttpResponse response) {
+    if (shared_->draining.load(std::memory_order_relaxed)) keep_alive_ = false;
+    auto& message = message_.emplace();
+    message.version(version_ == 10 ? 10 : 11);
+    message.result(static_cast<unsigned>(response.status));
+    message.set(http::field::server, "onnxd");
+    if (!response.body.empty()) message.set(http::field::content_type, response.content_type);
+    for (const auto& [name, value] : response.headers) message.set(name, value);
+    message.keep_alive(keep_alive_);
+    message.body() = std::move(response.body);
+    message.prepare_payload();
+    if (message.body().empty()) message.set(http::field::content_length, "0");
+    if (head_) message.body().clear();
+    serializer_.emplace(message);
+    if (head_) serializer_->split(true);
+    WriteSome();
+  }
+
+  // Each piece has the whole write timeout: a client that takes nothing for that long is dropped.
+  void WriteSome() {
+    stream_.expires_after(seconds(shared_->limits.write_timeout_s));
+    const auto next = [self = shared_from_this()](error_code error, size_t) {
+      if (error) return self->Close();
+      const bool done = self->head_ ? self->serializer_->is_header_done()
+                                    : self->serializer_->is_done();
+      if (!done) return self->WriteSome();
+      self->OnWritten();
+    };
+    if (head_) {
+      http::async_write_header(stream_, *serializer_, next);
+    } else {
+      http::async_write_some(stream_, *serializer_, next);
+    }
+  }
+
+  void OnWritten() {
+    serializer_.reset();
+    message_.reset();
+    if (keep_alive_) return NextRequest();
+    if (linger_) return Linger();
+    Close();
+  }
+
+  // Half-closes and reads on for a moment: closing with unread bytes would reset the connection
+  // before the client has read the answer.
+  void Linger() {
+    error_code ignored;
+    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(seconds(2));
+    LingerSome();
+  }
+
+  void LingerSome() {
+    buffer_.consume(buffer_.size());
+    stream_.async_read_some(buffer_.prepare(16384),
+                            [self = shared_from_this()](error_code error, size_t bytes) {
+                              self->lingered_ += bytes;
+                              if (error || self->lingered_ > kMaxLingerBytes) return self->Close();
+                              self->LingerSome();
+                            });
+  }
+
+  void FinishRequest() {
+    if (admitted_ > 0) shared_->budget.release(admitted_);
+    admitted_ = 0;
+    if (busy_) shared_->busy.fetch_sub(1, std::memory_order_release);
+    busy_ = false;
+  }
+
+  void Close() {
+    FinishRequest();
+    error_code ignored;
+    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+    stream_.close();
+  }
+
+  Stream stream_;
+  std::shared_ptr<HttpServer::Shared> shared_;
+  beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::optional<http::response<http::string_body>> message_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
+  int64_t admitted_ = 0;
+  int64_t requests_ = 0;
+  size_t lingered_ = 0;
+  unsigned version_ = 11;
+  std::atomic<bool> busy_{false};
+  bool keep_alive_ = false, head_ = false, linger_ = false;
+};
+
+}  // namespace
+
+HttpServer::HttpServer(const ServerOptions::Limits& limits, BodyBudget budget,
+                       ServerMetrics& metrics, HttpHandler handler)
+    : shared_(std::make_shared<Shared>()) {
+  shared_->limits = limits;
+  shared_->budget = std::move(budget);
+  shared_->metrics = &metrics;
+  shared_->handler = std::move(handler);
+}
+
+HttpServer::~HttpServer() = default;
+
+void HttpServer::Serve(TcpSocket socket) {
+  auto session = std::make_shared<Session>(std::move(socket), shared_);
+  std::shared_ptr<Session> evicted;
+  {
+    std::lock_guard lock(shared_->mutex);
+    if (static_cast<int64_t>(shared_->sessions.size()) >= shared_->limits.connections) {
+      const auto idle = std::find_if(shared_->sessions.begin(), shared_->sessions.end(),
+                                     [](const Session* s) { return s->idle(); });
+      if (idle == shared_->sessions.end()) return;  // all are at work: the new one is closed
+      evicted = (*idle)->weak_from_this().lock();
+    }
+    shared_->sessions.insert(session.get());
+  }
+  if (evicted) evicted->CloseIfIdle();
+  session->Start();
+}
+
+void HttpServer::BeginDrain() {
+  shared_->draining.store(true, std::memory_order_relaxed);
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    std::lock_guard lock(shared_->mutex);
+    for (Session* session : shared_->sessions) {
+      if (auto held = session->weak_from_this().lock()) sessions.push_back(std::move(held));
+    }
+  }
+  for (const auto& session : sessions) session->CloseIfIdle();
+}
+
+int64_t HttpServer::busy() const { return shared_->busy.load(std::memory_order_acquire); }
+
+}  // namespace onnxd

@@ -1,0 +1,44 @@
+// HTTP/1.1 over a connection: framing, limits and deadlines. What requests mean is the handler's.
+//
+// Per connection, one request at a time, pipelined ones in order:
+//
+//   idle --first byte--> header --complete--> body --complete--> handling --answer--> writing
+//     ^        10 s absolute        16 KB/s        no timer            10 s per stall     |
+//     +------------------------------------------------------------------ keep-alive ----+
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "server/config/server_options.h"
+#include "server/http/http_message.h"
+#include "server/net/listener.h"
+
+namespace onnxd {
+
+// Bytes of request bodies against the process's budget.
+struct BodyBudget {
+  std::function<bool(int64_t)> admit;
+  std::function<void(int64_t)> release;
+};
+
+// Serves connections until it is destroyed. Any thread.
+class HttpServer {
+ public:
+  HttpServer(const ServerOptions::Limits& limits, BodyBudget budget, ServerMetrics& metrics,
+             HttpHandler handler);
+  ~HttpServer();
+
+  void Serve(TcpSocket socket);
+  // Answers from now on close their connection; idle connections are closed at once.
+  void BeginDrain();
+  // Requests between their first byte and the end of their answer.
+  int64_t busy() const;
+
+  struct Shared;
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace onnxd

@@ -1,0 +1,478 @@
+#include "server/http/open_inference.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "runtime/base/str_cat.h"
+#include "server/http/json_tensor.h"
+#include "server/http/json_writer.h"
+#include "server/http/rest_api.h"
+#include "server/inference/binary_tensor.h"
+#include "server/inference/data_type_name.h"
+
+namespace onnxd {
+namespace {
+
+using simdjson::dom::element;
+using Verb = OpenInferenceRoute::Verb;
+
+constexpr size_t kMaxTensors = 128;
+constexpr size_t kMaxIdBytes = 256;
+constexpr const char* kHeaderLength = "Inference-Header-Content-Length";
+
+// --- metadata ---
+
+HttpResponse ServerMetadata() {
+  HttpResponse response;
+  response.body =
+      R"({"name":"onnxd","version":")" ONNXD_VERSION R"(","extensions":["binary_tensor_data"]})";
+  return response;
+}
+
+void AppendTensorMetadata(std::string& out, const std::vector<TensorMetadata>& tensors) {
+  out += '[';
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (i > 0) out += ',';
+    out += "{\"name\":";
+    AppendJsonString(out, tensors[i].name);
+    out += ",\"datatype\":";
+    const ValueType& type = tensors[i].type;
+    // Values that are no tensors have no datatype in the protocol; their ONNX type is shown.
+    AppendJsonString(out, type.is_tensor() ? std::string(ProtocolTypeName(type.element))
+                                           : ToString(type));
+    out += ",\"shape\":[";
+    if (type.shape) {
+      for (size_t axis = 0; axis < type.shape->size(); ++axis) {
+        if (axis > 0) out += ',';
+        out += StrCat((*type.shape)[axis].value);  // -1 when free
+      }
+    }
+    out += "]}";
+  }
+  out += ']';
+}
+
+HttpResponse ModelMetadataResponse(const ModelMetadata& metadata) {
+  HttpResponse response;
+  std::string& out = response.body;
+  out = "{\"name\":";
+  AppendJsonString(out, metadata.name);
+  out += ",\"versions\":[";
+  for (size_t i = 0; i < metadata.versions.size(); ++i) {
+    if (i > 0) out += ',';
+    AppendJsonString(out, metadata.versions[i]);
+  }
+  out += "],\"platform\":\"onnx_onnxv1\",\"inputs\":";
+  AppendTensorMetadata(out, metadata.inputs);
+  out += ",\"outputs\":";
+  AppendTensorMetadata(out, metadata.outputs);
+  out += '}';
+  return response;
+}
+
+// --- request ---
+
+struct OutputRequest {
+  std::string name;
+  std::optional<bool> binary;
+};
+
+struct ParsedRequest {
+  InferenceRequest request;
+  std::vector<OutputRequest> outputs;
+  bool binary_default = false;
+};
+
+Result<std::string_view> TextOf(const element& json, std::string_view key) {
+  if (json.is_string()) return std::string_view(json);
+  return InvalidArgument(StrCat("\"", key, "\" must be a string"));
+}
+
+Result<Shape> ReadShape(const element& json, const std::string& input) {
+  const auto fail = [&] {
+    return InvalidArgument(StrCat("input '", input, "': shape must be an array of numbers >= 0"));
+  };
+  if (!json.is_array()) return fail();
+  Shape shape;
+  for (const element dim : simdjson::dom::array(json)) {
+    int64_t value;
+    if (dim.get(value) != simdjson::SUCCESS || value < 0) return fail();
+    if (shape.rank() == kMaxRank) return fail();
+    shape.Append(value);
+  }
+  ONNXD_RETURN_IF_ERROR(shape.Validate().WithContext(StrCat("input '", input, "'")));
+  return shape;
+}
+
+// The binary tensors behind the JSON, taken in order.
+class BinarySection {
+ public:
+  explicit BinarySection(std::string_view bytes) : rest_(bytes) {}
+  Result<std::string_view> Take(uint64_t size, const std::string& input) {
+    if (size > rest_.size()) {
+      return InvalidArgument(StrCat("input '", input, "': binary_data_size is ", size, ", ",
+                                    rest_.size(), " bytes are left"));
+    }
+    const std::string_view taken = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return taken;
+  }
+  size_t left() const { return rest_.size(); }
+
+ private:
+  std::string_view rest_;
+};
+
+Result<std::optional<uint64_t>> BinarySize(const element& parameters, const std::string& input) {
+  if (!parameters.is_object()) {
+    return InvalidArgument(StrCat("input '", input, "': parameters must be an object"));
+  }
+  for (const auto& [key, value] : simdjson::dom::object(parameters)) {
+    if (key == "shared_memory_region") {
+      return Unimplemented("shared memory is not enabled on this server");
+    }
+    if (key != "binary_data_size") continue;
+    uint64_t size;
+    if (value.get(size) != simdjson::SUCCESS) {
+      return InvalidArgument(StrCat("input '", input, "': binary_data_size must be a number"));
+    }
+    return std::optional<uint64_t>(size);
+  }
+  return std::optional<uint64_t>();
+}
+
+Result<NamedValue> ReadInput(const element& json, BinarySection& binary, int64_t max_elements) {
+  if (!json.is_object()) return InvalidArgument("an entry of \"inputs\" must be an object");
+  std::string name;
+  std::optional<element> shape_json, type_json, data, parameters;
+  for (const auto& [key, value] : simdjson::dom::object(json)) {
+    if (key == "name") {
+      ONNXD_ASSIGN_OR_RETURN(name, TextOf(value, key));
+    } else if (key == "shape") {
+      shape_json = value;
+    } else if (key == "datatype") {
+      type_json = value;
+    } else if (key == "data") {
+      data = value;
+    } else if (key == "parameters") {
+      parameters = value;
+    } else {
+      return InvalidArgument(StrCat("an input has the unknown key \"", key.substr(0, 64), "\""));
+    }
+  }
+  if (name.empty() || !shape_json || !type_json) {
+    return InvalidArgument("an input needs name, shape and datatype");
+  }
+  ONNXD_ASSIGN_OR_RETURN(const auto type_name, TextOf(*type_json, "datatype"));
+  const auto type = DataTypeFromProtocolName(type_name);
+  if (!type) {
+    return InvalidArgument(
+        StrCat("input '", name, "': unknown datatype '", type_name.substr(0, 32), "'"));
+  }
+  ONNXD_ASSIGN_OR_RETURN(const Shape shape, ReadShape(*shape_json, name));
+  std::optional<uint64_t> size;
+  if (parameters) {
+    ONNXD_ASSIGN_OR_RETURN(size, BinarySize(*parameters, name));
+  }
+  if (size.has_value() == data.has_value()) {
+    return InvalidArgument(
+        StrCat("input '", name, "' needs either data or the parameter binary_data_size"));
+  }
+  if (data) {
+    ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorFromData(*data, *type, shape, name, max_elements));
+    return NamedValue{name, std::move(tensor)};
+  }
+  ONNXD_ASSIGN_OR_RETURN(const auto bytes, binary.Take(*size, name));
+  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorFromBytes(bytes, *type, shape, name));
+  return NamedValue{name, std::move(tensor)};
+}
+
+Result<OutputRequest> ReadOutput(const element& json) {
+  OutputRequest output;
+  if (!json.is_object()) return InvalidArgument("an entry of \"outputs\" must be an object");
+  for (const auto& [key, value] : simdjson::dom::object(json)) {
+    if (key == "name") {
+      ONNXD_ASSIGN_OR_RETURN(output.name, TextOf(value, key));
+    } else if (key == "parameters") {
+      if (!value.is_object()) return InvalidArgument("parameters must be an object");
+      for (const auto& [parameter, setting] : simdjson::dom::object(value)) {
+        if (parameter == "binary_data") {
+          bool binary;
+          if (setting.get(binary) != simdjson::SUCCESS) {
+            return InvalidArgument("binary_data must be a boolean");
+          }
+          output.binary = binary;
+        } else if (parameter == "classification") {
+          return Unimplemented("the classification extension is not supported");
+        } else if (parameter == "shared_memory_region") {
+          return Unimplemented("shared memory is not enabled on this server");
+        }
+      }
+    } else {
+      return InvalidArgument(StrCat("an output has the unknown key \"", key.substr(0, 64), "\""));
+    }
+  }
+  if (output.name.empty()) return InvalidArgument("an output needs a name");
+  return output;
+}
+
+Status ReadParameters(const element& json, ParsedRequest& parsed) {
+  if (!json.is_object()) return InvalidArgument("parameters must be an object");
+  for (const auto& [key, value] : simdjson::dom::object(json)) {
+    if (key == "binary_data_output") {
+      if (value.get(parsed.binary_default) != simdjson::SUCCESS) {
+        return InvalidArgument("binary_data_output must be a boolean");
+      }
+    } else if (key == "timeout") {
+      int64_t microseconds;
+      if (value.get(microseconds) != simdjson::SUCCESS || microseconds < 0) {
+        return InvalidArgument("timeout must be a number of microseconds");
+      }
+      if (microseconds > 0) {
+        parsed.request.deadline = std::chrono::steady_clock::now() +
+                                  std::chrono::microseconds(std::min<int64_t>(
+                                      microseconds, int64_t{3600} * 1000000));
+      }
+    } else if (key == "sequence_id") {
+      return Unimplemented("sequence requests are not supported");
+    }
+  }
+  return Status::Ok();
+}
+
+Result<ParsedRequest> ReadRequest(const element& root, std::string_view binary_bytes,
+                                  int64_t max_elements) {
+  if (!root.is_object()) return InvalidArgument("the body must be a JSON object");
+  ParsedRequest parsed;
+  BinarySection binary(binary_bytes);
+  bool has_inputs = false;
+  for (const auto& [key, value] : simdjson::dom::object(root)) {
+    if (key == "id") {
+      ONNXD_ASSIGN_OR_RETURN(parsed.request.id, TextOf(value, key));
+      if (parsed.request.id.size() > kMaxIdBytes) return InvalidArgument("the id is too long");
+    } else if (key == "parameters") {
+      ONNXD_RETURN_IF_ERROR(ReadParameters(value, parsed));
+    } else if (key == "inputs" || key == "outputs") {
+      if (!value.is_array()) return InvalidArgument(StrCat("\"", key, "\" must be an array"));
+      const simdjson::dom::array list(value);
+      if (list.size() > kMaxTensors) {
+        return InvalidArgument(StrCat("\"", key, "\" has more than ", kMaxTensors, " entries"));
+      }
+      for (const element entry : list) {
+        if (key == "inputs") {
+          ONNXD_ASSIGN_OR_RETURN(NamedValue input, ReadInput(entry, binary, max_elements));
+          parsed.request.inputs.push_back(std::move(input));
+        } else {
+          ONNXD_ASSIGN_OR_RETURN(OutputRequest output, ReadOutput(entry));
+          parsed.request.outputs.push_back(output.name);
+          parsed.outputs.push_back(std::move(output));
+        }
+      }
+      has_inputs = has_inputs || key == "inputs";
+    } else {
+      return InvalidArgument(StrCat("unknown key \"", key.substr(0, 64), "\" in the request"));
+    }
+  }
+  if (!has_inputs) return InvalidArgument("the request has no \"inputs\"");
+  if (binary.left() > 0) {
+    return InvalidArgument(
+        StrCat(binary.left(), " bytes of binary data belong to no input"));
+  }
+  return parsed;
+}
+
+// The length of the JSON part; the whole body without the header.
+Result<size_t> JsonLength(const HttpRequest& request) {
+  const std::string* header = request.Header(kHeaderLength);
+  if (header == nullptr) return request.body.size();
+  uint64_t length = 0;
+  const auto [stop, error] =
+      std::from_chars(header->data(), header->data() + header->size(), length);
+  if (error != std::errc() || stop != header->data() + header->size() ||
+      length > request.body.size()) {
+    return InvalidArgument(StrCat(kHeaderLength, " must be a number up to the body's size"));
+  }
+  return length;
+}
+
+// A raw binary request: the whole body is the only input, all outputs come back binary.
+Result<ParsedRequest> ReadRaw(const ModelVersion& version, const std::string& body) {
+  const auto& inputs = version.session->inputs();
+  if (inputs.size() != 1 || !inputs[0].type.is_tensor() ||
+      inputs[0].type.element == DataType::kString || !inputs[0].type.shape) {
+    return InvalidArgument(StrCat("a raw binary request needs a model with one numeric input; '",
+                                  version.model, "' has another signature"));
+  }
+  const SymbolicShape& declared = *inputs[0].type.shape;
+  const int64_t width = DataTypeBits(inputs[0].type.element) / 8;
+  Shape shape;
+  int free_axis = -1;
+  int64_t known = 1;
+  for (size_t axis = 0; axis < declared.size(); ++axis) {
+    const bool batch = axis == 0 && !declared[axis].known();
+    const int64_t dim = batch ? 1 : declared[axis].value;
+    if (dim < 0) {
+      if (free_axis >= 0) return InvalidArgument("the input has several free dimensions");
+      free_axis = static_cast<int>(axis);
+    }
+    shape.Append(std::max<int64_t>(dim, 0));
+    if (dim >= 0) known *= dim;
+  }
+  const auto size = static_cast<int64_t>(body.size());
+  if (free_axis >= 0 && known > 0) shape[free_axis] = size / width / known;
+  ParsedRequest parsed;
+  ONNXD_ASSIGN_OR_RETURN(Tensor tensor,
+                         TensorFromBytes(body, inputs[0].type.element, shape, inputs[0].name));
+  parsed.request.inputs.push_back({inputs[0].name, std::move(tensor)});
+  parsed.binary_default = true;
+  return parsed;
+}
+
+// --- response ---
+
+Status AppendOutput(std::string& json, std::string& binary, const NamedValue& output,
+                    bool as_binary) {
+  if (!output.value.is_tensor()) {
+    // Sequences and maps have no tensor form; they are shown as text would be, one BYTES element.
+    std::string text;
+    ONNXD_RETURN_IF_ERROR(AppendNested(text, output.value));
+    return AppendOutput(json, binary, {output.name, Tensor::Of<std::string>(Shape{1}, {text})},
+                        as_binary);
+  }
+  const Tensor& tensor = output.value.tensor();
+  const std::string_view type = ProtocolTypeName(tensor.type());
+  if (type.empty()) {
+    return Unimplemented(StrCat("output '", output.name, "' of type ",
+                                DataTypeName(tensor.type()), " has no protocol datatype"));
+  }
+  json += "{\"name\":";
+  AppendJsonString(json, output.name);
+  json += StrCat(",\"datatype\":\"", type, "\",\"shape\":[", StrJoin(tensor.shape(), ","), "]");
+  if (as_binary) {
+    const size_t before = binary.size();
+    AppendTensorBytes(binary, tensor);
+    json += StrCat(",\"parameters\":{\"binary_data_size\":", binary.size() - before, "}");
+  } else {
+    json += ",\"data\":";
+    ONNXD_RETURN_IF_ERROR(AppendFlat(json, tensor).WithContext(StrCat("output '", output.name, "'")));
+  }
+  json += '}';
+  return Status::Ok();
+}
+
+Result<HttpResponse> WriteAnswer(const InferenceResponse& answer,
+                                 const std::vector<OutputRequest>& outputs, bool binary_default) {
+  HttpResponse response;
+  std::string& json = response.body;
+  std::string binary;
+  json = "{\"model_name\":";
+  AppendJsonString(json, answer.model);
+  json += ",\"model_version\":";
+  AppendJsonString(json, answer.version);
+  if (!answer.id.empty()) {
+    json += ",\"id\":";
+    AppendJsonString(json, answer.id);
+  }
+  json += ",\"outputs\":[";
+  bool any_binary = false;
+  for (size_t i = 0; i < answer.outputs.size(); ++i) {
+    if (i > 0) json += ',';
+    const bool as_binary =
+        i < outputs.size() ? outputs[i].binary.value_or(binary_default) : binary_default;
+    any_binary = any_binary || as_binary;
+    ONNXD_RETURN_IF_ERROR(AppendOutput(json, binary, answer.outputs[i], as_binary));
+  }
+  json += "]}";
+  if (any_binary) {
+    response.content_type = "application/octet-stream";
+    response.headers.emplace_back(kHeaderLength, StrCat(json.size()));
+    json += binary;
+  }
+  return response;
+}
+
+Result<ParsedRequest> ReadInfer(const ModelVersion& version, const ServerOptions::Limits& limits,
+                                const HttpRequest& request) {
+  if (const std::string* encoding = request.Header("Content-Encoding");
+      encoding != nullptr && *encoding != "identity") {
+    return Unimplemented(StrCat("content encoding '", encoding->substr(0, 32),
+                                "' is not supported"));
+  }
+  ONNXD_ASSIGN_OR_RETURN(const size_t length, JsonLength(request));
+  if (length == 0 && request.Header(kHeaderLength) != nullptr) {
+    return ReadRaw(version, request.body);
+  }
+  const std::string_view body(request.body);
+  ONNXD_ASSIGN_OR_RETURN(const auto document,
+                         JsonDocument::Parse(body.substr(0, length), limits.json_depth));
+  return ReadRequest(document->root(), body.substr(length), static_cast<int64_t>(length));
+}
+
+void Infer(InferenceService& service, const ServerOptions::Limits& limits,
+           const OpenInferenceRoute& route, const HttpRequest& request, HttpRespond respond) {
+  const auto fail = [&](const Status& status) {
+    service.metrics().CountUnroutedRequest(Protocol::kHttp, status.code());
+    respond(ErrorResponse(status));
+  };
+  auto version = service.FindModel(route.model, route.version);
+  if (!version.ok()) return fail(version.status());
+  auto parsed = ReadInfer(**version, limits, request);
+  if (!parsed.ok()) return fail(parsed.status());
+  service.Infer(*version, std::move(parsed->request), Protocol::kHttp,
+                [respond = std::move(respond), outputs = std::move(parsed->outputs),
+                 binary = parsed->binary_default](Result<InferenceResponse> result) {
+                  if (!result.ok()) return respond(ErrorResponse(result.status()));
+                  auto response = WriteAnswer(*result, outputs, binary);
+                  if (!response.ok()) return respond(ErrorResponse(response.status()));
+                  respond(std::move(*response));
+                });
+}
+
+}  // namespace
+
+std::optional<OpenInferenceRoute> OpenInferenceRouteOf(const std::vector<std::string>& path) {
+  if (path.size() == 1) return OpenInferenceRoute{Verb::kServerMetadata, "", ""};
+  if (path.size() < 3 || path[1] != "models") return std::nullopt;
+  OpenInferenceRoute route{Verb::kModelMetadata, path[2], ""};
+  size_t next = 3;
+  if (path.size() >= 5 && path[3] == "versions") {
+    route.version = path[4];
+    next = 5;
+  }
+  if (path.size() == next) return route;
+  if (path.size() != next + 1) return std::nullopt;
+  if (path[next] == "ready") {
+    route.verb = Verb::kModelReady;
+  } else if (path[next] == "infer") {
+    route.verb = Verb::kInfer;
+  } else {
+    return std::nullopt;
+  }
+  return route;
+}
+
+void HandleOpenInference(InferenceService& service, const ServerOptions::Limits& limits,
+                         const OpenInferenceRoute& route, HttpRequest request,
+                         HttpRespond respond) {
+  switch (route.verb) {
+    case Verb::kServerMetadata: return respond(ServerMetadata());
+    case Verb::kModelMetadata: {
+      const auto metadata = service.Metadata(route.model, route.version);
+      return respond(metadata.ok() ? ModelMetadataResponse(*metadata)
+                                   : ErrorResponse(metadata.status()));
+    }
+    case Verb::kModelReady: {
+      const bool ready = service.ModelReady(route.model, route.version);
+      HttpResponse response;
+      response.status = ready ? 200 : 404;
+      response.body = "{\"name\":";
+      AppendJsonString(response.body, route.model);
+      response.body += StrCat(",\"ready\":", ready, "}");
+      return respond(std::move(response));
+    }
+    case Verb::kInfer: return Infer(service, limits, route, request, std::move(respond));
+  }
+}
+
+}  // namespace onnxd

@@ -1,0 +1,128 @@
+#include "server/http/rest_api.h"
+
+#include <optional>
+
+#include "runtime/base/str_cat.h"
+#include "server/http/json_writer.h"
+#include "server/http/open_inference.h"
+#include "server/http/predict.h"
+#include "server/http/url.h"
+
+namespace onnxd {
+namespace {
+
+HttpResponse Json(std::string body, int status = 200) {
+  HttpResponse response;
+  response.status = status;
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse MethodNotAllowed(std::string_view allowed) {
+  HttpResponse response = ErrorResponse(405, StrCat("method not allowed here; use ", allowed));
+  response.headers.emplace_back("Allow", allowed);
+  return response;
+}
+
+HttpResponse Index() {
+  return Json(
+      R"({"name":"onnxd","version":")" ONNXD_VERSION
+      R"(","predict":"POST /predict/{model}","open_inference_protocol":"/v2","health":"/health","metrics":"/metrics"})");
+}
+
+HttpResponse Health(const InferenceService& service) {
+  const bool ready = service.Ready();
+  const bool loaded = !service.ModelNames().empty();
+  return Json(StrCat(R"({"status":")", ready ? "healthy" : "unhealthy", R"(","model_loaded":)",
+                     loaded, "}"),
+              ready ? 200 : 503);
+}
+
+HttpResponse Flag(std::string_view name, bool value) {
+  return Json(StrCat("{\"", name, "\":", value, "}"), value ? 200 : 503);
+}
+
+HttpResponse Metrics(const InferenceService& service) {
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = service.metrics().Serialize();
+  return response;
+}
+
+// GET and HEAD paths that both ports answer; nullopt for all others.
+std::optional<HttpResponse> FixedPath(const InferenceService& service, const std::string& path) {
+  if (path == "health") return Health(service);
+  if (path == "health/live" || path == "v2/health/live") return Flag("live", service.Live());
+  if (path == "health/ready" || path == "v2/health/ready") return Flag("ready", service.Ready());
+  if (path == "metrics") return Metrics(service);
+  return std::nullopt;
+}
+
+}  // namespace
+
+int HttpStatusOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk: return 200;
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kOutOfRange:
+    case StatusCode::kFailedPrecondition: return 400;
+    case StatusCode::kUnauthenticated: return 401;
+    case StatusCode::kPermissionDenied: return 403;
+    case StatusCode::kNotFound: return 404;
+    case StatusCode::kAlreadyExists:
+    case StatusCode::kAborted: return 409;
+    case StatusCode::kResourceExhausted: return 413;
+    case StatusCode::kCancelled: return 499;
+    case StatusCode::kUnimplemented: return 501;
+    case StatusCode::kUnavailable: return 503;
+    case StatusCode::kDeadlineExceeded: return 504;
+    default: return 500;
+  }
+}
+
+HttpResponse ErrorResponse(const Status& status) {
+  HttpResponse response = ErrorResponse(HttpStatusOf(status.code()), status.message());
+  if (status.code() == StatusCode::kUnavailable) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
+  const auto segments = PathSegments(request.target);
+  if (!segments.ok()) return respond(ErrorResponse(segments.status()));
+  const bool get = request.method == "GET" || request.method == "HEAD";
+  const bool post = request.method == "POST";
+  const std::vector<std::string>& path = *segments;
+  const std::string joined = StrJoin(path, "/");
+  if (get) {
+    if (path.empty()) return respond(Index());
+    if (auto response = FixedPath(service_, joined)) return respond(std::move(*response));
+  } else if (path.empty() || FixedPath(service_, joined)) {
+    return respond(MethodNotAllowed("GET, HEAD"));
+  }
+  if (!path.empty() && path[0] == "predict" && path.size() <= 2) {
+    if (!post) return respond(MethodNotAllowed("POST"));
+    return HandlePredict(service_, limits_, path.size() == 2 ? path[1] : "", std::move(request),
+                         std::move(respond));
+  }
+  if (!path.empty() && path[0] == "v2") {
+    const auto route = OpenInferenceRouteOf(path);
+    if (!route) return respond(ErrorResponse(404, "no such path"));
+    const bool infer = route->verb == OpenInferenceRoute::Verb::kInfer;
+    if (infer ? !post : !get) return respond(MethodNotAllowed(infer ? "POST" : "GET, HEAD"));
+    return HandleOpenInference(service_, limits_, *route, std::move(request), std::move(respond));
+  }
+  respond(ErrorResponse(404, "no such path"));
+}
+
+void RestApi::HandleMetricsPort(HttpRequest request, HttpRespond respond) const {
+  const auto segments = PathSegments(request.target);
+  if (!segments.ok()) return respond(ErrorResponse(segments.status()));
+  auto response = FixedPath(service_, StrJoin(*segments, "/"));
+  if (!response) return respond(ErrorResponse(404, "no such path"));
+  if (request.method != "GET" && request.method != "HEAD") {
+    return respond(MethodNotAllowed("GET, HEAD"));
+  }
+  respond(std::move(*response));
+}
+
+}  // namespace onnxd

@@ -1,0 +1,37 @@
+// The REST API: paths and JSON <-> InferenceService.
+//
+//   GET  /                                             where to go
+//   GET  /health  /health/live  /health/ready          for people and load balancers
+//   POST /predict  /predict/{model}                    JSON in, JSON out
+//   GET  /v2  /v2/health/live  /v2/health/ready        Open Inference Protocol
+//   GET  /v2/models/{model}[/versions/{version}][/ready]
+//   POST /v2/models/{model}[/versions/{version}]/infer
+//   GET  /metrics                                      Prometheus
+#pragma once
+
+#include "server/config/server_options.h"
+#include "server/http/http_message.h"
+#include "server/service/inference_service.h"
+
+namespace onnxd {
+
+// Any thread. Must outlive every request it was handed.
+class RestApi {
+ public:
+  RestApi(InferenceService& service, const ServerOptions::Limits& limits)
+      : service_(service), limits_(limits) {}
+
+  void Handle(HttpRequest request, HttpRespond respond) const;
+  // The metrics port: /metrics and the health paths alone.
+  void HandleMetricsPort(HttpRequest request, HttpRespond respond) const;
+
+ private:
+  InferenceService& service_;
+  ServerOptions::Limits limits_;
+};
+
+// The HTTP status of a canonical code.
+int HttpStatusOf(StatusCode code);
+HttpResponse ErrorResponse(const Status& status);
+
+}  // namespace onnxd

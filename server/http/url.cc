@@ -1,0 +1,52 @@
+#include "server/http/url.h"
+
+namespace onnxd {
+namespace {
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+Result<std::string> Decode(std::string_view raw) {
+  std::string out;
+  for (size_t i = 0; i < raw.size(); ++i) {
+    char c = raw[i];
+    if (c == '%') {
+      const bool whole = raw.size() - i > 2;
+      const int high = whole ? HexDigit(raw[i + 1]) : -1;
+      const int low = whole ? HexDigit(raw[i + 2]) : -1;
+      if (high < 0 || low < 0) return InvalidArgument("the path has a malformed escape");
+      c = static_cast<char>(high << 4 | low);
+      i += 2;
+      if (c == '/' || c == '\\') return InvalidArgument("the path escapes a slash");
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) return InvalidArgument("the path holds a control character");
+    out += c;
+  }
+  if (out == "." || out == "..") return InvalidArgument("the path has a dot segment");
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> PathSegments(std::string_view target) {
+  target = target.substr(0, target.find('?'));
+  if (target.empty() || target[0] != '/') return InvalidArgument("the path must begin with '/'");
+  std::vector<std::string> segments;
+  target.remove_prefix(1);
+  while (!target.empty()) {
+    const size_t cut = target.find('/');
+    const std::string_view raw = target.substr(0, cut);
+    target = cut == std::string_view::npos ? std::string_view() : target.substr(cut + 1);
+    if (raw.empty()) return InvalidArgument("the path has an empty segment");
+    ONNXD_ASSIGN_OR_RETURN(std::string segment, Decode(raw));
+    segments.push_back(std::move(segment));
+  }
+  return segments;
+}
+
+}  // namespace onnxd

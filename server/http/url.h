@@ -1,0 +1,17 @@
+// Targets of requests: path segments decoded once.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace onnxd {
+
+// "/v2/models/a%20b/infer?x=1" -> {"v2", "models", "a b", "infer"}; the query is dropped. A trailing
+// slash is dropped. kInvalidArgument for targets that do not begin with '/', empty segments, "." and
+// "..", malformed escapes, and escapes of slashes or control characters.
+Result<std::vector<std::string>> PathSegments(std::string_view target);
+
+}  // namespace onnxd

@@ -1,0 +1,48 @@
+// A request and its answer without a wire format: what both frontends and the service speak.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/tensor/value.h"
+
+namespace onnxd {
+
+struct NamedValue {
+  std::string name;
+  Value value;
+};
+
+// What frontends that know neither names nor types of inputs can ask for.
+struct TensorMetadata {
+  std::string name;
+  ValueType type;
+};
+
+struct InferenceRequest {
+  std::string model;    // empty: the default model
+  std::string version;  // empty: the newest
+  std::string id;       // echoed
+  std::vector<NamedValue> inputs;
+  std::vector<std::string> outputs;  // empty: all
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  // Set by the frontend when its client is gone; may be null.
+  std::shared_ptr<std::atomic<bool>> cancelled;
+};
+
+struct InferenceResponse {
+  std::string model, version, id;
+  std::vector<NamedValue> outputs;  // in the requested order, else the model's
+  std::chrono::nanoseconds queue_time{0}, compute_time{0};
+};
+
+// Called once, on an executor thread or the caller's.
+using InferenceCallback = std::function<void(Result<InferenceResponse>)>;
+
+}  // namespace onnxd

@@ -1,0 +1,275 @@
+#include "server/metrics/server_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+namespace onnxd {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildGauge;
+using prometheus::BuildHistogram;
+
+const prometheus::Histogram::BucketBoundaries kSeconds = {
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+    0.05,    0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30};
+
+const char* ProtocolName(Protocol protocol) { return protocol == Protocol::kHttp ? "http" : "grpc"; }
+
+double ResidentBytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  long total = 0, resident = 0;
+  const int got = std::fscanf(file, "%ld %ld", &total, &resident);
+  std::fclose(file);
+  return got == 2 ? static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+double OpenDescriptors() {
+  std::error_code error;
+  double count = 0;
+  for (auto entry = std::filesystem::directory_iterator("/proc/self/fd", error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    ++count;
+  }
+  return count;
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+struct ModelMetrics::Families {
+  explicit Families(prometheus::Registry& registry)
+      : requests(BuildCounter()
+                     .Name("onnxd_requests_total")
+                     .Help("Inference requests by model, version, protocol and canonical status code")
+                     .Register(registry)),
+        request_duration(BuildHistogram()
+                             .Name("onnxd_request_duration_seconds")
+                             .Help("From a request's last byte to its answer being ready to send")
+                             .Register(registry)),
+        queue_duration(BuildHistogram()
+                           .Name("onnxd_queue_duration_seconds")
+                           .Help("Waiting for an executor")
+                           .Register(registry)),
+        compute_duration(BuildHistogram()
+                             .Name("onnxd_compute_duration_seconds")
+                             .Help("Running the model")
+                             .Register(registry)),
+        load_duration(BuildGauge()
+                          .Name("onnxd_model_load_duration_seconds")
+                          .Help("Time the last load of a model version took")
+                          .Register(registry)),
+        model_ready(BuildGauge()
+                        .Name("onnxd_model_ready")
+                        .Help("1 while a model version can answer")
+                        .Register(registry)) {}
+
+  prometheus::Family<prometheus::Counter>& requests;
+  prometheus::Family<prometheus::Histogram>& request_duration;
+  prometheus::Family<prometheus::Histogram>& queue_duration;
+  prometheus::Family<prometheus::Histogram>& compute_duration;
+  prometheus::Family<prometheus::Gauge>& load_duration;
+  prometheus::Family<prometheus::Gauge>& model_ready;
+};
+
+struct ServerMetrics::State {
+  State()
+      : families(registry),
+        build_info(BuildGauge()
+                       .Name("onnxd_build_info")
+                       .Help("Always 1; the version is a label")
+                       .Register(registry)
+                       .Add({{"version", ONNXD_VERSION}})),
+        ready(BuildGauge()
+                  .Name("onnxd_ready")
+                  .Help("1 while the server reports itself ready")
+                  .Register(registry)
+                  .Add({})),
+        queue_depth(BuildGauge()
+                        .Name("onnxd_queue_depth")
+                        .Help("Requests waiting for an executor")
+                        .Register(registry)
+                        .Add({})),
+        in_flight(BuildGauge()
+                      .Name("onnxd_inflight_requests")
+                      .Help("Requests accepted and not yet answered")
+                      .Register(registry)
+                      .Add({})),
+        buffered_bytes(BuildGauge()
+                           .Name("onnxd_buffered_request_bytes")
+                           .Help("Bytes of request bodies in memory")
+                           .Register(registry)
+                           .Add({})),
+        accept_errors(BuildCounter()
+                          .Name("onnxd_accept_errors_total")
+                          .Help("Failed accept() calls that the listener survived")
+                          .Register(registry)
+                          .Add({})),
+        connections(BuildGauge()
+                        .Name("onnxd_connections")
+                        .Help("Open client connections")
+                        .Register(registry)),
+        connections_total(BuildCounter()
+                              .Name("onnxd_connections_total")
+                              .Help("Client connections accepted")
+                              .Register(registry)),
+        shed(BuildCounter()
+                 .Name("onnxd_requests_shed_total")
+                 .Help("Requests refused without running the model, by reason")
+                 .Register(registry)),
+        cpu(BuildCounter()
+                .Name("onnxd_process_cpu_seconds_total")
+                .Help("Processor time used")
+                .Register(registry)
+                .Add({})),
+        resident(BuildGauge()
+                     .Name("onnxd_process_resident_memory_bytes")
+                     .Help("Resident memory")
+                     .Register(registry)
+                     .Add({})),
+        descriptors(BuildGauge()
+                        .Name("onnxd_process_open_fds")
+                        .Help("Open file descriptors")
+                        .Register(registry)
+                        .Add({})) {
+    build_info.Set(1);
+    for (const char* reason : {"queue_full", "memory", "drain"}) shed.Add({{"reason", reason}});
+    for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
+      const auto index = static_cast<size_t>(protocol);
+      open[index] = &connections.Add({{"protocol", ProtocolName(protocol)}});
+      opened[index] = &connections_total.Add({{"protocol", ProtocolName(protocol)}});
+    }
+  }
+
+  prometheus::Registry registry;
+  ModelMetrics::Families families;
+  prometheus::Gauge& build_info;
+  prometheus::Gauge& ready;
+  prometheus::Gauge& queue_depth;
+  prometheus::Gauge& in_flight;
+  prometheus::Gauge& buffered_bytes;
+  prometheus::Counter& accept_errors;
+  prometheus::Family<prometheus::Gauge>& connections;
+  prometheus::Family<prometheus::Counter>& connections_total;
+  prometheus::Family<prometheus::Counter>& shed;
+  prometheus::Counter& cpu;
+  prometheus::Gauge& resident;
+  prometheus::Gauge& descriptors;
+  prometheus::Gauge* open[2];
+  prometheus::Counter* opened[2];
+  std::mutex mutex;
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<ModelMetrics>> models;
+};
+
+void ModelMetrics::CountRequest(Protocol protocol, StatusCode code) {
+  if (code == StatusCode::kOk) {
+    success_[static_cast<size_t>(protocol)]->Increment();
+    return;
+  }
+  families_->requests
+      .Add({{"model", model_},
+            {"version", version_},
+            {"protocol", ProtocolName(protocol)},
+            {"code", std::string(StatusCodeName(code))}})
+      .Increment();
+}
+
+void ModelMetrics::ObserveRequest(Protocol protocol, Seconds duration) {
+  request_[static_cast<size_t>(protocol)]->Observe(duration.count());
+}
+void ModelMetrics::ObserveQueue(Seconds duration) { queue_->Observe(duration.count()); }
+void ModelMetrics::ObserveCompute(Seconds duration) { compute_->Observe(duration.count()); }
+void ModelMetrics::SetLoadDuration(Seconds duration) { load_duration_->Set(duration.count()); }
+
+ServerMetrics::ServerMetrics() : state_(std::make_unique<State>()) {}
+ServerMetrics::~ServerMetrics() = default;
+
+ModelMetrics& ServerMetrics::ForModel(const std::string& model, const std::string& version) {
+  std::lock_guard lock(state_->mutex);
+  auto& slot = state_->models[{model, version}];
+  if (slot == nullptr) {
+    slot = std::make_unique<ModelMetrics>();
+    ModelMetrics::Families& families = state_->families;
+    const prometheus::Labels labels = {{"model", model}, {"version", version}};
+    slot->families_ = &families;
+    slot->model_ = model;
+    slot->version_ = version;
+    slot->queue_ = &families.queue_duration.Add(labels, kSeconds);
+    slot->compute_ = &families.compute_duration.Add(labels, kSeconds);
+    slot->load_duration_ = &families.load_duration.Add(labels);
+    for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
+      prometheus::Labels with_protocol = labels;
+      with_protocol["protocol"] = ProtocolName(protocol);
+      const auto index = static_cast<size_t>(protocol);
+      slot->request_[index] = &families.request_duration.Add(with_protocol, kSeconds);
+      with_protocol["code"] = "OK";
+      slot->success_[index] = &families.requests.Add(with_protocol);
+    }
+  }
+  return *slot;
+}
+
+void ServerMetrics::SetModelState(const std::string& model, const std::string& version,
+                                  bool ready) {
+  state_->families.model_ready.Add({{"model", model}, {"version", version}}).Set(ready ? 1 : 0);
+}
+
+void ServerMetrics::CountUnroutedRequest(Protocol protocol, StatusCode code) {
+  state_->families.requests
+      .Add({{"model", "unknown"},
+            {"version", ""},
+            {"protocol", ProtocolName(protocol)},
+            {"code", std::string(StatusCodeName(code))}})
+      .Increment();
+}
+
+void ServerMetrics::CountShed(const std::string& reason) {
+  state_->shed.Add({{"reason", reason}}).Increment();
+}
+void ServerMetrics::ConnectionOpened(Protocol protocol) {
+  state_->open[static_cast<size_t>(protocol)]->Increment();
+  state_->opened[static_cast<size_t>(protocol)]->Increment();
+}
+void ServerMetrics::ConnectionClosed(Protocol protocol) {
+  state_->open[static_cast<size_t>(protocol)]->Decrement();
+}
+void ServerMetrics::CountAcceptError() { state_->accept_errors.Increment(); }
+void ServerMetrics::SetQueueDepth(int64_t requests) {
+  state_->queue_depth.Set(static_cast<double>(requests));
+}
+void ServerMetrics::SetInFlight(int64_t requests) {
+  state_->in_flight.Set(static_cast<double>(requests));
+}
+void ServerMetrics::SetBufferedBytes(int64_t bytes) {
+  state_->buffered_bytes.Set(static_cast<double>(bytes));
+}
+void ServerMetrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }
+
+std::string ServerMetrics::Serialize() const {
+  const double used = CpuSeconds() - state_->cpu.Value();
+  if (used > 0) state_->cpu.Increment(used);
+  state_->resident.Set(ResidentBytes());
+  state_->descriptors.Set(OpenDescriptors());
+  return prometheus::TextSerializer().Serialize(state_->registry.Collect());
+}
+
+}  // namespace onnxd

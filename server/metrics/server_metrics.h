@@ -1,0 +1,76 @@
+// Every metric that onnxd exports, in one place. Names begin with onnxd_; units are seconds and
+// bytes. Label values come from the registry of models, never from requests.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/base/status.h"
+
+namespace prometheus {
+class Registry;
+class Counter;
+class Gauge;
+class Histogram;
+template <typename T>
+class Family;
+}  // namespace prometheus
+
+namespace onnxd {
+
+enum class Protocol { kHttp, kGrpc };
+
+// The metrics of one model version; a handle per series, so that an observation looks nothing up.
+// Lives as long as its ServerMetrics. Any thread.
+class ModelMetrics {
+ public:
+  using Seconds = std::chrono::duration<double>;
+  void CountRequest(Protocol protocol, StatusCode code);
+  void ObserveRequest(Protocol protocol, Seconds duration);
+  void ObserveQueue(Seconds duration);
+  void ObserveCompute(Seconds duration);
+  void SetLoadDuration(Seconds duration);
+
+ private:
+  friend class ServerMetrics;
+  struct Families;
+  Families* families_ = nullptr;
+  std::string model_, version_;
+  prometheus::Histogram* request_[2] = {};
+  prometheus::Histogram* queue_ = nullptr;
+  prometheus::Histogram* compute_ = nullptr;
+  prometheus::Counter* success_[2] = {};
+  prometheus::Gauge* load_duration_ = nullptr;
+};
+
+// Any thread.
+class ServerMetrics {
+ public:
+  ServerMetrics();
+  ~ServerMetrics();
+
+  // The handle for a version; the same one for the same names.
+  ModelMetrics& ForModel(const std::string& model, const std::string& version);
+
+  void SetModelState(const std::string& model, const std::string& version, bool ready);
+  void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
+  void CountShed(const std::string& reason);                      // queue_full, memory, drain
+  void ConnectionOpened(Protocol protocol);
+  void ConnectionClosed(Protocol protocol);
+  void CountAcceptError();
+  void SetQueueDepth(int64_t requests);
+  void SetInFlight(int64_t requests);
+  void SetBufferedBytes(int64_t bytes);
+  void SetReady(bool ready);
+
+  // The text exposition format, process metrics included.
+  std::string Serialize() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace onnxd

@@ -1,0 +1,34 @@
+// ModelManager: loads what the repository wants and publishes it.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "server/config/server_options.h"
+#include "server/models/model_registry.h"
+#include "server/models/model_repository.h"
+
+namespace onnxd {
+
+class ModelManager {
+ public:
+  ModelManager(const SessionOptions& session, ModelRegistry& registry, ServerMetrics& metrics)
+      : session_(session), registry_(registry), metrics_(metrics) {}
+
+  // Loads all, one after the other; a model that fails is logged and skipped. Returns the failures.
+  std::vector<Status> LoadAll(const std::vector<WantedVersion>& wanted);
+
+  // True once LoadAll has gone through its list. Any thread.
+  bool first_load_done() const { return done_.load(std::memory_order_acquire); }
+
+ private:
+  Status Load(const WantedVersion& wanted);
+
+  SessionOptions session_;
+  ModelRegistry& registry_;
+  ServerMetrics& metrics_;
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace onnxd

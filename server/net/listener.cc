@@ -1,0 +1,156 @@
+#include "server/net/listener.h"
+
+#include <arpa/inet.h>
+
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr auto kAcceptBackoff = std::chrono::milliseconds(20);
+constexpr int kBacklog = 1024;
+
+// The inode of the socket that listens on `port`, from /proc/net/tcp and tcp6.
+std::string ListeningInode(int port) {
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(table);
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+      char local[129], state[9];
+      unsigned long inode = 0;
+      if (std::sscanf(line.c_str(), " %*s %128s %*s %8s %*s %*s %*s %*s %*s %lu", local, state,
+                      &inode) != 3) {
+        continue;
+      }
+      const std::string address(local);
+      const size_t colon = address.rfind(':');
+      if (std::string(state) == "0A" && colon != std::string::npos &&
+          std::strtol(address.c_str() + colon + 1, nullptr, 16) == port) {
+        return StrCat(inode);
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+IoThreads::IoThreads(int threads)
+    : context_(threads), work_(asio::make_work_guard(context_)), thread_count_(threads) {}
+
+IoThreads::~IoThreads() { Stop(); }
+
+void IoThreads::Start() {
+  for (int i = 0; i < thread_count_; ++i) {
+    threads_.emplace_back([this] { context_.run(); });
+  }
+}
+
+void IoThreads::Stop() {
+  context_.stop();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+Listener::Listener(asio::io_context& context, ServerMetrics& metrics, OnConnection on_connection)
+    : context_(context),
+      strand_(asio::make_strand(context)),
+      acceptor_(context),
+      backoff_(context),
+      metrics_(metrics),
+      on_connection_(std::move(on_connection)) {}
+
+Result<std::shared_ptr<Listener>> Listener::Bind(asio::io_context& context,
+                                                 const std::string& address, int port,
+                                                 ServerMetrics& metrics,
+                                                 OnConnection on_connection) {
+  boost::system::error_code error;
+  const auto ip = asio::ip::make_address(address, error);
+  if (error) return InvalidArgument(StrCat("'", address, "' is not an IP address"));
+  std::shared_ptr<Listener> listener(new Listener(context, metrics, std::move(on_connection)));
+  const tcp::endpoint endpoint(ip, static_cast<unsigned short>(port));
+  tcp::acceptor& acceptor = listener->acceptor_;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(kBacklog, error);
+  if (error) {
+    const std::string holder = PortHolder(port);
+    return FailedPrecondition(StrCat("cannot listen on ", address, ":", port, ": ",
+                                     error.message(),
+                                     holder.empty() ? "" : StrCat("; held by ", holder)));
+  }
+  listener->port_ = acceptor.local_endpoint().port();
+  return listener;
+}
+
+void Listener::Start() {
+  asio::post(strand_, [self = shared_from_this()] { self->Accept(); });
+}
+
+void Listener::Close() {
+  asio::post(strand_, [self = shared_from_this()] {
+    boost::system::error_code ignored;
+    self->acceptor_.close(ignored);
+    self->backoff_.cancel();
+  });
+}
+
+void Listener::Accept() {
+  if (!acceptor_.is_open()) return;
+  acceptor_.async_accept(
+      asio::make_strand(context_),
+      asio::bind_executor(strand_, [self = shared_from_this()](boost::system::error_code error,
+                                                               auto socket) {
+        if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
+        if (!error) {
+          boost::system::error_code ignored;
+          socket.set_option(tcp::no_delay(true), ignored);
+          self->on_connection_(std::move(socket));
+          self->Accept();
+          return;
+        }
+        self->metrics_.CountAcceptError();
+        LogWarning(StrCat("accept failed: ", error.message()));
+        self->backoff_.expires_after(kAcceptBackoff);
+        self->backoff_.async_wait(asio::bind_executor(
+            self->strand_, [self](boost::system::error_code) { self->Accept(); }));
+      }));
+}
+
+std::string PortHolder(int port) {
+  const std::string inode = ListeningInode(port);
+  if (inode.empty()) return "";
+  const std::string wanted = StrCat("socket:[", inode, "]");
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (const auto& process : fs::directory_iterator("/proc", error)) {
+    const std::string pid = process.path().filename().string();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code denied;
+    for (auto entry = fs::directory_iterator(process.path() / "fd", denied);
+         !denied && entry != fs::directory_iterator(); entry.increment(denied)) {
+      std::error_code gone;
+      if (fs::read_symlink(entry->path(), gone).string() != wanted) continue;
+      std::ifstream name(process.path() / "comm");
+      std::string command;
+      std::getline(name, command);
+      return StrCat("pid ", pid, " (", command, ")");
+    }
+  }
+  return "";
+}
+
+}  // namespace onnxd

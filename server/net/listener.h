@@ -1,0 +1,77 @@
+// The I/O threads, and the one way in: a listener that survives failed accepts.
+#pragma once
+
+#include <utility>  // Boost 1.74 in C++20 needs it first
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "server/metrics/server_metrics.h"
+
+namespace onnxd {
+
+// A fixed number of threads that run one io_context.
+class IoThreads {
+ public:
+  explicit IoThreads(int threads);
+  // Stops the context and joins; handlers that have not run are dropped.
+  ~IoThreads();
+  IoThreads(const IoThreads&) = delete;
+  IoThreads& operator=(const IoThreads&) = delete;
+
+  boost::asio::io_context& context() { return context_; }
+  void Start();
+  void Stop();
+
+ private:
+  boost::asio::io_context context_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  int thread_count_;
+  std::vector<std::thread> threads_;
+};
+
+using TcpSocket = boost::asio::basic_stream_socket<boost::asio::ip::tcp,
+                                                   boost::asio::strand<boost::asio::io_context::executor_type>>;
+
+// Accepts connections and hands each on, with a strand of its own. A failed accept (descriptors or
+// memory exhausted, a connection aborted) is counted, and accepting goes on after 20 ms.
+class Listener : public std::enable_shared_from_this<Listener> {
+ public:
+  using OnConnection = std::function<void(TcpSocket)>;
+
+  // Binds; port 0 takes a free one. kFailedPrecondition names the address, and for a busy port its
+  // holder where the system tells.
+  static Result<std::shared_ptr<Listener>> Bind(boost::asio::io_context& context,
+                                                const std::string& address, int port,
+                                                ServerMetrics& metrics,
+                                                OnConnection on_connection);
+  void Start();
+  // Stops accepting; connections live on.
+  void Close();
+  int port() const { return port_; }
+
+ private:
+  Listener(boost::asio::io_context& context, ServerMetrics& metrics, OnConnection on_connection);
+  void Accept();
+
+  boost::asio::io_context& context_;
+  boost::asio::strand<boost::asio::io_context::executor_type> strand_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer backoff_;
+  ServerMetrics& metrics_;
+  OnConnection on_connection_;
+  int port_ = 0;
+};
+
+// "pid 4711 (nginx)" for the process that listens on a local port, empty when it cannot be told.
+std::string PortHolder(int port);
+
+}  // namespace onnxd

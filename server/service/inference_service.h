@@ -1,0 +1,68 @@
+// InferenceService: each verb of the APIs once, for all frontends.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/batching/executor.h"
+#include "server/inference/inference_request.h"
+#include "server/models/model_manager.h"
+
+namespace onnxd {
+
+struct ModelMetadata {
+  std::string name;
+  std::vector<std::string> versions;
+  std::vector<TensorMetadata> inputs, outputs;
+};
+
+// Any thread.
+class InferenceService {
+ public:
+  InferenceService(const ModelRegistry& registry, const ModelManager& manager, Executor& executor,
+                   ServerMetrics& metrics, std::string default_model, int64_t max_buffered_bytes);
+
+  // Never waits for a model or a lock.
+  bool Live() const { return true; }
+  // The first load is over, at least one model answers, and no drain has begun.
+  bool Ready() const;
+  bool ModelReady(const std::string& model, const std::string& version) const;
+
+  // The model a request means: `model` if given, else the default, else the only one. The failure
+  // (kInvalidArgument) names the models and one URL that works.
+  Result<std::shared_ptr<const ModelVersion>> FindModel(const std::string& model,
+                                                        const std::string& version) const;
+  Result<ModelMetadata> Metadata(const std::string& model, const std::string& version) const;
+  std::vector<std::string> ModelNames() const;
+
+  // Checks the request against the model's signature and queues it; `done` is called once, at once
+  // when the request is refused. Failures: kInvalidArgument, kNotFound, kUnavailable (queue full or
+  // draining), kDeadlineExceeded, kCancelled, kResourceExhausted.
+  void Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
+             Protocol protocol, InferenceCallback done);
+
+  // Memory of request bodies in flight, against one budget. False: refuse with kUnavailable.
+  bool AdmitBytes(int64_t bytes);
+  void ReleaseBytes(int64_t bytes);
+
+  // From now on Ready() is false; requests are still answered.
+  void BeginDrain() { draining_.store(true, std::memory_order_relaxed); }
+  int64_t in_flight() const { return in_flight_.load(std::memory_order_acquire); }
+
+  ServerMetrics& metrics() const { return metrics_; }
+
+ private:
+  const ModelRegistry& registry_;
+  const ModelManager& manager_;
+  Executor& executor_;
+  ServerMetrics& metrics_;
+  const std::string default_model_;
+  const int64_t max_buffered_bytes_;
+  std::atomic<bool> draining_{false};
+  std::atomic<int64_t> in_flight_{0};
+  std::atomic<int64_t> buffered_bytes_{0};
+};
+
+}  // namespace onnxd

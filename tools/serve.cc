@@ -1,0 +1,207 @@
+// onnxd serve: the daemon.
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
+#include "runtime/providers/default_providers.h"
+#include "server/config/server_options.h"
+#include "server/http/http_server.h"
+#include "server/http/rest_api.h"
+#include "tools/command.h"
+
+extern char** environ;
+
+namespace onnxd {
+namespace {
+
+std::map<std::string, std::string> Environment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text(*entry);
+    const size_t cut = text.find('=');
+    if (cut != std::string::npos) variables[text.substr(0, cut)] = text.substr(cut + 1);
+  }
+  return variables;
+}
+
+Result<ServerOptions> ReadOptions(const ServeFlags& flags) {
+  ServerOptions options;
+  if (!flags.config.empty()) ONNXD_RETURN_IF_ERROR(ApplyConfigFile(flags.config, options));
+  ONNXD_RETURN_IF_ERROR(ApplyEnvironment(Environment(), options));
+  for (const auto& [section_key, value] : flags.overrides) {
+    for (const OptionKey& key : OptionKeys()) {
+      if (StrCat(key.section, ".", key.key) == section_key) {
+        ONNXD_RETURN_IF_ERROR(key.set(options, value).WithContext(section_key));
+      }
+    }
+  }
+  return options;
+}
+
+void ConfigureLogging(const ServerOptions& options) {
+  const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
+                                                  {"info", LogLevel::kInfo},
+                                                  {"warning", LogLevel::kWarning},
+                                                  {"error", LogLevel::kError},
+                                                  {"off", LogLevel::kOff}};
+  ConfigureLog(levels.at(options.log.level),
+               options.log.format == "json" ? LogFormat::kJson : LogFormat::kText);
+}
+
+int ExecutorCount(const ServerOptions& options) {
+  if (options.runtime.executors > 0) return static_cast<int>(options.runtime.executors);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
+  SessionOptions session;
+  session.optimization = *OptimizationLevelFromName(options.runtime.optimization);
+  ONNXD_ASSIGN_OR_RETURN(session.providers,
+                         MakeProviders(SplitList(options.runtime.providers, ',')));
+  session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
+  session.max_run_bytes = options.runtime.max_run_bytes;
+  return session;
+}
+
+// SIGTERM and SIGINT are taken by WaitForSignal; SIGPIPE would end the process on a closed socket.
+sigset_t BlockSignals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// The parts of the running daemon, in the order of construction; destroyed in reverse.
+class Daemon {
+ public:
+  Daemon(const ServerOptions& options, const SessionOptions& session)
+      : options_(options),
+        manager_(session, registry_, metrics_),
+        executor_(ExecutorCount(options), options.limits.queue_requests, metrics_),
+        service_(registry_, manager_, executor_, metrics_, options.models.default_model,
+                 options.limits.buffered_bytes),
+        api_(service_, options.limits),
+        io_(static_cast<int>(options.server.io_threads)),
+        http_(options.limits, Budget(), metrics_,
+              [this](HttpRequest request, HttpRespond respond) {
+                api_.Handle(std::move(request), std::move(respond));
+              }),
+        metrics_http_(options.limits, Budget(), metrics_,
+                      [this](HttpRequest request, HttpRespond respond) {
+                        api_.HandleMetricsPort(std::move(request), std::move(respond));
+                      }) {}
+
+  Status Listen() {
+    const ServerOptions::Listen& listen = options_.server;
+    const auto bind = [&](int64_t port, auto& server) {
+      return Listener::Bind(io_.context(), listen.bind, static_cast<int>(port), metrics_,
+                            [&server](TcpSocket socket) { server.Serve(std::move(socket)); });
+    };
+    ONNXD_ASSIGN_OR_RETURN(http_listener_, bind(listen.http_port, http_));
+    ONNXD_ASSIGN_OR_RETURN(metrics_listener_, bind(listen.metrics_port, metrics_http_));
+    return Status::Ok();
+  }
+
+  void Start() {
+    io_.Start();
+    http_listener_->Start();
+    metrics_listener_->Start();
+    std::printf("onnxd " ONNXD_VERSION " listens on http://%s:%d (metrics http://%s:%d/metrics)\n",
+                options_.server.bind.c_str(), http_listener_->port(),
+                options_.server.bind.c_str(), metrics_listener_->port());
+    std::fflush(stdout);
+  }
+
+  std::vector<Status> Load(const std::vector<WantedVersion>& wanted) {
+    auto failures = manager_.LoadAll(wanted);
+    metrics_.SetReady(service_.Ready());
+    if (service_.Ready()) {
+      std::printf("ready: %s\n", StrJoin(service_.ModelNames(), ", ").c_str());
+      std::fflush(stdout);
+    }
+    return failures;
+  }
+
+  // Not ready any more, no new connections; what is in flight is finished within the drain timeout.
+  void Drain() {
+    LogInfo("draining");
+    service_.BeginDrain();
+    metrics_.SetReady(false);
+    http_listener_->Close();
+    http_.BeginDrain();
+    const auto deadline = std::chrono::steady_clock::now() +
+                          std::chrono::seconds(options_.limits.drain_timeout_s);
+    while (http_.busy() + service_.in_flight() > 0 &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    metrics_listener_->Close();
+    io_.Stop();
+    LogInfo("stopped");
+  }
+
+ private:
+  BodyBudget Budget() {
+    return {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
+            [this](int64_t bytes) { service_.ReleaseBytes(bytes); }};
+  }
+
+  const ServerOptions options_;
+  ServerMetrics metrics_;
+  ModelRegistry registry_;
+  ModelManager manager_;
+  Executor executor_;
+  InferenceService service_;
+  RestApi api_;
+  IoThreads io_;
+  HttpServer http_, metrics_http_;
+  std::shared_ptr<Listener> http_listener_, metrics_listener_;
+};
+
+}  // namespace
+
+int Serve(const ServeFlags& flags) {
+  const auto usage = [](const Status& status) {
+    Fail(status);
+    return kExitUsage;
+  };
+  const auto options = ReadOptions(flags);
+  if (!options.ok()) return usage(options.status());
+  if (options->models.repository.empty()) {
+    return usage(InvalidArgument("no model: name a MODEL.onnx, a repository folder, or --config"));
+  }
+  ConfigureLogging(*options);
+  const auto session = SessionOptionsOf(*options);
+  if (!session.ok()) return usage(session.status());
+  const auto wanted = ScanRepository(options->models.repository, options->models.model_name);
+  if (!wanted.ok()) return usage(wanted.status());
+
+  const sigset_t signals = BlockSignals();
+  Daemon daemon(*options, *session);
+  const Status listening = daemon.Listen();
+  if (!listening.ok()) {
+    Fail(listening);
+    return listening.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitPortInUse;
+  }
+  daemon.Start();
+  const auto failures = daemon.Load(*wanted);
+  const bool single_file = wanted->size() == 1 && (*wanted)[0].path == options->models.repository;
+  if (single_file && !failures.empty()) {
+    Fail(failures[0]);
+    daemon.Drain();
+    return kExitModelFailed;
+  }
+  int received = 0;
+  sigwait(&signals, &received);
+  daemon.Drain();
+  return kExitOk;
+}
+
+}  // namespace onnxd
