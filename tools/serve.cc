@@ -9,6 +9,8 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/default_providers.h"
 #include "server/config/server_options.h"
+#include "server/grpc/grpc_api.h"
+#include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 #include "server/http/rest_api.h"
 #include "tools/command.h"
@@ -88,6 +90,7 @@ class Daemon {
         service_(registry_, manager_, executor_, metrics_, options.models.default_model,
                  options.limits.buffered_bytes),
         api_(service_, options.limits),
+        grpc_api_(service_),
         io_(static_cast<int>(options.server.io_threads)),
         http_(options.limits, Budget(), metrics_,
               [this](HttpRequest request, HttpRespond respond) {
@@ -96,7 +99,13 @@ class Daemon {
         metrics_http_(options.limits, Budget(), metrics_,
                       [this](HttpRequest request, HttpRespond respond) {
                         api_.HandleMetricsPort(std::move(request), std::move(respond));
-                      }) {}
+                      }),
+        grpc_(options.limits,
+              {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
+               [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
+              metrics_, [this](GrpcCall call, GrpcRespond respond) {
+                grpc_api_.Handle(std::move(call), std::move(respond));
+              }) {}
 
   Status Listen() {
     const ServerOptions::Listen& listen = options_.server;
@@ -105,6 +114,7 @@ class Daemon {
                             [&server](TcpSocket socket) { server.Serve(std::move(socket)); });
     };
     ONNXD_ASSIGN_OR_RETURN(http_listener_, bind(listen.http_port, http_));
+    ONNXD_ASSIGN_OR_RETURN(grpc_listener_, bind(listen.grpc_port, grpc_));
     ONNXD_ASSIGN_OR_RETURN(metrics_listener_, bind(listen.metrics_port, metrics_http_));
     return Status::Ok();
   }
@@ -112,10 +122,13 @@ class Daemon {
   void Start() {
     io_.Start();
     http_listener_->Start();
+    grpc_listener_->Start();
     metrics_listener_->Start();
-    std::printf("onnxd " ONNXD_VERSION " listens on http://%s:%d (metrics http://%s:%d/metrics)\n",
-                options_.server.bind.c_str(), http_listener_->port(),
-                options_.server.bind.c_str(), metrics_listener_->port());
+    const char* host = options_.server.bind.c_str();
+    std::printf("onnxd " ONNXD_VERSION
+                " listens on http://%s:%d, grpc://%s:%d and http://%s:%d/metrics\n",
+                host, http_listener_->port(), host, grpc_listener_->port(), host,
+                metrics_listener_->port());
     std::fflush(stdout);
   }
 
@@ -135,10 +148,12 @@ class Daemon {
     service_.BeginDrain();
     metrics_.SetReady(false);
     http_listener_->Close();
+    grpc_listener_->Close();
     http_.BeginDrain();
+    grpc_.BeginDrain();
     const auto deadline = std::chrono::steady_clock::now() +
                           std::chrono::seconds(options_.limits.drain_timeout_s);
-    while (http_.busy() + service_.in_flight() > 0 &&
+    while (http_.busy() + grpc_.busy() + service_.in_flight() > 0 &&
            std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -160,9 +175,11 @@ class Daemon {
   Executor executor_;
   InferenceService service_;
   RestApi api_;
+  GrpcApi grpc_api_;
   IoThreads io_;
   HttpServer http_, metrics_http_;
-  std::shared_ptr<Listener> http_listener_, metrics_listener_;
+  GrpcServer grpc_;
+  std::shared_ptr<Listener> http_listener_, grpc_listener_, metrics_listener_;
 };
 
 }  // namespace

@@ -98,16 +98,27 @@ const std::vector<OptionKey>& OptionKeys() {
   return keys;
 }
 
+namespace {
+
+std::string VariableName(const std::string& section, const std::string& key) {
+  std::string name = StrCat("ONNXD_", section, "_", key);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+}  // namespace
+
 Status ApplyEnvironment(const std::map<std::string, std::string>& variables,
                         ServerOptions& options) {
   for (const auto& [name, value] : variables) {
-    if (!name.starts_with("ONNXD_")) continue;
-    const auto key = std::find_if(OptionKeys().begin(), OptionKeys().end(), [&](const OptionKey& k) {
-      std::string wanted = StrCat("ONNXD_", k.section, "_", k.key);
-      std::transform(wanted.begin(), wanted.end(), wanted.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-      return wanted == name;
-    });
+    const auto begins_with_section = [&](const OptionKey& key) {
+      return name.starts_with(VariableName(key.section, ""));
+    };
+    if (std::none_of(OptionKeys().begin(), OptionKeys().end(), begins_with_section)) continue;
+    const auto key = std::find_if(
+        OptionKeys().begin(), OptionKeys().end(),
+        [&](const OptionKey& k) { return VariableName(k.section, k.key) == name; });
     if (key == OptionKeys().end()) {
       return InvalidArgument(StrCat("environment variable ", name, " names no configuration key"));
     }

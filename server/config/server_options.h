@@ -68,7 +68,8 @@ const std::vector<OptionKey>& OptionKeys();
 Status ApplyConfigFile(const std::string& path, ServerOptions& options);
 Status ApplyConfigText(const std::string& text, const std::string& name, ServerOptions& options);
 
-// Applies variables named ONNXD_SECTION_KEY; others that begin with ONNXD_ are refused.
+// Applies variables named ONNXD_SECTION_KEY. Unknown keys of known sections are refused; other names
+// that begin with ONNXD_ are left alone (Kubernetes sets ONNXD_SERVICE_HOST beside a Service onnxd).
 Status ApplyEnvironment(const std::map<std::string, std::string>& variables,
                         ServerOptions& options);
 

@@ -1,0 +1,215 @@
+#include "server/grpc/grpc_api.h"
+
+#include <algorithm>
+
+#include "proto/health.pb.h"
+#include "runtime/base/str_cat.h"
+#include "server/grpc/message_scan.h"
+#include "server/grpc/tensor_messages.h"
+#include "server/inference/data_type_name.h"
+
+namespace onnxd {
+namespace {
+
+constexpr const char* kInferenceService = "inference.GRPCInferenceService";
+constexpr const char* kPredictionService = "onnxd.v1.PredictionService";
+
+template <typename Message>
+Result<Message> Parse(const std::string& bytes) {
+  Message message;
+  if (!message.ParseFromString(bytes)) {
+    return InvalidArgument("the request is no valid protobuf message");
+  }
+  return message;
+}
+
+template <typename Request, typename Handle>
+Result<std::string> Answer(const GrpcCall& call, Handle handle) {
+  ONNXD_ASSIGN_OR_RETURN(const Request request, Parse<Request>(call.message));
+  auto response = handle(request);
+  if (!response.ok()) return response.status();
+  return response->SerializeAsString();
+}
+
+void AddMetadata(const std::vector<TensorMetadata>& tensors, auto add) {
+  for (const TensorMetadata& tensor : tensors) {
+    auto* message = add();
+    message->set_name(tensor.name);
+    message->set_datatype(tensor.type.is_tensor()
+                              ? std::string(ProtocolTypeName(tensor.type.element))
+                              : ToString(tensor.type));
+    if (!tensor.type.shape) continue;
+    for (const Dimension& dimension : *tensor.type.shape) message->add_shape(dimension.value);
+  }
+}
+
+Result<inference::ModelMetadataResponse> DescribeModel(
+    const InferenceService& service, const inference::ModelMetadataRequest& request) {
+  ONNXD_ASSIGN_OR_RETURN(const auto metadata, service.Metadata(request.name(), request.version()));
+  inference::ModelMetadataResponse response;
+  response.set_name(metadata.name);
+  for (const std::string& version : metadata.versions) response.add_versions(version);
+  response.set_platform("onnx_onnxv1");
+  AddMetadata(metadata.inputs, [&] { return response.add_inputs(); });
+  AddMetadata(metadata.outputs, [&] { return response.add_outputs(); });
+  return response;
+}
+
+Result<grpc::health::v1::HealthCheckResponse> Check(
+    const InferenceService& service, const grpc::health::v1::HealthCheckRequest& request) {
+  const std::string& name = request.service();
+  if (!name.empty() && name != kInferenceService && name != kPredictionService) {
+    return NotFound(StrCat("unknown service '", name.substr(0, 128), "'"));
+  }
+  grpc::health::v1::HealthCheckResponse response;
+  response.set_status(service.Ready() ? grpc::health::v1::HealthCheckResponse::SERVING
+                                      : grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  return response;
+}
+
+// The protocol's timeout parameter, microseconds, shortens the deadline.
+Status ApplyParameters(const inference::ModelInferRequest& request, InferenceRequest& out) {
+  for (const auto& [name, parameter] : request.parameters()) {
+    if (name == "sequence_id") return Unimplemented("sequence requests are not supported");
+    if (name != "timeout") continue;
+    const int64_t microseconds = parameter.has_uint64_param()
+                                     ? static_cast<int64_t>(std::min<uint64_t>(
+                                           parameter.uint64_param(), uint64_t{1} << 62))
+                                     : parameter.int64_param();
+    if (microseconds < 0) return InvalidArgument("timeout is negative");
+    if (microseconds == 0) continue;
+    const auto deadline = std::chrono::steady_clock::now() +
+                          std::chrono::microseconds(std::min<int64_t>(microseconds, 86400000000));
+    out.deadline = out.deadline ? std::min(*out.deadline, deadline) : deadline;
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
+  const std::string prefix = StrCat("/", kInferenceService, "/");
+  if (call.path == StrCat("/", kPredictionService, "/Predict")) {
+    return Predict(std::move(call), std::move(respond));
+  }
+  if (call.path == "/grpc.health.v1.Health/Check") {
+    return respond(Answer<grpc::health::v1::HealthCheckRequest>(
+        call, [&](const auto& request) { return Check(service_, request); }));
+  }
+  if (!call.path.starts_with(prefix)) {
+    return respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
+  }
+  const std::string method = call.path.substr(prefix.size());
+  if (method == "ModelInfer") return ModelInfer(std::move(call), std::move(respond));
+  if (method == "ServerLive") {
+    return respond(Answer<inference::ServerLiveRequest>(call, [&](const auto&) {
+      inference::ServerLiveResponse response;
+      response.set_live(service_.Live());
+      return Result<inference::ServerLiveResponse>(response);
+    }));
+  }
+  if (method == "ServerReady") {
+    return respond(Answer<inference::ServerReadyRequest>(call, [&](const auto&) {
+      inference::ServerReadyResponse response;
+      response.set_ready(service_.Ready());
+      return Result<inference::ServerReadyResponse>(response);
+    }));
+  }
+  if (method == "ModelReady") {
+    return respond(Answer<inference::ModelReadyRequest>(call, [&](const auto& request) {
+      inference::ModelReadyResponse response;
+      response.set_ready(service_.ModelReady(request.name(), request.version()));
+      return Result<inference::ModelReadyResponse>(response);
+    }));
+  }
+  if (method == "ServerMetadata") {
+    return respond(Answer<inference::ServerMetadataRequest>(call, [](const auto&) {
+      inference::ServerMetadataResponse response;
+      response.set_name("onnxd");
+      response.set_version(ONNXD_VERSION);
+      response.add_extensions("binary_tensor_data");
+      return Result<inference::ServerMetadataResponse>(response);
+    }));
+  }
+  if (method == "ModelMetadata") {
+    return respond(Answer<inference::ModelMetadataRequest>(
+        call, [&](const auto& request) { return DescribeModel(service_, request); }));
+  }
+  respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
+}
+
+void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
+  const auto read = [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
+    ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
+    ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<inference::ModelInferRequest>(call.message));
+    ONNXD_ASSIGN_OR_RETURN(auto version,
+                           service_.FindModel(message.model_name(), message.model_version()));
+    InferenceRequest request;
+    request.id = message.id();
+    request.deadline = call.deadline;
+    request.cancelled = call.cancelled;
+    ONNXD_RETURN_IF_ERROR(ApplyParameters(message, request));
+    ONNXD_ASSIGN_OR_RETURN(request.inputs, InputsOf(message));
+    for (const auto& output : message.outputs()) request.outputs.push_back(output.name());
+    return std::pair(std::move(version), std::move(request));
+  };
+  auto parsed = read();
+  if (!parsed.ok()) {
+    service_.metrics().CountUnroutedRequest(Protocol::kGrpc, parsed.status().code());
+    return respond(parsed.status());
+  }
+  service_.Infer(std::move(parsed->first), std::move(parsed->second), Protocol::kGrpc,
+                 [respond = std::move(respond)](Result<InferenceResponse> result) {
+                   if (!result.ok()) return respond(result.status());
+                   inference::ModelInferResponse response;
+                   response.set_model_name(result->model);
+                   response.set_model_version(result->version);
+                   response.set_id(result->id);
+                   const Status added = AddOutputs(result->outputs, response);
+                   if (!added.ok()) return respond(added);
+                   respond(response.SerializeAsString());
+                 });
+}
+
+void GrpcApi::Predict(GrpcCall call, GrpcRespond respond) const {
+  const auto read = [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
+    ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
+    ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
+    ONNXD_ASSIGN_OR_RETURN(auto version, service_.FindModel(message.model(), message.version()));
+    InferenceRequest request;
+    request.deadline = call.deadline;
+    request.cancelled = call.cancelled;
+    const auto& signature = version->session->inputs();
+    for (const v1::Tensor& input : message.inputs()) {
+      const auto found = std::find_if(signature.begin(), signature.end(),
+                                      [&](const auto& s) { return s.name == input.name(); });
+      const DataType type =
+          found == signature.end() ? DataType::kFloat : found->type.element;
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(input, type));
+      request.inputs.push_back({input.name(), std::move(tensor)});
+    }
+    for (const std::string& output : message.outputs()) request.outputs.push_back(output);
+    return std::pair(std::move(version), std::move(request));
+  };
+  auto parsed = read();
+  if (!parsed.ok()) {
+    service_.metrics().CountUnroutedRequest(Protocol::kGrpc, parsed.status().code());
+    return respond(parsed.status());
+  }
+  service_.Infer(std::move(parsed->first), std::move(parsed->second), Protocol::kGrpc,
+                 [respond = std::move(respond)](Result<InferenceResponse> result) {
+                   if (!result.ok()) return respond(result.status());
+                   v1::PredictResponse response;
+                   response.set_model(result->model);
+                   response.set_model_version(result->version);
+                   response.set_inference_time_ms(
+                       std::chrono::duration<double, std::milli>(result->compute_time).count());
+                   for (const NamedValue& output : result->outputs) {
+                     const Status added = ToMessage(output, *response.add_outputs());
+                     if (!added.ok()) return respond(added);
+                   }
+                   respond(response.SerializeAsString());
+                 });
+}
+
+}  // namespace onnxd

@@ -1,0 +1,74 @@
+#include "server/grpc/grpc_framing.h"
+
+#include <algorithm>
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+
+std::string FrameGrpcMessage(std::string_view message) {
+  std::string framed;
+  framed.reserve(message.size() + kGrpcPrefixBytes);
+  framed += '\0';
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    framed += static_cast<char>(message.size() >> shift & 0xff);
+  }
+  framed += message;
+  return framed;
+}
+
+Result<std::string> UnframeGrpcMessage(std::string_view body, std::string_view encoding) {
+  if (body.size() < kGrpcPrefixBytes) return Internal("the request holds no message");
+  if (body[0] == 1) {
+    return Unimplemented(StrCat("compressed messages (", encoding.substr(0, 16),
+                                ") are not supported"));
+  }
+  if (body[0] != 0) return Internal("the message has an unknown flag");
+  size_t length = 0;
+  for (size_t i = 1; i < kGrpcPrefixBytes; ++i) {
+    length = length << 8 | static_cast<unsigned char>(body[i]);
+  }
+  if (length != body.size() - kGrpcPrefixBytes) {
+    return Internal(StrCat("the message announces ", length, " bytes, ",
+                           body.size() - kGrpcPrefixBytes, " came"));
+  }
+  return std::string(body.substr(kGrpcPrefixBytes));
+}
+
+std::optional<std::chrono::nanoseconds> ParseGrpcTimeout(std::string_view text) {
+  if (text.size() < 2 || text.size() > 9) return std::nullopt;
+  int64_t value = 0;
+  for (const char c : text.substr(0, text.size() - 1)) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + (c - '0');
+  }
+  using namespace std::chrono;
+  switch (text.back()) {
+    // Capped at a day, so that adding it to the clock cannot overflow.
+    case 'H': return value > 24 ? hours(24) : hours(value);
+    case 'M': return value > 1440 ? minutes(1440) : minutes(value);
+    case 'S': return value > 86400 ? seconds(86400) : seconds(value);
+    case 'm': return milliseconds(std::min<int64_t>(value, 86400000));
+    case 'u': return microseconds(value);
+    case 'n': return nanoseconds(value);
+    default: return std::nullopt;
+  }
+}
+
+std::string EncodeGrpcMessage(std::string_view text) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text.substr(0, 4096)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte <= 0x7e && c != '%') {
+      out += c;
+    } else {
+      out += '%';
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    }
+  }
+  return out;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,37 @@
+// gRPC over HTTP/2: framing, limits, deadlines and status. What calls mean is the handler's.
+// Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Unary calls.
+#pragma once
+
+#include <memory>
+
+#include "server/config/server_options.h"
+#include "server/grpc/grpc_message.h"
+#include "server/net/listener.h"
+
+namespace onnxd {
+
+struct MessageBudget {
+  std::function<bool(int64_t)> admit;
+  std::function<void(int64_t)> release;
+};
+
+// Serves connections until it is destroyed. Any thread.
+class GrpcServer {
+ public:
+  GrpcServer(const ServerOptions::Limits& limits, MessageBudget budget, ServerMetrics& metrics,
+             GrpcHandler handler);
+  ~GrpcServer();
+
+  void Serve(TcpSocket socket);
+  // GOAWAY on every connection: calls in flight finish, new ones go elsewhere.
+  void BeginDrain();
+  // Calls whose answer has not been written.
+  int64_t busy() const;
+
+  struct Shared;
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace onnxd

@@ -1,0 +1,84 @@
+"""The command line: outputs and exit codes."""
+
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import numpy
+
+import daemon
+
+IRIS = daemon.MODELS / "iris_forest" / "1" / "model.onnx"
+CNN = daemon.MODELS / "digits_cnn" / "1" / "model.onnx"
+
+
+def onnxd(*arguments):
+    return subprocess.run([daemon.BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+class CommandLine(unittest.TestCase):
+    def test_version_and_help(self):
+        self.assertRegex(onnxd("--version").stdout, r"^onnxd \d+\.\d+\.\d+\n$")
+        self.assertIn("Exit codes", onnxd("--help").stdout)
+        for command in ("serve", "run", "bench", "inspect", "check"):
+            done = onnxd(command, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn(command, done.stdout)
+
+    def test_usage_errors_exit_with_2(self):
+        for arguments in ((), ("nothing",), ("run",), ("run", IRIS), ("bench", IRIS, "--iterations", "x"),
+                          ("bench", IRIS, "--optimization", "most"), ("check",)):
+            self.assertEqual(onnxd(*arguments).returncode, 2, arguments)
+
+    def test_run_reads_npy_and_writes_outputs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            numpy.save(pathlib.Path(folder) / "measurements.npy",
+                       numpy.array([[5.1, 3.5, 1.4, 0.2]], numpy.float32))
+            done = onnxd("run", IRIS, "--inputs", folder, "--outputs", f"{folder}/out")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("label: int64[1]", done.stdout)
+            self.assertEqual(onnxd("run", IRIS, "--inputs", folder, "--compare", f"{folder}/out").returncode, 0)
+            numpy.save(pathlib.Path(folder) / "measurements.npy",
+                       numpy.array([[6.3, 3.3, 6.0, 2.5]], numpy.float32))
+            differ = onnxd("run", IRIS, "--inputs", folder, "--compare", f"{folder}/out")
+            self.assertEqual(differ.returncode, 1)
+            self.assertIn("output 'label': 1 of 1 elements differ", differ.stderr)
+            missing = onnxd("run", CNN, "--inputs", folder)
+            self.assertEqual(missing.returncode, 1)
+            self.assertIn("no file for input 'image'", missing.stderr)
+
+    def test_bench_gives_one_json_object(self):
+        done = onnxd("bench", CNN, "--shape", "image=4x1x8x8", "--iterations", 20, "--json", "--threads", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual((report["batch"], report["threads"], report["iterations"]), (4, 2, 20))
+        self.assertEqual(set(report), {"model", "threads", "batch", "iterations", "latency_ms",
+                                       "throughput_per_s", "load_ms", "peak_rss_bytes", "provider"})
+        self.assertLessEqual(report["latency_ms"]["min"], report["latency_ms"]["median"])
+        self.assertEqual(onnxd("bench", CNN, "--shape", "nope=1").returncode, 1)
+        wrong = onnxd("bench", CNN, "--shape", "image=1x2x8x8")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("expected float[batch, 1, 8, 8], got float[1, 2, 8, 8]", wrong.stderr)
+
+    def test_inspect(self):
+        report = json.loads(onnxd("inspect", IRIS, "--json").stdout)
+        self.assertEqual(report["inputs"], [{"name": "measurements", "type": "float[batch, 4]"}])
+        self.assertEqual(report["operators"]["ai.onnx.ml::TreeEnsembleClassifier"], 1)
+        self.assertTrue(re.search(r"input +image: float\[batch, 1, 8, 8\]", onnxd("inspect", CNN).stdout))
+
+    def test_check(self):
+        self.assertEqual(onnxd("check", CNN).returncode, 0)
+        with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+            file.write(CNN.read_bytes()[:1000])
+            file.flush()
+            done = onnxd("check", file.name)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("INVALID_ARGUMENT", done.stderr)
+        self.assertEqual(onnxd("check", "/nowhere.onnx").returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,299 @@
+"""gRPC against the running daemon: tritonclient, grpcio, and hand-made HTTP/2 frames."""
+
+import concurrent.futures
+import socket
+import struct
+import threading
+import time
+import unittest
+
+import grpc
+import numpy
+import tritonclient.grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from onnx import TensorProto
+from tritonclient.utils import InferenceServerException
+
+import daemon
+import protos
+
+IRIS = numpy.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], numpy.float32)
+
+
+class Grpc(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = daemon.embedded()
+        cls.address = f"127.0.0.1:{cls.daemon.grpc_port}"
+        cls.channel = grpc.insecure_channel(cls.address)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.channel.close()
+        cls.daemon.close()
+
+    def code_of(self, call, request, **options):
+        with self.assertRaises(grpc.RpcError) as caught:
+            call(request, **options)
+        return caught.exception.code(), caught.exception.details()
+
+
+class Clients(Grpc):
+    def test_tritonclient(self):
+        client = tritonclient.grpc.InferenceServerClient(self.address)
+        self.assertTrue(client.is_server_live() and client.is_server_ready())
+        self.assertTrue(client.is_model_ready("iris_forest"))
+        self.assertEqual(client.get_server_metadata().name, "onnxd")
+        self.assertEqual(list(client.get_model_metadata("iris_forest").inputs[0].shape), [-1, 4])
+        entry = tritonclient.grpc.InferInput("measurements", [2, 4], "FP32")
+        entry.set_data_from_numpy(IRIS)
+        answer = client.infer("iris_forest", [entry], request_id="7", client_timeout=10)
+        self.assertEqual(answer.as_numpy("label").tolist(), [0, 2])
+        self.assertEqual(answer.get_response().id, "7")
+        wanted = [tritonclient.grpc.InferRequestedOutput("probabilities")]
+        answer = client.infer("iris_forest", [entry], outputs=wanted, model_version="1")
+        self.assertEqual(len(answer.get_response().outputs), 1)
+        with self.assertRaises(InferenceServerException) as caught:
+            client.infer("none", [entry])
+        self.assertIn("NOT_FOUND", caught.exception.status())
+        client.close()
+
+    def test_every_datatype_through_tritonclient(self):
+        types = {"BOOL": (TensorProto.BOOL, bool), "UINT8": (TensorProto.UINT8, numpy.uint8),
+                 "INT16": (TensorProto.INT16, numpy.int16), "INT64": (TensorProto.INT64, numpy.int64),
+                 "FP16": (TensorProto.FLOAT16, numpy.float16), "FP64": (TensorProto.DOUBLE, numpy.float64),
+                 "BYTES": (TensorProto.STRING, numpy.object_)}
+        models = {name: daemon.identity_model(number) for name, (number, _) in types.items()}
+        with daemon.repository(**models) as folder, daemon.Daemon(folder) as other:
+            client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{other.grpc_port}")
+            for name, (_, dtype) in types.items():
+                values = [b"ab", b"", b"\xff"] if name == "BYTES" else [0, 1, 1]
+                for count in (3, 0):
+                    data = numpy.array(values, dtype)[:count]
+                    entry = tritonclient.grpc.InferInput("x", [count], name)
+                    entry.set_data_from_numpy(data)
+                    self.assertEqual(client.infer(name, [entry]).as_numpy("y").tolist(), data.tolist())
+            client.close()
+
+    def test_large_messages_both_ways(self):
+        with daemon.repository(big=daemon.identity_model(TensorProto.FLOAT)) as folder:
+            with daemon.Daemon(folder) as other:
+                client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{other.grpc_port}")
+                data = numpy.random.default_rng(0).random(5_000_000, numpy.float32)
+                entry = tritonclient.grpc.InferInput("x", [len(data)], "FP32")
+                entry.set_data_from_numpy(data)
+                self.assertTrue(numpy.array_equal(client.infer("big", [entry]).as_numpy("y"), data))
+                client.close()
+
+    def test_own_service(self):
+        predict = protos.unary(self.channel, "onnxd.v1.PredictionService", "Predict")
+        request = protos.message("onnxd.v1.PredictRequest")()
+        tensor = request.inputs.add(name="measurements", shape=[2, 4])
+        tensor.float_values.extend(IRIS.flatten().tolist())
+        answer = predict(request)
+        self.assertEqual((answer.model, answer.model_version), ("iris_forest", "1"))
+        self.assertEqual(list(answer.outputs[0].int_values), [0, 2])
+        raw = protos.message("onnxd.v1.PredictRequest")(model="iris_forest", outputs=["label"])
+        raw.inputs.add(name="measurements", shape=[2, 4], datatype="FP32", raw=IRIS.tobytes())
+        self.assertEqual(list(predict(raw).outputs[0].int_values), [0, 2])
+        raw.inputs[0].raw = b"123"
+        code, text = self.code_of(predict, raw)
+        self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("input 'measurements': 3 bytes", text)
+
+    def test_health(self):
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        for service in ("", "inference.GRPCInferenceService", "onnxd.v1.PredictionService"):
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service))
+            self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)
+        code, _ = self.code_of(stub.Check, health_pb2.HealthCheckRequest(service="x"))
+        self.assertEqual(code, grpc.StatusCode.NOT_FOUND)
+
+    def test_statuses(self):
+        infer = protos.unary(self.channel, "inference.GRPCInferenceService", "ModelInfer")
+        request = protos.message("inference.ModelInferRequest")
+        self.assertEqual(self.code_of(infer, request(model_name="none"))[0], grpc.StatusCode.NOT_FOUND)
+        code, text = self.code_of(infer, request(model_name="iris_forest"))
+        self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("needs input 'measurements' of type float[batch, 4]", text)
+        unknown = self.channel.unary_unary("/inference.GRPCInferenceService/Nothing")
+        self.assertEqual(self.code_of(unknown, b"")[0], grpc.StatusCode.UNIMPLEMENTED)
+        garbage = self.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        self.assertEqual(self.code_of(garbage, b"\xff" * 30)[0], grpc.StatusCode.INVALID_ARGUMENT)
+        bomb = b"\x2a\x00" * 2_000_000
+        before = self.daemon.resident_bytes()
+        self.assertEqual(self.code_of(garbage, bomb)[0], grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertLess(self.daemon.resident_bytes() - before, 64 << 20)
+        compressed = self.channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        code, _ = self.code_of(compressed, b"x" * 5000, compression=grpc.Compression.Gzip)
+        self.assertEqual(code, grpc.StatusCode.UNIMPLEMENTED)
+
+    def test_a_message_over_the_limit(self):
+        large = self.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        code, text = self.code_of(large, b"\x1a\x80\x80\x80\x28" + b"a" * (80 << 20))
+        self.assertEqual(code, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+    def test_rest_and_grpc_give_the_same_bits(self):
+        import tritonclient.http
+        over_grpc = tritonclient.grpc.InferenceServerClient(self.address)
+        over_http = tritonclient.http.InferenceServerClient(f"127.0.0.1:{self.daemon.http_port}")
+        data = numpy.random.default_rng(1).random((3, 8, 8), numpy.float32)
+        answers = []
+        for module, client in ((tritonclient.grpc, over_grpc), (tritonclient.http, over_http)):
+            entry = module.InferInput("rows", [3, 8, 8], "FP32")
+            entry.set_data_from_numpy(data)
+            answers.append(client.infer("digits_rows", [entry]).as_numpy("logits").tobytes())
+            client.close()
+        self.assertEqual(*answers)
+
+
+class Deadlines(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.repository = daemon.repository(slow=daemon.slow_model())
+        cls.daemon = daemon.Daemon(cls.repository.__enter__())
+        cls.channel = grpc.insecure_channel(f"127.0.0.1:{cls.daemon.grpc_port}")
+        cls.infer = staticmethod(
+            protos.unary(cls.channel, "inference.GRPCInferenceService", "ModelInfer"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.channel.close()
+        cls.daemon.close()
+        cls.repository.__exit__(None, None, None)
+
+    def request(self, rows):
+        request = protos.message("inference.ModelInferRequest")(model_name="slow")
+        request.inputs.add(name="x", datatype="FP32", shape=[rows, 700])
+        request.raw_input_contents.append(numpy.zeros((rows, 700), numpy.float32).tobytes())
+        return request
+
+    def test_an_expired_deadline_ends_the_call_and_the_connection_lives(self):
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.infer(self.request(600), timeout=0.01)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+        self.assertEqual(len(self.infer(self.request(1)).outputs), 1)
+
+    def test_the_timeout_parameter_sheds_what_waited_too_long(self):
+        request = self.request(400)
+        request.parameters["timeout"].int64_param = 1000
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.infer(request)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    def test_many_calls_with_expiring_deadlines_keep_their_connection(self):
+        request = self.request(1)
+        futures = [self.infer.future(request, timeout=0.004) for _ in range(512)]
+        codes = {future.code() for future in futures}
+        self.assertLessEqual(codes, {grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED})
+        self.assertEqual(len(self.infer(self.request(1), timeout=20).outputs), 1)
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def literal(name, value):
+    return bytes([0, len(name)]) + name + bytes([len(value)]) + value
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+HEADERS = (literal(b":method", b"POST") + literal(b":scheme", b"http") + literal(b":authority", b"x")
+           + literal(b":path", b"/inference.GRPCInferenceService/ServerLive")
+           + literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers"))
+
+
+class Hostile(Grpc):
+    """Frames that no client library sends. An honest call goes on throughout."""
+
+    def connect(self):
+        client = socket.create_connection(("127.0.0.1", self.daemon.grpc_port), timeout=10)
+        client.sendall(PREFACE)
+        return client
+
+    def honest_call(self):
+        live = protos.unary(self.channel, "inference.GRPCInferenceService", "ServerLive")
+        begin = time.monotonic()
+        self.assertTrue(live(protos.message("inference.ServerLiveRequest")(), timeout=5).live)
+        return time.monotonic() - begin
+
+    def flood(self, chunks):
+        """Sends until done or cut off, while reading answers."""
+        with self.connect() as client:
+            def drain():
+                try:
+                    while client.recv(65536):
+                        pass
+                except OSError:
+                    pass
+            reader = threading.Thread(target=drain)
+            reader.start()
+            try:
+                for chunk in chunks:
+                    client.sendall(chunk)
+            except OSError:
+                pass
+            self.honest_call()
+            try:
+                client.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            reader.join()
+
+    def assert_unharmed(self, attack):
+        self.honest_call()
+        before = self.daemon.resident_bytes()
+        attack()
+        self.honest_call()
+        self.assertTrue(self.daemon.alive())
+        self.assertLess(self.daemon.resident_bytes() - before, 20 << 20)
+
+    def test_rapid_reset(self):
+        def chunks():
+            for start in range(1, 60001, 400):
+                yield b"".join(frame(1, 4, stream, HEADERS) + frame(3, 0, stream, b"\0\0\0\x08")
+                               for stream in range(start, start + 400, 2))
+        self.assert_unharmed(lambda: self.flood(chunks()))
+
+    def test_endless_continuation(self):
+        def chunks():
+            yield frame(1, 0, 1, HEADERS)
+            for _ in range(5000):
+                yield frame(9, 0, 1, literal(b"x", b"y" * 100) * 10)
+        self.assert_unharmed(lambda: self.flood(chunks()))
+
+    def test_header_bomb(self):
+        many = HEADERS + literal(b"a", b"b") * 5000
+        def chunks():
+            for stream in range(1, 200, 2):
+                yield frame(1, 5, stream, many[:16000])
+        self.assert_unharmed(lambda: self.flood(chunks()))
+
+    def test_ping_and_settings_floods(self):
+        def chunks():
+            for _ in range(300):
+                yield frame(6, 0, 0, b"12345678") * 100 + frame(4, 0, 0, b"") * 20
+        self.assert_unharmed(lambda: self.flood(chunks()))
+
+    def test_announced_length_and_unfinished_streams(self):
+        def chunks():
+            for stream in range(1, 400, 2):
+                yield frame(1, 4, stream, HEADERS) + frame(0, 0, stream, b"\0\x7f\xff\xff\xff")
+        self.assert_unharmed(lambda: self.flood(chunks()))
+
+    def test_garbage(self):
+        for data in (b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", PREFACE[:10], bytes(range(256)) * 40):
+            with socket.create_connection(("127.0.0.1", self.daemon.grpc_port)) as client:
+                client.sendall(data)
+        self.assert_unharmed(lambda: None)
+
+    def test_calls_side_by_side(self):
+        live = protos.unary(self.channel, "inference.GRPCInferenceService", "ServerLive")
+        request = protos.message("inference.ServerLiveRequest")()
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda _: live(request, timeout=20).live, range(2000)))
+        self.assertTrue(all(answers))
+
+
+if __name__ == "__main__":
+    unittest.main()

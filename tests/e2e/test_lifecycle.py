@@ -1,0 +1,152 @@
+"""Starting, configuring and stopping the daemon."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+import daemon
+
+
+def serve(*arguments, environment=None):
+    return subprocess.run(
+        [daemon.BINARY, "serve", *map(str, arguments)], capture_output=True, text=True, timeout=30,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+class Start(unittest.TestCase):
+    def test_a_busy_port_is_named_with_its_holder(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            done = serve(daemon.MODELS, "--http-port", port, "--grpc-port", 0, "--metrics-port", 0)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(f"127.0.0.1:{port}", done.stderr)
+        self.assertIn(f"pid {os.getpid()}", done.stderr)
+
+    def test_a_single_file_that_fails_exits_with_4(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "bad.onnx"
+            path.write_bytes(b"\x08\x08nonsense")
+            done = serve(path, "--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("INVALID_ARGUMENT", done.stderr)
+
+    def test_usage_errors_exit_with_2(self):
+        for arguments in ((), ("/nowhere",), ("--nonsense",), (daemon.MODELS, "--http-port", "70000"),
+                          (daemon.MODELS, "--bind", "nowhere"), (daemon.MODELS, "--providers", "tpu")):
+            self.assertEqual(serve(*arguments).returncode, 2, arguments)
+
+    def test_a_wrong_configuration_names_the_line(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("server:\n  prot: 1\n")
+            file.flush()
+            done = serve("--config", file.name)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"{file.name}:2:3: unknown key 'server.prot'", done.stderr)
+
+    def test_a_bad_model_leaves_the_others_serving(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("good", "bad"):
+                path = pathlib.Path(folder) / name / "1"
+                path.mkdir(parents=True)
+                (path / "model.onnx").write_bytes(
+                    (daemon.MODELS / "iris_forest/1/model.onnx").read_bytes()[: None if name == "good" else 500])
+            with daemon.Daemon(folder) as running:
+                self.assertEqual(running.ready_line, "ready: good\n")
+                self.assertTrue(any("'bad'" in line for line in running.stderr_lines))
+
+    def test_file_environment_and_flag_in_rising_priority(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(f"models:\n  repository: {daemon.MODELS}\n  default_model: digits_cnn\n")
+            file.flush()
+            with daemon.Daemon("--config", file.name,
+                               environment={"ONNXD_MODELS_DEFAULT_MODEL": "iris_forest",
+                                            "ONNXD_SERVICE_HOST": "10.0.0.1"}) as running:
+                body = json.dumps({"input": [[1, 2, 3, 4]]}).encode()
+                with urllib.request.urlopen(running.url + "/predict", data=body) as answer:
+                    self.assertEqual(json.loads(answer.read())["model"], "iris_forest")
+
+    def test_a_failed_accept_does_not_end_the_listener(self):
+        source = r"""
+            #define _GNU_SOURCE
+            #include <dlfcn.h>
+            #include <errno.h>
+            #include <sys/socket.h>
+            #include <unistd.h>
+            static int faults[] = {EMFILE, ENFILE, ENOBUFS, ENOMEM, ECONNABORTED, EPROTO, EPERM, EINTR};
+            static int calls;
+            int accept(int fd, struct sockaddr *address, socklen_t *length) {
+              int (*real)(int, struct sockaddr *, socklen_t *) = dlsym(RTLD_NEXT, "accept");
+              int got = real(fd, address, length);
+              if (got >= 0 && calls < 8) { close(got); errno = faults[calls++]; return -1; }
+              return got;
+            }
+            int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags) {
+              return accept(fd, address, length);
+            }
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            library = pathlib.Path(folder) / "faults.so"
+            (pathlib.Path(folder) / "faults.c").write_text(source)
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, f"{folder}/faults.c", "-ldl"], check=True)
+            with daemon.Daemon(daemon.MODELS, environment={"LD_PRELOAD": str(library)}) as running:
+                answered = 0
+                for _ in range(12):
+                    try:
+                        urllib.request.urlopen(running.url + "/health/live", timeout=5).close()
+                        answered += 1
+                    except OSError:
+                        pass
+                self.assertGreaterEqual(answered, 4)
+                with urllib.request.urlopen(running.url + "/metrics") as answer:
+                    self.assertRegex(answer.read().decode(), r"onnxd_accept_errors_total [1-9]")
+
+
+class Stop(unittest.TestCase):
+    def test_idle(self):
+        with daemon.embedded() as running:
+            self.assertEqual(running.terminate(), 0)
+
+    def test_with_idle_connections_open(self):
+        with daemon.embedded() as running:
+            with socket.create_connection(("127.0.0.1", running.http_port)):
+                with socket.create_connection(("127.0.0.1", running.grpc_port)):
+                    begin = time.monotonic()
+                    self.assertEqual(running.terminate(), 0)
+                    self.assertLess(time.monotonic() - begin, 5)
+
+    def test_requests_in_flight_are_answered(self):
+        with daemon.repository(slow=daemon.slow_model()) as folder, daemon.Daemon(folder) as running:
+            body = json.dumps({"input": [[0.5] * 700] * 300}).encode()
+            answers = []
+
+            def call():
+                with urllib.request.urlopen(running.url + "/predict", data=body, timeout=60) as answer:
+                    answers.append(len(json.loads(answer.read())["prediction"]))
+
+            threads = [threading.Thread(target=call) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            metrics = f"http://127.0.0.1:{running.metrics_port}/metrics"
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:  # until all four are inside
+                with urllib.request.urlopen(metrics) as text:
+                    if b"onnxd_inflight_requests 4" in text.read() or answers:
+                        break
+            self.assertEqual(running.terminate(60), 0)
+            for thread in threads:
+                thread.join()
+            self.assertEqual(answers, [300] * 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

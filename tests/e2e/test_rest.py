@@ -1,0 +1,381 @@
+"""REST against the running daemon: raw sockets, urllib and tritonclient."""
+
+import json
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+import numpy
+import tritonclient.http
+from onnx import TensorProto, helper
+
+import daemon
+
+IRIS = [[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]]
+
+
+class Rest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = daemon.embedded()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+
+    def request(self, path, body=None, method=None, headers=None):
+        """(status, headers, bytes)"""
+        data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
+        request = urllib.request.Request(
+            self.daemon.url + path, data=data, method=method, headers=headers or {}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers, error.read()
+
+    def raw(self, data, timeout=15):
+        """Everything the daemon answers to these bytes until it closes, or nothing more comes."""
+        with socket.create_connection(("127.0.0.1", self.daemon.http_port), timeout=timeout) as client:
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            answer = b""
+            while chunk := client.recv(65536):
+                answer += chunk
+            return answer
+
+    def status_of(self, data):
+        answer = self.raw(data)
+        return int(answer.split(b" ")[1]) if answer else None
+
+
+class Predict(Rest):
+    def test_default_model(self):
+        status, _, body = self.request("/predict", {"input": IRIS})
+        answer = json.loads(body)
+        self.assertEqual(status, 200)
+        self.assertEqual(answer["predictions"]["label"], [0, 2])
+        self.assertEqual(answer["model"], "iris_forest")
+        self.assertEqual(answer["model_version"], "1")
+        self.assertGreaterEqual(answer["inference_time_ms"], 0)
+
+    def test_one_output_is_the_prediction_and_a_row_gets_its_batch(self):
+        image = numpy.zeros((1, 8, 8)).tolist()
+        status, _, body = self.request("/predict/digits_cnn", {"input": image})
+        self.assertEqual(status, 200)
+        self.assertEqual(numpy.array(json.loads(body)["prediction"]).shape, (1, 10))
+
+    def test_inputs_by_name_model_and_version_in_the_body(self):
+        body = {"inputs": {"measurements": [[5, 3, 1, 0]]}, "model": "iris_forest", "version": 1}
+        self.assertEqual(self.request("/predict", body)[0], 200)
+
+    def test_errors_name_the_fault(self):
+        cases = [
+            ({"input": [[1, 2], [3]]}, 400, "ragged"),
+            ({"input": [[1, 2]]}, 400, "expected float[batch, 4], got float[1, 2]"),
+            ({"input": [["a", 1, 2, 3]]}, 400, "element 0 is a string, expected float"),
+            ({"inputs": {"nope": [[1, 2, 3, 4]]}}, 400, "has no input 'nope'; it takes: measurements"),
+            ({"inputs": {}}, 400, "needs input 'measurements'"),
+            ({"x": 1}, 400, 'unknown key "x"'),
+            ({}, 400, 'needs either "input" or "inputs"'),
+            ({"input": IRIS, "model": "none"}, 404, "'none' is not found"),
+            ({"input": IRIS, "version": "9"}, 404, "version '9'"),
+            (b'{"input": [[NaN, 1, 2, 3]]}', 400, "malformed JSON"),
+            (b'{"input": [[1e999, 1, 2, 3]]}', 400, "malformed JSON"),
+            (b'{"input": [[1, 2, 3, 4]]', 400, "malformed JSON"),
+            (b'{"input": 1, "input": 2}', 400, "stands twice"),
+            (b"[" * 100000, 400, "JSON"),
+            (b"", 400, "empty"),
+            (b"null", 400, "must be a JSON object"),
+        ]
+        for body, wanted, text in cases:
+            status, headers, answer = self.request("/predict", body, method="POST")
+            self.assertEqual(status, wanted, body)
+            self.assertEqual(headers["Content-Type"], "application/json")
+            self.assertIn(text, json.loads(answer)["error"], body)
+        self.assertTrue(self.daemon.alive())
+
+    def test_without_default_the_error_names_models_and_a_url(self):
+        with daemon.Daemon(daemon.MODELS) as other:
+            request = urllib.request.Request(other.url + "/predict", data=b'{"input": [1]}')
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request)
+            with caught.exception as error:
+                text = json.loads(error.read())["error"]
+            self.assertIn("digits_cnn, digits_rows, iris_forest", text)
+            self.assertIn("POST /predict/digits_cnn", text)
+
+    def test_sequences_of_maps_are_objects(self):
+        nodes = [helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[7, 8])]
+        model = daemon.model_of(nodes, [("x", TensorProto.FLOAT, [None, 2])], [])
+        value = helper.make_sequence_type_proto(
+            helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])))
+        model.graph.output.append(helper.make_value_info("y", value))
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+        with daemon.repository(zip=model) as folder, daemon.Daemon(folder) as other:
+            request = urllib.request.Request(other.url + "/predict", data=b'{"input": [[0.25, 0.75]]}')
+            with urllib.request.urlopen(request) as answer:
+                self.assertEqual(json.loads(answer.read())["prediction"], [{"7": 0.25, "8": 0.75}])
+
+
+class Health(Rest):
+    def test_paths(self):
+        self.assertEqual(self.request("/health")[2], b'{"status":"healthy","model_loaded":true}')
+        for path in ("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready"):
+            self.assertEqual(self.request(path)[0], 200, path)
+            self.assertEqual(self.request(path, method="HEAD")[2], b"", path)
+
+    def test_not_healthy_without_a_model(self):
+        with daemon.repository(broken=daemon.model_of(
+            [helper.make_node("StringNormalizer", ["x"], ["y"])],
+            [("x", TensorProto.STRING, [1])], [("y", TensorProto.STRING, [1])],
+        )) as folder:
+            process = subprocess.Popen(
+                [daemon.BINARY, "serve", folder, "--http-port", "18765", "--grpc-port", "0",
+                 "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                process.stdout.readline()
+                with self.assertRaises(urllib.error.HTTPError) as caught:
+                    urllib.request.urlopen("http://127.0.0.1:18765/health")
+                with caught.exception as error:
+                    self.assertEqual(error.code, 503)
+                    self.assertEqual(error.read(), b'{"status":"unhealthy","model_loaded":false}')
+                urllib.request.urlopen("http://127.0.0.1:18765/health/live").close()
+            finally:
+                process.kill()
+                process.communicate()
+
+    def test_methods_and_unknown_paths(self):
+        self.assertEqual(self.request("/predict")[0], 405)
+        status, headers, _ = self.request("/health", b"x", method="POST")
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
+        for path in ("/nothing", "/v2/models", "/v2/models/iris_forest/nothing", "/predict/a/b"):
+            self.assertEqual(self.request(path)[0], 404, path)
+
+    def test_metrics_are_clean_and_count(self):
+        self.request("/predict", {"input": IRIS})
+        text = self.request("/metrics")[2].decode()
+        series = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+        self.assertTrue(all(name.startswith("onnxd_") for name in series), series)
+        self.assertGreaterEqual(len(series), 10)
+        self.assertIn('le="0.0001"', text)
+        self.assertRegex(text, r'onnxd_requests_total\{code="OK",model="iris_forest",protocol="http",version="1"\} [1-9]')
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.daemon.metrics_port}/metrics") as answer:
+            self.assertEqual(answer.status, 200)
+        promtool = shutil.which("promtool")
+        if promtool is None:
+            self.skipTest("promtool (Debian's prometheus package) is not installed")
+        checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+
+
+class OpenInference(Rest):
+    def infer(self, body, model="iris_forest"):
+        status, _, answer = self.request(f"/v2/models/{model}/infer", body, method="POST")
+        return status, json.loads(answer)
+
+    def input(self, **changes):
+        return {"name": "measurements", "shape": [1, 4], "datatype": "FP32", "data": IRIS[0], **changes}
+
+    def test_json(self):
+        status, answer = self.infer({"id": "q1", "inputs": [self.input()], "outputs": [{"name": "label"}]})
+        self.assertEqual(status, 200)
+        self.assertEqual(answer["id"], "q1")
+        self.assertEqual(answer["outputs"], [{"name": "label", "datatype": "INT64", "shape": [1], "data": [0]}])
+
+    def test_nested_data_and_versions(self):
+        body = {"inputs": [self.input(shape=[2, 4], data=IRIS)]}
+        status, _, answer = self.request("/v2/models/iris_forest/versions/1/infer", body)
+        self.assertEqual(status, 200)
+        self.assertEqual(json.loads(answer)["outputs"][0]["data"], [0, 2])
+
+    def test_bad_requests(self):
+        cases = [
+            (self.input(shape=[1, 5]), "its shape [1, 5] needs 5"),
+            (self.input(shape=[-1, 4]), "numbers >= 0"),
+            (self.input(shape=[2**32, 2**32]), "too many elements"),
+            (self.input(shape=[2**31]), "more elements than the request can hold"),
+            (self.input(datatype="FP64"), "expected float[batch, 4], got double[1, 4]"),
+            (self.input(datatype="float"), "unknown datatype"),
+            (self.input(name="nope"), "has no input 'nope'"),
+            (self.input(data=None), "data must be an array"),
+            (self.input(data=[1, 2, 3, None]), "null"),
+            (self.input(extra=1), 'unknown key "extra"'),
+            ({"name": "measurements"}, "needs name, shape and datatype"),
+        ]
+        for bad, text in cases:
+            status, answer = self.infer({"inputs": [bad]})
+            self.assertEqual(status, 400, bad)
+            self.assertIn(text, answer["error"])
+        twice = [self.input(), self.input()]
+        self.assertIn("given twice", self.infer({"inputs": twice})[1]["error"])
+        many = [{"name": "label"}] * 2
+        self.assertIn("requested twice", self.infer({"inputs": [self.input()], "outputs": many})[1]["error"])
+        self.assertEqual(self.infer({"inputs": [self.input()]}, "none")[0], 404)
+
+    def test_binary_extension_faults(self):
+        def send(json_part, binary, header):
+            return self.request("/v2/models/iris_forest/infer", json_part + binary, method="POST",
+                                headers={"Inference-Header-Content-Length": header})[0]
+
+        def part(size):
+            return json.dumps({"inputs": [{"name": "measurements", "shape": [1, 4], "datatype": "FP32",
+                                           "parameters": {"binary_data_size": size}}]}).encode()
+
+        row = struct.pack("<4f", *IRIS[0])
+        good = part(16)
+        self.assertEqual(send(good, row, str(len(good))), 200)
+        for header in ("-1", "+1", "0x10", "99999999999999999999", str(len(good) + 17), "", "5"):
+            self.assertEqual(send(good, row, header), 400, header)
+        for size, binary in ((15, row[:15]), (16, row[:8]), (16, row + b"x"), (2**63, row)):
+            bad = part(size)
+            self.assertEqual(send(bad, binary, str(len(bad))), 400, size)
+        self.assertEqual(send(b"", row, "0"), 200)  # a raw request
+        self.assertEqual(send(b"", row[:7], "0"), 400)
+
+    def test_tritonclient(self):
+        client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{self.daemon.http_port}")
+        self.assertTrue(client.is_server_live() and client.is_server_ready())
+        self.assertTrue(client.is_model_ready("iris_forest"))
+        self.assertFalse(client.is_model_ready("none"))
+        self.assertEqual(client.get_server_metadata()["name"], "onnxd")
+        self.assertEqual(client.get_model_metadata("iris_forest")["inputs"][0]["shape"], [-1, 4])
+        data = numpy.array(IRIS, numpy.float32)
+        for binary in (True, False):
+            entry = tritonclient.http.InferInput("measurements", [2, 4], "FP32")
+            entry.set_data_from_numpy(data, binary_data=binary)
+            outputs = [tritonclient.http.InferRequestedOutput("label", binary_data=binary),
+                       tritonclient.http.InferRequestedOutput("probabilities", binary_data=not binary)]
+            answer = client.infer("iris_forest", [entry], outputs=outputs, request_id="7")
+            self.assertEqual(answer.as_numpy("label").tolist(), [0, 2])
+            self.assertEqual(answer.as_numpy("probabilities").shape, (2, 3))
+        client.close()
+
+    def test_every_datatype_through_tritonclient(self):
+        types = {"BOOL": (TensorProto.BOOL, bool), "UINT8": (TensorProto.UINT8, numpy.uint8),
+                 "INT16": (TensorProto.INT16, numpy.int16), "INT64": (TensorProto.INT64, numpy.int64),
+                 "UINT64": (TensorProto.UINT64, numpy.uint64), "FP16": (TensorProto.FLOAT16, numpy.float16),
+                 "FP32": (TensorProto.FLOAT, numpy.float32), "FP64": (TensorProto.DOUBLE, numpy.float64),
+                 "BYTES": (TensorProto.STRING, numpy.object_)}
+        models = {name: daemon.identity_model(number) for name, (number, _) in types.items()}
+        with daemon.repository(**models) as folder, daemon.Daemon(folder) as other:
+            client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{other.http_port}")
+            for name, (_, dtype) in types.items():
+                values = [b"ab", b"", "\u00e9".encode()] if name == "BYTES" else [0, 1, 1]
+                data = numpy.array(values, dtype)
+                for binary in (True, False):
+                    if name == "FP16" and not binary:
+                        continue  # the client sends FP16 as binary alone
+                    for count in (3, 0):
+                        entry = tritonclient.http.InferInput("x", [count], name)
+                        entry.set_data_from_numpy(data[:count], binary_data=binary)
+                        answer = client.infer(name, [entry]).as_numpy("y")
+                        self.assertEqual(answer.tolist(), data[:count].tolist(), name)
+            client.close()
+
+
+class Framing(Rest):
+    """What the HTTP layer must refuse, and must not."""
+
+    def post(self, headers, body=b""):
+        return b"POST /predict HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n" + body
+
+    def test_refused(self):
+        good = json.dumps({"input": IRIS}).encode()
+        length = b"Content-Length: %d\r\n" % len(good)
+        cases = {
+            "two lengths": self.post(length + length, good),
+            "length and chunked": self.post(length + b"Transfer-Encoding: chunked\r\n", good),
+            "signed length": self.post(b"Content-Length: +5\r\n", b"12345"),
+            "negative length": self.post(b"Content-Length: -1\r\n"),
+            "hex length": self.post(b"Content-Length: 0x5\r\n", b"12345"),
+            "list of lengths": self.post(b"Content-Length: 5, 5\r\n", b"12345"),
+            "other coding": self.post(b"Transfer-Encoding: gzip, chunked\r\n"),
+            "chunked in 1.0": b"POST /predict HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "bad chunk size": self.post(b"Transfer-Encoding: chunked\r\n", b"-2\r\nab\r\n0\r\n\r\n"),
+            "huge chunk size": self.post(b"Transfer-Encoding: chunked\r\n", b"FFFFFFFFFFFFFFFFF\r\n"),
+            "no host": b"GET /health HTTP/1.1\r\n\r\n",
+            "two hosts": b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            "space in header name": b"GET /health HTTP/1.1\r\nHost: a\r\nX Y: b\r\n\r\n",
+            "control in header": b"GET /health HTTP/1.1\r\nHost: a\r\nX: \x01\r\n\r\n",
+            "not http": b"SSH-2.0-OpenSSH\r\n\r\n",
+            "http2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "dot segment": b"GET /%2e%2e/health HTTP/1.1\r\nHost: a\r\n\r\n",
+        }
+        for name, data in cases.items():
+            self.assertIn(self.status_of(data), (400, 505, None), name)
+        self.assertEqual(self.status_of(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"), 200)
+
+    def test_limits(self):
+        get = b"GET /health HTTP/1.1\r\nHost: a\r\n"
+        self.assertEqual(self.status_of(get + b"X: " + b"a" * 20000 + b"\r\n\r\n"), 431)
+        self.assertEqual(self.status_of(get + b"X: a\r\n" * 101 + b"\r\n"), 431)
+        self.assertIn(self.status_of(b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"), (414, 431))
+        self.assertEqual(self.status_of(self.post(b"Content-Length: 99999999999\r\n")), 413)
+        self.assertEqual(
+            self.status_of(self.post(b"Content-Length: 99999999999\r\nExpect: 100-continue\r\n")), 413)
+
+    def test_accepted(self):
+        body = json.dumps({"input": IRIS}).encode()
+        chunked = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+        self.assertEqual(self.status_of(self.post(b"Transfer-Encoding: chunked\r\n", chunked)), 200)
+        self.assertEqual(self.status_of(b"GET /health HTTP/1.0\r\n\r\n"), 200)
+        one = self.post(b"Content-Length: %d\r\n" % len(body), body)
+        self.assertEqual(self.raw(one * 5).count(b"HTTP/1.1 200 OK"), 5)  # pipelined
+        hidden = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+        get_with_body = b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(hidden)
+        self.assertEqual(self.raw(get_with_body + hidden).count(b"HTTP/1.1"), 1)
+        expect = self.raw(self.post(b"Content-Length: 0\r\nExpect: 100-continue\r\n"))
+        self.assertIn(b"HTTP/1.1 400", expect)
+
+    def test_eight_slow_clients_disturb_nobody(self):
+        stop = threading.Event()
+        slow = [socket.create_connection(("127.0.0.1", self.daemon.http_port)) for _ in range(8)]
+
+        def trickle(client):
+            try:
+                for byte in b"POST /predict HTTP/1.1\r\nHost: slow\r\nContent-Length: 100000\r\n" * 100:
+                    client.send(bytes([byte]))
+                    if stop.wait(0.2):
+                        return
+            except OSError:
+                pass
+
+        threads = [threading.Thread(target=trickle, args=(client,)) for client in slow]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(20):
+                begin = time.monotonic()
+                self.assertEqual(self.request("/predict", {"input": IRIS})[0], 200)
+                self.assertLess(time.monotonic() - begin, 2)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+            for client in slow:
+                client.close()
+
+    def test_memory_stays_bounded_when_headers_never_end(self):
+        before = self.daemon.resident_bytes()
+        with socket.create_connection(("127.0.0.1", self.daemon.http_port)) as client:
+            client.settimeout(10)
+            try:
+                client.sendall(b"GET / HTTP/1.1\r\nX: ")
+                for _ in range(2000):
+                    client.sendall(b"a" * 65536)
+            except OSError:
+                pass
+        self.assertLess(self.daemon.resident_bytes() - before, 8 << 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

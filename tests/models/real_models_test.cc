@@ -1,0 +1,85 @@
+// Real models from other projects, compared with their recorded outputs at every optimization level.
+#include <gtest/gtest.h>
+
+#include "runtime/base/file.h"
+#include "runtime/base/str_cat.h"
+#include "runtime/format/value_file.h"
+#include "tests/support/test_model.h"
+#include "tools/compare.h"
+
+namespace onnxd {
+namespace {
+
+namespace fs = std::filesystem;
+
+
+class RealModel : public testing::TestWithParam<std::tuple<const char*, OptimizationLevel>> {};
+
+Result<Value> ReadValueFile(const fs::path& path, const ValueType& type) {
+  ONNXD_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path.string(), 1 << 28));
+  return ParseValue(std::move(bytes), type);
+}
+
+TEST_P(RealModel, GivesItsRecordedOutputs) {
+  const fs::path folder = SharedModels() / std::get<0>(GetParam());
+  if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
+  const auto session = InferenceSession::Load((folder / "model.onnx").string(),
+                                              DefaultSession(std::get<1>(GetParam())));
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  std::vector<Value> inputs;
+  for (size_t i = 0; i < (*session)->inputs().size(); ++i) {
+    const auto value = ReadValueFile(folder / "test_data_set_0" / StrCat("input_", i, ".pb"),
+                                     (*session)->inputs()[i].type);
+    ASSERT_TRUE(value.ok()) << value.status().ToString();
+    inputs.push_back(*value);
+  }
+  const auto outputs = (*session)->Run(inputs, {});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  for (size_t i = 0; i < outputs->size(); ++i) {
+    const auto wanted = ReadValueFile(folder / "test_data_set_0" / StrCat("output_", i, ".pb"),
+                                      (*session)->outputs()[i].type);
+    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
+    EXPECT_EQ(CompareValues((*outputs)[i], *wanted, 1e-3, 1e-4).ToString(), "OK")
+        << (*session)->outputs()[i].name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Levels, RealModel,
+    testing::Combine(
+        testing::Values("basic_pitch_nmp", "dnsmos_sig_bak_ovr", "dtln_1", "dtln_2",
+                        "genai_tiny_lfm2_fp32", "gtcrn_stream_simple", "magika_standard_v1",
+                        "magika_standard_v3_3", "mnist_original_ie", "onnx2c_mnist_zoo",
+                        "onnx2c_treeensembleclassifier", "ortx_fastestdet", "silero_vad_16k_op15",
+                        "silero_vad_v4", "silero_vad_v6", "tract_byte_sb_bidi_lstm",
+                        "tract_keras_tf2_example", "tract_lgbm_classifier_tensor",
+                        "tract_lgbm_regressor_tensor", "tribuo_cnn_mnist", "tribuo_iris_lr",
+                        "tribuo_tinybert", "ultraface_rfb_320", "ultraface_rfb_640",
+                        "winml_iris_regression", "zoo_super_resolution"),
+        testing::Values(OptimizationLevel::kDisable, OptimizationLevel::kBasic,
+                        OptimizationLevel::kExtended, OptimizationLevel::kAll)),
+    [](const auto& info) {
+      return StrCat(std::get<0>(info.param), "_", OptimizationLevelName(std::get<1>(info.param)));
+    });
+
+// What this runtime does not run yet is refused with the operator's name, never computed wrongly.
+TEST(RefusedModel, NamesTheOperatorThatIsMissing) {
+  if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
+  const std::pair<const char*, const char*> cases[] = {
+      {"fns_candy", "ImageScaler"},
+      {"genai_tiny_gqa_graphcapture", "com.microsoft::GroupQueryAttention"},
+      {"genai_tiny_llama_fp16", "com.microsoft::RotaryEmbedding"},
+      {"squeezenet_fp16", "float16"},
+      {"zoo_shufflenet_v2_12_int8", "com.microsoft::QLinearAdd"}};
+  for (const auto& [model, missing] : cases) {
+    const auto session =
+        InferenceSession::Load((SharedModels() / model / "model.onnx").string(), DefaultSession());
+    ASSERT_FALSE(session.ok()) << model;
+    EXPECT_EQ(session.status().code(), StatusCode::kUnimplemented) << model;
+    EXPECT_NE(session.status().message().find(missing), std::string_view::npos)
+        << session.status().ToString();
+  }
+}
+
+}  // namespace
+}  // namespace onnxd

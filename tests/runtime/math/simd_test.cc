@@ -1,0 +1,126 @@
+#include "runtime/math/simd.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace onnxd::math {
+namespace {
+
+// Each instruction set that this processor has faces the same references.
+class EverySimd : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    before_ = CurrentSimd().name;
+    if (!SetSimd(GetParam())) GTEST_SKIP() << "this processor has no " << GetParam();
+  }
+  void TearDown() override { SetSimd(before_); }
+  std::string_view before_;
+};
+
+std::vector<float> Inputs() {
+  std::vector<float> x = {0.0f, -0.0f, 1e-30f, -1e-30f, 88.0f, 89.0f, -87.0f, -104.0f, 1e30f, -1e30f};
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> wide(-20, 20), narrow(-1, 1);
+  for (int i = 0; i < 1003; ++i) x.push_back(i % 2 == 0 ? wide(random) : narrow(random));
+  return x;
+}
+
+double Reference(Unary op, double x) {
+  switch (op) {
+    case Unary::kRelu: return x > 0 ? x : 0;
+    case Unary::kSigmoid: return 1 / (1 + std::exp(-x));
+    case Unary::kTanh: return std::tanh(x);
+    case Unary::kExp: return std::exp(x);
+    case Unary::kErf: return std::erf(x);
+    case Unary::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Unary::kSilu: return x / (1 + std::exp(-x));
+    case Unary::kHardSwish: return x * std::min(std::max(x / 6 + 0.5, 0.0), 1.0);
+    case Unary::kSqrt: return std::sqrt(x);
+    case Unary::kAbs: return std::abs(x);
+    case Unary::kNeg: return -x;
+  }
+  return 0;
+}
+
+TEST_P(EverySimd, UnaryFunctionsAgreeWithDouble) {
+  const std::vector<float> x = Inputs();
+  std::vector<float> out(x.size());
+  for (int op = 0; op <= static_cast<int>(Unary::kNeg); ++op) {
+    CurrentSimd().unary(static_cast<Unary>(op), x.data(), out.data(),
+                        static_cast<int64_t>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto wanted = static_cast<float>(Reference(static_cast<Unary>(op), x[i]));
+      if (std::isnan(wanted)) {
+        EXPECT_TRUE(std::isnan(out[i])) << op << " at " << x[i];
+      } else if (std::isinf(wanted)) {
+        EXPECT_EQ(out[i], wanted) << op << " at " << x[i];
+      } else {
+        EXPECT_NEAR(out[i], wanted, 2e-6 * std::abs(wanted) + 4e-7) << op << " at " << x[i];
+      }
+    }
+  }
+}
+
+TEST_P(EverySimd, NanComesThrough) {
+  std::vector<float> x(40, std::numeric_limits<float>::quiet_NaN()), out(40);
+  for (const Unary op : {Unary::kRelu, Unary::kSigmoid, Unary::kTanh, Unary::kExp, Unary::kErf}) {
+    CurrentSimd().unary(op, x.data(), out.data(), 40);
+    for (const float y : out) EXPECT_TRUE(std::isnan(y)) << static_cast<int>(op);
+  }
+  EXPECT_TRUE(std::isnan(CurrentSimd().max(x.data(), 40)));
+}
+
+TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
+  const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {12, 32, 16}, {13, 33, 65}, {50, 70, 20}};
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (const auto& [m, n, k] : sizes) {
+    std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n)),
+        bias(static_cast<size_t>(n)), c(static_cast<size_t>(m * n), 2.0f);
+    for (auto* list : {&a, &b, &bias}) {
+      for (float& value : *list) value = uniform(random);
+    }
+    std::vector<float> packed(static_cast<size_t>(PackedBSize(CurrentSimd(), k, n)));
+    for (const bool accumulate : {false, true}) {
+      std::fill(c.begin(), c.end(), 2.0f);
+      CurrentSimd().pack_b(b.data(), n, false, k, n, packed.data());
+      GemmArguments g{m, n, k, a.data(), k, packed.data(), c.data(), n};
+      g.bias = bias.data();
+      g.accumulate = accumulate;
+      CurrentSimd().gemm(g);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double wanted = (accumulate ? 2.0 : 0.0) + bias[static_cast<size_t>(j)];
+          for (int64_t p = 0; p < k; ++p) {
+            wanted += static_cast<double>(a[static_cast<size_t>(i * k + p)]) *
+                      b[static_cast<size_t>(p * n + j)];
+          }
+          EXPECT_NEAR(c[static_cast<size_t>(i * n + j)], wanted, 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EverySimd, ReductionsAgree) {
+  const std::vector<float> x = {3, -1, 4, 1, -5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4,
+                                6, 2, 6, 4, 3, 3, 8, 3, 2, 7, 9, 5, 0, 2, 8, 8, 4, 1, 9, 7};
+  double sum = 0, squares = 0;
+  for (const float value : x) {
+    sum += value;
+    squares += (value - 2.0) * (value - 2.0);
+  }
+  const auto n = static_cast<int64_t>(x.size());
+  EXPECT_FLOAT_EQ(CurrentSimd().sum(x.data(), n), static_cast<float>(sum));
+  EXPECT_FLOAT_EQ(CurrentSimd().sum_of_squares(x.data(), n, 2.0f), static_cast<float>(squares));
+  EXPECT_EQ(CurrentSimd().max(x.data(), n), 9.0f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, EverySimd, testing::Values("baseline", "avx2", "avx512"));
+
+}  // namespace
+}  // namespace onnxd::math

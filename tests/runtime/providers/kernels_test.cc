@@ -1,0 +1,337 @@
+// Kernels against values that can be read, and fast paths against plain loops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "runtime/base/str_cat.h"
+#include "tests/support/test_model.h"
+
+namespace onnxd {
+namespace {
+
+using I = std::vector<int64_t>;
+using F = std::vector<float>;
+
+Attributes With(std::initializer_list<std::pair<const char*, Attribute>> entries) {
+  Attributes attributes;
+  for (const auto& [name, value] : entries) attributes.Set(name, value);
+  return attributes;
+}
+
+// Runs one node; tensors are graph inputs, or constants when `constants` says so by bit.
+Result<std::vector<Value>> RunOp(const std::string& op, const std::vector<Tensor>& inputs,
+                                 Attributes attributes = {}, int64_t opset = 17,
+                                 unsigned constants = 0, const std::string& domain = "",
+                                 size_t outputs = 1) {
+  TestModel model(opset);
+  std::vector<std::string> names, output_names;
+  std::vector<Value> values;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) {
+      names.emplace_back();
+      continue;
+    }
+    names.push_back(StrCat("in", i));
+    if ((constants >> i & 1) != 0) {
+      model.Constant(names.back(), inputs[i]);
+    } else {
+      model.Input(names.back(), inputs[i].type(), ToSymbolic(inputs[i].shape()));
+      values.push_back(inputs[i]);
+    }
+  }
+  for (size_t i = 0; i < outputs; ++i) output_names.push_back(StrCat("out", i));
+  model.Node(op, names, output_names, std::move(attributes), domain);
+  for (const auto& name : output_names) model.Output(name);
+  ONNXD_ASSIGN_OR_RETURN(const auto session, model.Load(OptimizationLevel::kDisable));
+  return session->Run(values, {});
+}
+
+F FloatsOf(const Result<std::vector<Value>>& outputs, size_t i = 0) {
+  EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+  if (!outputs.ok()) return {};
+  const auto elements = (*outputs)[i].tensor().elements<float>();
+  return F(elements.begin(), elements.end());
+}
+
+I IntsOf(const Result<std::vector<Value>>& outputs, size_t i = 0) {
+  EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+  if (!outputs.ok()) return {};
+  const auto elements = (*outputs)[i].tensor().elements<int64_t>();
+  return I(elements.begin(), elements.end());
+}
+
+TEST(Kernels, BroadcastInBothDirections) {
+  const Tensor column = Floats(Shape{2, 1}, {10, 20}), row = Floats(Shape{3}, {1, 2, 3});
+  EXPECT_EQ(FloatsOf(RunOp("Add", {column, row})), (F{11, 12, 13, 21, 22, 23}));
+  EXPECT_EQ(FloatsOf(RunOp("Sub", {row, column})), (F{-9, -8, -7, -19, -18, -17}));
+  EXPECT_EQ(FloatsOf(RunOp("Max", {row, column, Floats(Shape{1}, {12})})),
+            (F{12, 12, 12, 20, 20, 20}));
+}
+
+TEST(Kernels, IntegerArithmeticIsDefinedEverywhere) {
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  const Tensor a = Ints(Shape{4}, {7, -7, kMin, 5}), b = Ints(Shape{4}, {2, 2, -1, 0});
+  EXPECT_EQ(IntsOf(RunOp("Div", {a, b})), (I{3, -3, kMin, 0}));
+  EXPECT_EQ(IntsOf(RunOp("Mod", {a, b})), (I{1, 1, 0, 0}));
+  EXPECT_EQ(IntsOf(RunOp("Mod", {a, b}, With({{"fmod", int64_t{1}}}))), (I{1, -1, 0, 0}));
+  EXPECT_EQ(IntsOf(RunOp("Neg", {a})), (I{-7, 7, kMin, -5}));
+  EXPECT_EQ(IntsOf(RunOp("Mul", {a, Ints(Shape{1}, {2})})), (I{14, -14, 0, 10}));
+}
+
+TEST(Kernels, CastSaturatesAndTruncates) {
+  const Tensor x = Floats(Shape{5}, {1.9f, -1.9f, 1e30f, -1e30f, NAN});
+  EXPECT_EQ(IntsOf(RunOp("Cast", {x}, With({{"to", int64_t{7}}}))),
+            (I{1, -1, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 0}));
+  const auto half = RunOp("Cast", {x}, With({{"to", int64_t{10}}}));
+  ASSERT_TRUE(half.ok());
+  EXPECT_EQ((*half)[0].tensor().data<Float16>()[2].bits, 0x7c00);
+}
+
+TEST(Kernels, DataMovement) {
+  const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(FloatsOf(RunOp("Transpose", {m})), (F{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(FloatsOf(RunOp("Concat", {m, m}, With({{"axis", int64_t{1}}}))),
+            (F{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
+  EXPECT_EQ(FloatsOf(RunOp("Slice", {m, Ints(Shape{1}, {-1}), Ints(Shape{1}, {-9}),
+                                     Ints(Shape{1}, {1}), Ints(Shape{1}, {-2})}, {}, 17, 0b11110)),
+            (F{3, 1, 6, 4}));
+  EXPECT_EQ(FloatsOf(RunOp("Tile", {m, Ints(Shape{2}, {1, 2})}, {}, 17, 0b10)),
+            (F{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
+  EXPECT_EQ(FloatsOf(RunOp("Pad", {m, Ints(Shape{4}, {0, 1, 1, 0}), Tensor::Scalar(9.0f)}, {}, 17,
+                           0b10)),
+            (F{9, 1, 2, 3, 9, 4, 5, 6, 9, 9, 9, 9}));
+  EXPECT_EQ(FloatsOf(RunOp("Pad", {m, Ints(Shape{4}, {0, 2, 0, 2})},
+                           With({{"mode", std::string("reflect")}}), 17, 0b10)),
+            (F{3, 2, 1, 2, 3, 2, 1, 6, 5, 4, 5, 6, 5, 4}));
+  const auto split = RunOp("Split", {m, Ints(Shape{2}, {1, 2})}, With({{"axis", int64_t{1}}}), 17,
+                           0b10, "", 2);
+  EXPECT_EQ(FloatsOf(split, 0), (F{1, 4}));
+  EXPECT_EQ(FloatsOf(split, 1), (F{2, 3, 5, 6}));
+  const Tensor depth = Floats(Shape{1, 4, 1, 2}, {0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(FloatsOf(RunOp("DepthToSpace", {depth}, With({{"blocksize", int64_t{2}}}))),
+            (F{0, 2, 1, 3, 4, 6, 5, 7}));
+}
+
+TEST(Kernels, SelectByIndex) {
+  const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(FloatsOf(RunOp("Gather", {m, Ints(Shape{2}, {2, -3})}, With({{"axis", int64_t{1}}}))),
+            (F{3, 1, 6, 4}));
+  EXPECT_EQ(FloatsOf(RunOp("GatherND", {m, Ints(Shape{2, 2}, {0, 1, 1, 2})})), (F{2, 6}));
+  EXPECT_EQ(FloatsOf(RunOp("GatherElements", {m, Ints(Shape{1, 3}, {1, 0, 1})},
+                           With({{"axis", int64_t{0}}}))),
+            (F{4, 2, 6}));
+  EXPECT_EQ(FloatsOf(RunOp("OneHot", {Ints(Shape{3}, {1, -1, 7}), Tensor::Scalar(int64_t{3}),
+                                      Floats(Shape{2}, {0, 1})}, {}, 17, 0b10)),
+            (F{0, 1, 0, 0, 0, 1, 0, 0, 0}));
+  const auto top = RunOp("TopK", {m, Ints(Shape{1}, {2})}, {}, 17, 0b10, "", 2);
+  EXPECT_EQ(FloatsOf(top, 0), (F{3, 2, 6, 5}));
+  EXPECT_EQ(IntsOf(top, 1), (I{2, 1, 2, 1}));
+}
+
+TEST(Kernels, Reductions) {
+  const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, -6});
+  EXPECT_EQ(FloatsOf(RunOp("ReduceMean", {m}, With({{"axes", I{0}}, {"keepdims", int64_t{0}}}))),
+            (F{2.5, 3.5, -1.5}));
+  EXPECT_EQ(FloatsOf(RunOp("ReduceMax", {m}, With({{"axes", I{1}}}))), (F{3, 5}));
+  EXPECT_EQ(FloatsOf(RunOp("ReduceSum", {m})), (F{9}));
+  EXPECT_EQ(FloatsOf(RunOp("ReduceL1", {m})), (F{21}));
+  EXPECT_NEAR(FloatsOf(RunOp("ReduceLogSumExp", {m}))[0], 5.3681f, 1e-3);
+  EXPECT_EQ(IntsOf(RunOp("ArgMax", {m}, With({{"axis", int64_t{1}}}))), (I{2, 1}));
+  EXPECT_EQ(FloatsOf(RunOp("CumSum", {m, Tensor::Scalar(int64_t{1})}, {}, 17, 0b10)),
+            (F{1, 3, 6, 4, 9, 3}));
+}
+
+TEST(Kernels, SoftmaxBeforeAndSinceOpset13) {
+  const Tensor x = Floats(Shape{1, 2, 2}, {0, 0, 0, 0});
+  EXPECT_EQ(FloatsOf(RunOp("Softmax", {x}, {}, 13)), (F{0.5, 0.5, 0.5, 0.5}));
+  EXPECT_EQ(FloatsOf(RunOp("Softmax", {x}, {}, 12)), (F{0.25, 0.25, 0.25, 0.25}));
+}
+
+// A convolution by its definition, for any stride, padding, dilation and group.
+F PlainConv(const Tensor& x, const Tensor& w, int64_t stride, int64_t pad, int64_t dilation,
+            int64_t group, Shape& out_shape) {
+  const Shape &xs = x.shape(), &ws = w.shape();
+  const auto extent = [&](int64_t in, int64_t k) {
+    return (in + 2 * pad - (k - 1) * dilation - 1) / stride + 1;
+  };
+  out_shape = Shape{xs[0], ws[0], extent(xs[2], ws[2]), extent(xs[3], ws[3])};
+  F out;
+  for (int64_t n = 0; n < xs[0]; ++n) {
+    for (int64_t o = 0; o < ws[0]; ++o) {
+      for (int64_t y = 0; y < out_shape[2]; ++y) {
+        for (int64_t z = 0; z < out_shape[3]; ++z) {
+          double total = 0;
+          for (int64_t c = 0; c < ws[1]; ++c) {
+            const int64_t channel = o / (ws[0] / group) * ws[1] + c;
+            for (int64_t i = 0; i < ws[2]; ++i) {
+              for (int64_t j = 0; j < ws[3]; ++j) {
+                const int64_t row = y * stride - pad + i * dilation;
+                const int64_t column = z * stride - pad + j * dilation;
+                if (row < 0 || row >= xs[2] || column < 0 || column >= xs[3]) continue;
+                total += static_cast<double>(
+                             x.data<float>()[((n * xs[1] + channel) * xs[2] + row) * xs[3] + column]) *
+                         static_cast<double>(
+                             w.data<float>()[((o * ws[1] + c) * ws[2] + i) * ws[3] + j]);
+              }
+            }
+          }
+          out.push_back(static_cast<float>(total));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+Tensor Random(const Shape& shape, unsigned seed) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) tensor.mutable_data<float>()[i] = uniform(random);
+  return tensor;
+}
+
+// At every optimization level, so that layout passes and fast kernels face the same judge.
+TEST(Conv, AgreesWithItsDefinition) {
+  struct Case {
+    Shape x, w;
+    int64_t stride, pad, dilation, group;
+  };
+  const Case cases[] = {
+      {{1, 3, 9, 9}, {8, 3, 3, 3}, 1, 1, 1, 1},   {{2, 4, 7, 8}, {6, 4, 1, 1}, 1, 0, 1, 1},
+      {{1, 3, 12, 12}, {4, 3, 5, 5}, 2, 2, 1, 1}, {{1, 8, 9, 9}, {8, 1, 3, 3}, 1, 1, 1, 8},
+      {{2, 8, 9, 9}, {16, 4, 3, 3}, 2, 1, 1, 2},  {{1, 2, 11, 11}, {3, 2, 3, 3}, 1, 2, 2, 1},
+      {{1, 16, 5, 5}, {16, 1, 5, 5}, 2, 2, 1, 16}, {{1, 32, 6, 6}, {64, 32, 3, 3}, 1, 1, 1, 1}};
+  for (const Case& c : cases) {
+    const Tensor x = Random(c.x, 1), w = Random(c.w, 2);
+    Shape out_shape;
+    const F wanted = PlainConv(x, w, c.stride, c.pad, c.dilation, c.group, out_shape);
+    for (const auto level : {OptimizationLevel::kDisable, OptimizationLevel::kAll}) {
+      TestModel model;
+      model.Input("x", DataType::kFloat, ToSymbolic(c.x)).Constant("w", w);
+      model.Node("Conv", {"x", "w"}, {"y"},
+                 With({{"strides", I{c.stride, c.stride}},
+                       {"pads", I{c.pad, c.pad, c.pad, c.pad}},
+                       {"dilations", I{c.dilation, c.dilation}},
+                       {"group", c.group}}));
+      model.Output("y");
+      const auto session = model.Load(level);
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      const std::vector<Value> inputs = {x};
+      const auto outputs = (*session)->Run(inputs, {});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+      ASSERT_EQ((*outputs)[0].tensor().shape(), out_shape);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        ASSERT_NEAR((*outputs)[0].tensor().data<float>()[i], wanted[i], 1e-4)
+            << c.x.ToString() << c.w.ToString() << " at " << i;
+      }
+    }
+  }
+}
+
+TEST(Pool, CountsPaddingAsAsked) {
+  const Tensor x = Floats(Shape{1, 1, 2, 2}, {1, 2, 3, 4});
+  const auto attributes = [](int64_t include) {
+    return With({{"kernel_shape", I{2, 2}}, {"pads", I{1, 1, 0, 0}}, {"count_include_pad", include}});
+  };
+  EXPECT_EQ(FloatsOf(RunOp("AveragePool", {x}, attributes(0))), (F{1, 1.5, 2, 2.5}));
+  EXPECT_EQ(FloatsOf(RunOp("AveragePool", {x}, attributes(1))), (F{0.25, 0.75, 1, 2.5}));
+  EXPECT_EQ(FloatsOf(RunOp("MaxPool", {x}, With({{"kernel_shape", I{2, 2}}, {"pads", I{1, 1, 0, 0}}}))),
+            (F{1, 2, 3, 4}));
+  EXPECT_EQ(FloatsOf(RunOp("GlobalAveragePool", {x})), F{2.5});
+}
+
+TEST(ConvTranspose, ScattersWhatConvGathers) {
+  const Tensor x = Floats(Shape{1, 1, 2, 2}, {1, 2, 3, 4});
+  const Tensor w = Floats(Shape{1, 1, 2, 2}, {1, 10, 100, 1000});
+  EXPECT_EQ(FloatsOf(RunOp("ConvTranspose", {x, w}, With({{"strides", I{2, 2}}}))),
+            (F{1, 10, 2, 20, 100, 1000, 200, 2000, 3, 30, 4, 40, 300, 3000, 400, 4000}));
+}
+
+// MatMul and Gemm with constant and with varying right sides, against three loops.
+TEST(MatMul, AgreesWithItsDefinition) {
+  for (const int64_t m : {1, 5, 33}) {
+    const Tensor a = Random(Shape{2, m, 40}, 3), b = Random(Shape{40, 50}, 4);
+    for (const unsigned constant : {0u, 2u}) {
+      const F got = FloatsOf(RunOp("MatMul", {a, b}, {}, 17, constant));
+      ASSERT_EQ(got.size(), static_cast<size_t>(2 * m * 50));
+      for (int64_t row = 0; row < 2 * m; ++row) {
+        for (int64_t column = 0; column < 50; ++column) {
+          double wanted = 0;
+          for (int64_t k = 0; k < 40; ++k) {
+            wanted += static_cast<double>(a.data<float>()[row * 40 + k]) * b.data<float>()[k * 50 + column];
+          }
+          ASSERT_NEAR(got[static_cast<size_t>(row * 50 + column)], wanted, 1e-4);
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMul, BroadcastsBatches) {
+  const Tensor a = Floats(Shape{2, 1, 1, 2}, {1, 2, 3, 4});
+  const Tensor b = Floats(Shape{1, 2, 2, 1}, {1, 1, 10, 10});
+  EXPECT_EQ(FloatsOf(RunOp("MatMul", {a, b})), (F{3, 30, 7, 70}));
+  EXPECT_EQ(IntsOf(RunOp("MatMul", {Ints(Shape{1, 2}, {1, 2}), Ints(Shape{2, 1}, {3, 4})})), I{11});
+}
+
+TEST(Gemm, AppliesFactorsTransposesAndAnyBroadcastOfC) {
+  const Tensor a = Floats(Shape{2, 2}, {1, 2, 3, 4}), b = Floats(Shape{2, 2}, {1, 0, 0, 1});
+  EXPECT_EQ(FloatsOf(RunOp("Gemm", {a, b, Floats(Shape{2}, {10, 20})})), (F{11, 22, 13, 24}));
+  EXPECT_EQ(FloatsOf(RunOp("Gemm", {a, b, Floats(Shape{2, 1}, {10, 20})},
+                           With({{"alpha", 2.0f}, {"beta", 0.5f}, {"transA", int64_t{1}}}))),
+            (F{7, 11, 14, 18}));
+  EXPECT_EQ(FloatsOf(RunOp("Gemm", {a, b, Tensor::Scalar(1.0f)})), (F{2, 3, 4, 5}));
+}
+
+TEST(LayerNormalization, GivesRowsOfMeanZero) {
+  const auto outputs = RunOp("LayerNormalization",
+                             {Floats(Shape{2, 4}, {1, 2, 3, 4, -5, 5, -5, 5}),
+                              Floats(Shape{4}, {1, 1, 1, 1}), Floats(Shape{4}, {0, 0, 0, 1})},
+                             {}, 17, 0, "", 2);
+  const F y = FloatsOf(outputs, 0);
+  EXPECT_NEAR(y[0], -1.3416f, 1e-3);
+  EXPECT_NEAR(y[5], 1.0f, 1e-4);
+  EXPECT_NEAR(y[7], 2.0f, 1e-4);
+  EXPECT_NEAR(FloatsOf(outputs, 1)[0], 2.5f, 1e-6);
+}
+
+TEST(Resize, NearestAndLinear) {
+  const Tensor x = Floats(Shape{1, 1, 1, 2}, {1, 3});
+  const Tensor none, scales = Floats(Shape{4}, {1, 1, 1, 2});
+  EXPECT_EQ(FloatsOf(RunOp("Resize", {x, none, scales}, {}, 17, 0b100)), (F{1, 1, 3, 3}));
+  EXPECT_EQ(FloatsOf(RunOp("Resize", {x, none, scales}, With({{"mode", std::string("linear")}}), 17,
+                           0b100)),
+            (F{1, 1.5, 2.5, 3}));
+}
+
+TEST(TreeEnsemble, RefusesTreesThatAreNone) {
+  const auto classifier = [](I yes, I no) {
+    return With({{"nodes_treeids", I{0, 0, 0}},
+                 {"nodes_nodeids", I{0, 1, 2}},
+                 {"nodes_featureids", I{0, 0, 0}},
+                 {"nodes_modes", std::vector<std::string>{"BRANCH_LEQ", "LEAF", "LEAF"}},
+                 {"nodes_values", F{0.5f, 0, 0}},
+                 {"nodes_truenodeids", std::move(yes)},
+                 {"nodes_falsenodeids", std::move(no)},
+                 {"class_treeids", I{0, 0}},
+                 {"class_nodeids", I{1, 2}},
+                 {"class_ids", I{0, 1}},
+                 {"class_weights", F{1, 1}},
+                 {"classlabels_int64s", I{7, 8}}});
+  };
+  const Tensor x = Floats(Shape{3, 1}, {0, 1, NAN});
+  const auto run = [&](I yes, I no) {
+    return RunOp("TreeEnsembleClassifier", {x}, classifier(std::move(yes), std::move(no)), 17, 0,
+                 "ai.onnx.ml", 2);
+  };
+  EXPECT_EQ(IntsOf(run({1, 0, 0}, {2, 0, 0})), (I{7, 8, 8}));
+  for (const auto& [yes, no] : std::vector<std::pair<I, I>>{
+           {{0, 0, 0}, {2, 0, 0}}, {{9, 0, 0}, {2, 0, 0}}, {{1, 0, 0}, {1, 0, 0}}, {{1, 0}, {2, 0}}}) {
+    EXPECT_FALSE(run(yes, no).ok());
+  }
+}
+
+}  // namespace
+}  // namespace onnxd

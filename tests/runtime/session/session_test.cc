@@ -1,0 +1,258 @@
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/session/memory_planner.h"
+#include "tests/support/test_model.h"
+
+namespace onnxd {
+namespace {
+
+TEST(MemoryPlanner, NeverLetsLiveRequestsOverlap) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<StorageRequest> requests;
+    for (int i = 0; i < 40; ++i) {
+      const int first = static_cast<int>(random() % 30);
+      requests.push_back({random() % 1000, first, first + static_cast<int>(random() % 8)});
+    }
+    const MemoryPlan plan = PlanMemory(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(plan.offsets[i] % kTensorAlignment, 0u);
+      EXPECT_LE(plan.offsets[i] + requests[i].bytes, plan.arena_bytes);
+      for (size_t j = 0; j < i; ++j) {
+        const bool in_time = requests[i].first <= requests[j].last &&
+                             requests[j].first <= requests[i].last;
+        const bool in_space = plan.offsets[i] < plan.offsets[j] + requests[j].bytes &&
+                              plan.offsets[j] < plan.offsets[i] + requests[i].bytes;
+        EXPECT_FALSE(in_time && in_space);
+      }
+    }
+  }
+}
+
+TEST(MemoryPlanner, ReusesWhatIsDead) {
+  const MemoryPlan plan = PlanMemory({{640, 0, 1}, {640, 1, 2}, {640, 2, 3}, {640, 3, 4}});
+  EXPECT_EQ(plan.arena_bytes, 1280u);
+}
+
+std::vector<float> RunFloats(const InferenceSession& session, const std::vector<Value>& inputs) {
+  const auto outputs = session.Run(inputs, {});
+  EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+  const auto elements = (*outputs)[0].tensor().elements<float>();
+  return {elements.begin(), elements.end()};
+}
+
+TEST(InferenceSession, RunsChainsInPlaceAndKeepsInputs) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("n"), 2});
+  model.Node("Relu", {"x"}, {"a"}).Node("Neg", {"a"}, {"b"}).Node("Add", {"a", "b"}, {"c"});
+  model.Node("Sub", {"c", "x"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const Tensor input = Floats(Shape{2, 2}, {1, -2, 3, -4});
+  EXPECT_EQ(RunFloats(**session, {input}), (std::vector<float>{-1, 2, -3, 4}));
+  EXPECT_EQ(input.data<float>()[1], -2.0f);
+}
+
+TEST(InferenceSession, HandsOutputsThatAreInputsConstantsOrTwins) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2}).Constant("k", Floats(Shape{1}, {7}));
+  model.Node("Relu", {"x"}, {"y"});
+  model.Output("y").Output("x").Output("k").Output("y");
+  for (const auto level : {OptimizationLevel::kDisable, OptimizationLevel::kAll}) {
+    const auto session = model.Load(level);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    const std::vector<Value> inputs = {Floats(Shape{2}, {-1, 2})};
+    const auto outputs = (*session)->Run(inputs, {});
+    ASSERT_TRUE(outputs.ok());
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[1], 2.0f);
+    EXPECT_EQ((*outputs)[1].tensor().data<float>()[0], -1.0f);
+    EXPECT_EQ((*outputs)[2].tensor().data<float>()[0], 7.0f);
+    EXPECT_EQ((*outputs)[3].tensor().data<float>()[1], 2.0f);
+    EXPECT_NE((*outputs)[0].tensor().raw(), (*outputs)[3].tensor().raw());
+  }
+}
+
+TEST(InferenceSession, RunsViewsOfViewsAsOutputs) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 3}).Constant("shape", Ints(Shape{1}, {-1}));
+  model.Node("Relu", {"x"}, {"r"}).Node("Reshape", {"r", "shape"}, {"flat"});
+  model.Constant("axes", Ints(Shape{1}, {0})).Node("Unsqueeze", {"flat", "axes"}, {"y"});
+  model.Output("y").Output("flat").Output("r");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const std::vector<Value> inputs = {Floats(Shape{2, 3}, {1, -2, 3, -4, 5, -6})};
+  const auto outputs = (*session)->Run(inputs, {});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_EQ((*outputs)[0].tensor().shape(), (Shape{1, 6}));
+  EXPECT_EQ((*outputs)[1].tensor().shape(), (Shape{6}));
+  for (const Value& output : *outputs) {
+    EXPECT_EQ(output.tensor().data<float>()[4], 5.0f);
+    EXPECT_EQ(output.tensor().data<float>()[5], 0.0f);
+  }
+}
+
+// A reshape whose target comes with the request cannot be planned ahead.
+TEST(InferenceSession, RunsShapesThatTheDataDecide) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("n")});
+  model.Input("shape", DataType::kInt64, {2});
+  model.Node("Relu", {"x"}, {"r"}).Node("Reshape", {"r", "shape"}, {"m"});
+  model.Node("Transpose", {"m"}, {"t"}).Node("MatMul", {"m", "t"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const Tensor x = Floats(Shape{4}, {1, 2, 3, -4});
+  EXPECT_EQ(RunFloats(**session, {x, Ints(Shape{2}, {2, 2})}), (std::vector<float>{5, 3, 3, 9}));
+  EXPECT_EQ(RunFloats(**session, {x, Ints(Shape{2}, {1, 4})}), (std::vector<float>{14}));
+  const std::vector<Value> bad = {x, Ints(Shape{2}, {3, 2})};
+  const auto failure = (*session)->Run(bad, {});
+  ASSERT_FALSE(failure.ok());
+  EXPECT_NE(failure.status().message().find("Reshape"), std::string_view::npos);
+  EXPECT_EQ(RunFloats(**session, {x, Ints(Shape{2}, {2, 2})}), (std::vector<float>{5, 3, 3, 9}));
+}
+
+TEST(InferenceSession, RunsTheBranchThatTheConditionPicks) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2}).Input("cond", DataType::kBool, SymbolicShape{});
+  const auto branch = [](const char* op) {
+    auto graph = std::make_shared<Graph>();
+    const ValueId in = graph->AddValue("x", ValueType::TensorOf(DataType::kFloat));
+    const ValueId out = graph->AddValue(op);
+    Node node;
+    node.op_type = op;
+    node.since_version = 13;
+    node.inputs = {in};
+    node.outputs = {out};
+    graph->captures = {in};
+    graph->nodes.push_back(node);
+    graph->outputs = {out};
+    return graph;
+  };
+  Attributes branches;
+  branches.Set("then_branch", branch("Neg"));
+  branches.Set("else_branch", branch("Abs"));
+  model.Node("If", {"cond"}, {"chosen"}, branches);
+  model.graph().nodes.back().captures = {model.graph().FindValue("x")};
+  model.Node("Exp", {"chosen"}, {"e"}).Node("Log", {"e"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const Tensor x = Floats(Shape{2}, {1, -2});
+  EXPECT_NEAR(RunFloats(**session, {x, Tensor::Scalar(true)})[1], 2.0f, 1e-6);
+  EXPECT_NEAR(RunFloats(**session, {x, Tensor::Scalar(true)})[0], -1.0f, 1e-6);
+  EXPECT_NEAR(RunFloats(**session, {x, Tensor::Scalar(false)})[0], 1.0f, 1e-6);
+}
+
+TEST(InferenceSession, NamesTheInputThatIsWrong) {
+  TestModel model;
+  model.Input("a", DataType::kFloat, {Dimension::Symbol("n"), 2});
+  model.Input("b", DataType::kFloat, {Dimension::Symbol("n"), 2});
+  model.Node("Add", {"a", "b"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok());
+  const auto message = [&](std::vector<Value> inputs) {
+    return std::string((*session)->Run(inputs, {}).status().message());
+  };
+  const Tensor good = Floats(Shape{1, 2}, {1, 2});
+  EXPECT_EQ(message({good}), "the model takes 2 inputs, got 1");
+  EXPECT_EQ(message({good, Floats(Shape{1, 3}, {1, 2, 3})}),
+            "input 'b': expected float[n, 2], got float[1, 3]");
+  EXPECT_EQ(message({Ints(Shape{1, 2}, {1, 2}), good}),
+            "input 'a': expected float[n, 2], got int64[1, 2]");
+  EXPECT_EQ(message({good, Floats(Shape{2, 2}, {1, 2, 3, 4})}),
+            "dimension 'n' is 1 in input 'a' but 2 in input 'b'");
+}
+
+TEST(InferenceSession, StopsAtTheDeadlineAndWhenCancelled) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2}).Node("Relu", {"x"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  const std::vector<Value> inputs = {Floats(Shape{2}, {1, 2})};
+  RunOptions late;
+  late.deadline = std::chrono::steady_clock::now() - std::chrono::seconds(1);
+  EXPECT_EQ((*session)->Run(inputs, late).status().code(), StatusCode::kDeadlineExceeded);
+  const std::atomic<bool> cancelled{true};
+  RunOptions gone;
+  gone.cancelled = &cancelled;
+  EXPECT_EQ((*session)->Run(inputs, gone).status().code(), StatusCode::kCancelled);
+}
+
+TEST(InferenceSession, RefusesWhatNeedsMoreMemoryThanTheBudget) {
+  TestModel model;
+  model.Input("shape", DataType::kInt64, {1}).Node("ConstantOfShape", {"shape"}, {"a"});
+  model.Node("Relu", {"a"}, {"y"}).Output("y");
+  SessionOptions options = DefaultSession();
+  options.max_run_bytes = 1 << 20;
+  const auto session = InferenceSession::FromModel(model.model(), options);
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const std::vector<Value> small = {Ints(Shape{1}, {1000})};
+  EXPECT_TRUE((*session)->Run(small, {}).ok());
+  for (const int64_t size : {int64_t{1} << 20, int64_t{1} << 40, int64_t{1} << 62, int64_t{-1}}) {
+    const std::vector<Value> inputs = {Ints(Shape{1}, {size})};
+    EXPECT_FALSE((*session)->Run(inputs, {}).ok()) << size;
+  }
+}
+
+TEST(InferenceSession, RefusesABombAtLoadWithoutComputingIt) {
+  TestModel model;
+  model.Constant("shape", Ints(Shape{1}, {int64_t{10} << 40})).Node("ConstantOfShape", {"shape"}, {"a"});
+  model.Node("ReduceSum", {"a"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  if (session.ok()) {
+    EXPECT_EQ((*session)->Run({}, {}).status().code(), StatusCode::kResourceExhausted);
+  }
+}
+
+TEST(InferenceSession, IndicesOutOfRangeAreErrors) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {3}).Input("i", DataType::kInt64, {1});
+  model.Node("Gather", {"x", "i"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok());
+  const Tensor x = Floats(Shape{3}, {1, 2, 3});
+  EXPECT_EQ(RunFloats(**session, {x, Ints(Shape{1}, {-1})}), std::vector<float>{3});
+  for (const int64_t index : {int64_t{3}, int64_t{-4}, std::numeric_limits<int64_t>::min()}) {
+    const std::vector<Value> inputs = {x, Ints(Shape{1}, {index})};
+    const auto outputs = (*session)->Run(inputs, {});
+    ASSERT_FALSE(outputs.ok());
+    EXPECT_NE(outputs.status().message().find("index"), std::string_view::npos);
+  }
+}
+
+TEST(InferenceSession, ThreadsThatShareItAgreeWithOne) {
+  for (const char* name : {"digits_cnn", "digits_rows"}) {
+    SessionOptions options = DefaultSession();
+    options.pool = std::make_shared<ThreadPool>(2);
+    const auto session = InferenceSession::Load(
+        (EmbeddedModels() / name / "1" / "model.onnx").string(), options);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    const bool image = std::string(name) == "digits_cnn";
+    const auto input = [&](int64_t batch) {
+      const Shape shape = image ? Shape{batch, 1, 8, 8} : Shape{batch, 8, 8};
+      Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+      for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+        tensor.mutable_data<float>()[i] = static_cast<float>(i % 17) / 16.0f;
+      }
+      return tensor;
+    };
+    std::vector<std::vector<float>> wanted;
+    for (int64_t batch = 1; batch <= 4; ++batch) wanted.push_back(RunFloats(**session, {input(batch)}));
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 30; ++i) {
+          const int64_t batch = 1 + (t + i) % 4;
+          if (RunFloats(**session, {input(batch)}) != wanted[static_cast<size_t>(batch - 1)]) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong.load(), 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace onnxd

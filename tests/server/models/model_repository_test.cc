@@ -1,0 +1,70 @@
+#include "server/models/model_repository.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "runtime/base/file.h"
+#include "runtime/base/str_cat.h"
+#include "server/models/model_registry.h"
+
+namespace onnxd {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Repository : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / StrCat("onnxd_repository_", getpid());
+    for (const char* path : {"a/1", "a/2", "a/10", "a/010", "a/x", "b/3", ".hidden/1", "empty/1"}) {
+      fs::create_directories(root_ / path);
+      if (std::string(path) != "empty/1") {
+        ASSERT_TRUE(WriteFile((root_ / path / "model.onnx").string(), "m").ok());
+      }
+    }
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  fs::path root_;
+};
+
+TEST_F(Repository, WantsTheNewestNumberedVersionOfEachName) {
+  const auto wanted = ScanRepository(root_.string(), "");
+  ASSERT_TRUE(wanted.ok());
+  ASSERT_EQ(wanted->size(), 2u);
+  EXPECT_EQ((*wanted)[0].model, "a");
+  EXPECT_EQ((*wanted)[0].version, "10");
+  EXPECT_EQ((*wanted)[1].model, "b");
+}
+
+TEST_F(Repository, TakesASingleFileUnderItsStemOrAName) {
+  const std::string file = (root_ / "b" / "3" / "model.onnx").string();
+  EXPECT_EQ((*ScanRepository(file, ""))[0].model, "model");
+  EXPECT_EQ((*ScanRepository(file, "named"))[0].model, "named");
+  EXPECT_FALSE(ScanRepository(file, "../x").ok());
+}
+
+TEST_F(Repository, SaysWhatItExpected) {
+  EXPECT_EQ(ScanRepository((root_ / "none").string(), "").status().code(), StatusCode::kNotFound);
+  const auto empty = ScanRepository((root_ / "empty").string(), "");
+  EXPECT_NE(empty.status().message().find("NAME/VERSION/model.onnx"), std::string_view::npos);
+}
+
+TEST(ModelRegistry, PinsVersionsAndFindsTheNewest) {
+  ModelRegistry registry;
+  for (const char* version : {"9", "10", "2"}) {
+    auto made = std::make_shared<ModelVersion>();
+    made->model = "m";
+    made->version = version;
+    registry.Publish(std::move(made));
+  }
+  EXPECT_EQ((*registry.Find("m", ""))->version, "10");
+  EXPECT_EQ((*registry.Find("m", "2"))->version, "2");
+  EXPECT_EQ(registry.Find("m", "3").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(registry.Find("n", "").status().message(),
+            "Request for unknown model: 'n' is not found");
+}
+
+}  // namespace
+}  // namespace onnxd
