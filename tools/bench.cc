@@ -1,11 +1,10 @@
 // onnxd bench MODEL: latency of one model on random inputs, after a warm-up.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -119,10 +118,15 @@ double Milliseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
+// VmHWM: ru_maxrss would count what the process was before exec.
 int64_t PeakResidentBytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  int64_t kilobytes = 0;
+  while (status >> word) {
+    if (word == "VmHWM:") status >> kilobytes;
+  }
+  return kilobytes * 1024;
 }
 
 void Report(const BenchFlags& flags, const std::vector<Value>& inputs, std::vector<double> times,

@@ -1,0 +1,37 @@
+#include "runtime/providers/cpu/onednn/engine.h"
+
+#include <string_view>
+
+#include "runtime/base/str_cat.h"
+
+extern "C" void omp_set_num_threads(int);  // libgomp, which libdnnl brings
+
+namespace onnxd::onednn {
+
+const dnnl::engine& Engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& ThreadStream() {
+  static thread_local dnnl::stream stream = [] {
+    omp_set_num_threads(1);
+    return dnnl::stream(Engine());
+  }();
+  return stream;
+}
+
+Status Guard(const std::function<void()>& body) {
+  try {
+    body();
+    return Status::Ok();
+  } catch (const dnnl::error& error) {
+    return Internal(StrCat("oneDNN: ", std::string_view(error.what())));
+  }
+}
+
+bool IsReference(const dnnl::primitive_desc_base& description) {
+  return std::string_view(description.impl_info_str()).starts_with("ref");
+}
+
+}  // namespace onnxd::onednn

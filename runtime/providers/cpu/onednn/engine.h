@@ -1,0 +1,22 @@
+// oneDNN as this provider uses it: one CPU engine, a stream per thread, and never a team of OpenMP
+// threads of its own: our pool splits the work.
+#pragma once
+
+#include <dnnl.hpp>
+#include <functional>
+
+#include "runtime/base/status.h"
+
+namespace onnxd::onednn {
+
+const dnnl::engine& Engine();
+// The calling thread's stream; the first call limits OpenMP to one thread here.
+dnnl::stream& ThreadStream();
+
+// Runs `body`, turning dnnl::error into kInternal.
+Status Guard(const std::function<void()>& body);
+
+// Whether the implementation is a reference loop, which is slower than our plain kernels.
+bool IsReference(const dnnl::primitive_desc_base& description);
+
+}  // namespace onnxd::onednn

@@ -1,0 +1,24 @@
+#include "runtime/providers/cpu/fast_kernels.h"
+
+#include "runtime/providers/cpu/passes/channels_last.h"
+
+namespace onnxd {
+
+Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
+
+std::span<const KernelEntry> FastKernels() {
+  static constexpr KernelEntry kEntries[] = {
+      {"onnxd", "AveragePoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
+      {"onnxd", "ConvChannelsLast", 1, kLatestVersion, MakeConvChannelsLast},
+      {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,
+       MakeGlobalAveragePoolChannelsLast},
+      {"onnxd", "MaxPoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
+  };
+  return kEntries;
+}
+
+std::vector<const GraphPass*> FastPasses() { return {ChannelsLast()}; }
+
+}  // namespace onnxd

@@ -1,0 +1,206 @@
+#include "runtime/providers/cpu/passes/channels_last.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace onnxd {
+namespace {
+
+const std::vector<int64_t> kToLast = {0, 2, 3, 1};
+const std::vector<int64_t> kToFirst = {0, 3, 1, 2};
+
+bool IsFloatOfRank4(const Graph& graph, ValueId id) {
+  if (id == kNoValue) return false;
+  const ValueType& type = graph.value(id).type;
+  return type.is_tensor() && type.element == DataType::kFloat && type.shape &&
+         type.shape->size() == 4;
+}
+
+bool IsConv(const Graph& graph, const Node& node) {
+  if (!node.Is("Conv") && !node.Is("FusedConv", "com.microsoft")) return false;
+  const auto weights = graph.initializers.find(node.input(1));
+  if (weights == graph.initializers.end() || weights->second.shape().rank() != 4) return false;
+  for (const int64_t pad : node.attributes.Ints("pads")) {
+    if (pad < 0) return false;  // oneDNN's padding on the far side may be negative, the near one not
+  }
+  return IsFloatOfRank4(graph, node.input(0));
+}
+
+bool IsElementwise(const Node& node) {
+  static const std::set<std::string> unary = {
+      "Relu",  "Sigmoid", "Tanh",      "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Exp",
+      "Sqrt",  "Abs",     "Neg",       "Softplus",  "Mish",        "Erf",       "Celu", "Selu"};
+  return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
+}
+
+bool IsBinary(const Node& node) {
+  return node.domain.empty() && node.since_version >= 7 &&
+         (node.op_type == "Add" || node.op_type == "Sub" || node.op_type == "Mul" ||
+          node.op_type == "Div");
+}
+
+bool IsPool(const Node& node) {
+  return node.domain.empty() &&
+         (node.op_type == "MaxPool" || node.op_type == "AveragePool" ||
+          node.op_type == "GlobalAveragePool") &&
+         node.output(1) == kNoValue;
+}
+
+// Rebuilds the node list in order; `last` maps plain values to their channels-last twins.
+class Rewriter {
+ public:
+  explicit Rewriter(Graph& graph) : graph_(graph) {}
+
+  void Run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node& node : nodes) {
+      if (!Rewrite(node)) Keep(std::move(node));
+    }
+    for (const ValueId id : graph_.outputs) MakePlain(id);
+  }
+
+ private:
+  bool HasTwin(ValueId id) const { return last_.contains(id); }
+
+  // The channels-last twin of a plain value, transposed now if there is none.
+  ValueId Twin(ValueId plain) {
+    const auto found = last_.find(plain);
+    if (found != last_.end()) return found->second;
+    const ValueId twin = NewTwin(plain);
+    AddTranspose(plain, twin, kToLast);
+    return twin;
+  }
+
+  ValueId NewTwin(ValueId plain) {
+    const ValueId twin = graph_.AddUniqueValue(graph_.value(plain).name + "_channels_last");
+    last_[plain] = twin;
+    return twin;
+  }
+
+  // A plain value that only its twin's producer knows so far gets its transpose.
+  void MakePlain(ValueId id) {
+    if (!pending_.erase(id)) return;
+    AddTranspose(last_.at(id), id, kToFirst);
+  }
+
+  void AddTranspose(ValueId from, ValueId to, const std::vector<int64_t>& order) {
+    Node node;
+    node.name = graph_.value(to).name;
+    node.op_type = "Transpose";
+    node.since_version = 13;
+    node.inputs = {from};
+    node.outputs = {to};
+    node.attributes.Set("perm", order);
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  // Adds a node that produces the twin of `plain`; the plain value is made when someone needs it.
+  void Emit(Node node, ValueId plain) {
+    node.outputs = {NewTwin(plain)};
+    pending_.insert(plain);
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  void Keep(Node node) {
+    for (const auto* list : {&node.inputs, &node.captures}) {
+      for (const ValueId id : *list) {
+        if (id != kNoValue) MakePlain(id);
+      }
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  bool Rewrite(Node& node) {
+    const ValueId out = node.output(0);
+    if (out == kNoValue || !IsFloatOfRank4(graph_, out)) return false;
+    if (IsConv(graph_, node)) {
+      node.op_type = "ConvChannelsLast";
+      node.domain = "onnxd";
+      node.since_version = 1;
+      node.inputs[0] = Twin(node.inputs[0]);
+      if (node.input(3) != kNoValue) node.inputs[3] = Twin(node.inputs[3]);
+      Emit(std::move(node), out);
+      return true;
+    }
+    if (IsPool(node) && HasTwin(node.inputs[0])) {
+      node.op_type += "ChannelsLast";
+      node.domain = "onnxd";
+      node.since_version = 1;
+      node.attributes.Erase("storage_order");
+      node.inputs[0] = Twin(node.inputs[0]);
+      Emit(std::move(node), out);
+      return true;
+    }
+    if (IsElementwise(node) && HasTwin(node.inputs[0])) {
+      node.inputs[0] = Twin(node.inputs[0]);
+      Emit(std::move(node), out);
+      return true;
+    }
+    if (IsBinary(node)) return RewriteBinary(node);
+    if (node.Is("Concat")) return RewriteConcat(node);
+    return false;
+  }
+
+  // Both sides must have four axes, so that broadcasting means the same in both layouts; a constant
+  // of one element means the same anyway.
+  bool RewriteBinary(Node& node) {
+    int twins = 0;
+    for (const ValueId id : node.inputs) {
+      const auto constant = graph_.initializers.find(id);
+      const bool scalar = constant != graph_.initializers.end() &&
+                          constant->second.shape().ElementCount() == 1 &&
+                          constant->second.shape().rank() <= 4;
+      if (scalar) continue;
+      if (!IsFloatOfRank4(graph_, id) || !HasTwin(id)) return false;
+      ++twins;
+    }
+    if (twins == 0) return false;
+    for (ValueId& id : node.inputs) {
+      if (HasTwin(id)) id = Twin(id);
+    }
+    const ValueId out = node.outputs[0];
+    Emit(std::move(node), out);
+    return true;
+  }
+
+  bool RewriteConcat(Node& node) {
+    const int64_t axis = node.attributes.Int("axis", 1);
+    if (axis != 1 && axis != -3) return false;
+    for (const ValueId id : node.inputs) {
+      if (!HasTwin(id)) return false;
+    }
+    for (ValueId& id : node.inputs) id = Twin(id);
+    node.attributes.Set("axis", int64_t{3});
+    const ValueId out = node.outputs[0];
+    Emit(std::move(node), out);
+    return true;
+  }
+
+  Graph& graph_;
+  std::map<ValueId, ValueId> last_;
+  std::set<ValueId> pending_;
+};
+
+class Pass : public GraphPass {
+ public:
+  std::string_view name() const override { return "channels_last"; }
+  OptimizationLevel level() const override { return OptimizationLevel::kAll; }
+
+  Result<bool> Run(Graph& graph, const PassContext&) const override {
+    const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                 [&](const Node& node) { return IsConv(graph, node); });
+    if (any) Rewriter(graph).Run();
+    return any;
+  }
+};
+
+}  // namespace
+
+const GraphPass* ChannelsLast() {
+  static const Pass pass;
+  return &pass;
+}
+
+}  // namespace onnxd
