@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = os.environ.get("TEST_ONNXD_BINARY", str(ROOT / "build" / "release" / "onnxd"))
+BINARY = os.environ.get("TEST_ONNXD_BINARY", str(ROOT / "build" / "release" / "tools" / "onnxd"))
 MODELS = ROOT / "models"
 
 

@@ -78,7 +78,9 @@ Status CheckTrees(const Ensemble& ensemble) {
     stack.push_back(ensemble.nodes[at].yes);
     stack.push_back(ensemble.nodes[at].no);
   }
-  return Status::Ok();
+  // Nodes that no root reaches would be a cycle by themselves.
+  const bool all = std::find(seen.begin(), seen.end(), false) == seen.end();
+  return all ? Status::Ok() : InvalidArgument("a tree node is reached from no root");
 }
 
 Result<Ensemble> ReadEnsemble(const Node& node, const std::string& prefix, int64_t targets) {

@@ -136,7 +136,7 @@ TEST(Kernels, Reductions) {
   EXPECT_EQ(FloatsOf(RunOp("ReduceMax", {m}, With({{"axes", I{1}}}))), (F{3, 5}));
   EXPECT_EQ(FloatsOf(RunOp("ReduceSum", {m})), (F{9}));
   EXPECT_EQ(FloatsOf(RunOp("ReduceL1", {m})), (F{21}));
-  EXPECT_NEAR(FloatsOf(RunOp("ReduceLogSumExp", {m}))[0], 5.3681f, 1e-3);
+  EXPECT_NEAR(FloatsOf(RunOp("ReduceLogSumExp", {m}))[0], 5.4519f, 1e-3);
   EXPECT_EQ(IntsOf(RunOp("ArgMax", {m}, With({{"axis", int64_t{1}}}))), (I{2, 1}));
   EXPECT_EQ(FloatsOf(RunOp("CumSum", {m, Tensor::Scalar(int64_t{1})}, {}, 17, 0b10)),
             (F{1, 3, 6, 4, 9, 3}));
