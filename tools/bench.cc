@@ -50,8 +50,10 @@ Result<std::map<std::string, NumberRange>> ParseRanges(const std::vector<std::st
     }
     const std::string low = text.substr(cut + 1, colon - cut - 1), high = text.substr(colon + 1);
     char *low_end, *high_end;
-    const NumberRange range{std::strtod(low.c_str(), &low_end), std::strtod(high.c_str(), &high_end)};
-    if (low.empty() || high.empty() || *low_end != 0 || *high_end != 0 || !(range.low < range.high)) {
+    const NumberRange range{std::strtod(low.c_str(), &low_end),
+                            std::strtod(high.c_str(), &high_end)};
+    if (low.empty() || high.empty() || *low_end != 0 || *high_end != 0 ||
+        !(range.low < range.high)) {
       return InvalidArgument(StrCat("--range ", text, ": expected name=lo:hi with lo < hi"));
     }
     ranges[text.substr(0, cut)] = range;
@@ -74,7 +76,8 @@ void FillRandom(Tensor& tensor, NumberRange range, std::mt19937& random) {
   }
 }
 
-Result<Value> RandomInput(const TensorSignature& signature, const std::map<std::string, Shape>& shapes,
+Result<Value> RandomInput(const TensorSignature& signature,
+                          const std::map<std::string, Shape>& shapes,
                           const std::map<std::string, NumberRange>& ranges, std::mt19937& random) {
   if (!signature.type.is_tensor()) {
     return Unimplemented(StrCat("input '", signature.name, "' is no tensor"));
@@ -89,25 +92,51 @@ Result<Value> RandomInput(const TensorSignature& signature, const std::map<std::
   }
   const DataType type = signature.type.element;
   const auto given = ranges.find(signature.name);
-  const NumberRange range = given != ranges.end() ? given->second
+  const NumberRange range = given != ranges.end()   ? given->second
                             : IsFloatingPoint(type) ? NumberRange{-1, 1}
                                                     : NumberRange{0, 2};
   ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type, shape));
   const auto fill = [&]<typename T>() { FillRandom<T>(tensor, range, random); };
   switch (type) {
-    case DataType::kFloat: fill.operator()<float>(); break;
-    case DataType::kDouble: fill.operator()<double>(); break;
-    case DataType::kFloat16: fill.operator()<Float16>(); break;
-    case DataType::kBfloat16: fill.operator()<Bfloat16>(); break;
-    case DataType::kInt8: fill.operator()<int8_t>(); break;
-    case DataType::kUint8: fill.operator()<uint8_t>(); break;
-    case DataType::kInt16: fill.operator()<int16_t>(); break;
-    case DataType::kUint16: fill.operator()<uint16_t>(); break;
-    case DataType::kInt32: fill.operator()<int32_t>(); break;
-    case DataType::kUint32: fill.operator()<uint32_t>(); break;
-    case DataType::kInt64: fill.operator()<int64_t>(); break;
-    case DataType::kUint64: fill.operator()<uint64_t>(); break;
-    case DataType::kBool: fill.operator()<uint8_t>(); break;
+    case DataType::kFloat:
+      fill.operator()<float>();
+      break;
+    case DataType::kDouble:
+      fill.operator()<double>();
+      break;
+    case DataType::kFloat16:
+      fill.operator()<Float16>();
+      break;
+    case DataType::kBfloat16:
+      fill.operator()<Bfloat16>();
+      break;
+    case DataType::kInt8:
+      fill.operator()<int8_t>();
+      break;
+    case DataType::kUint8:
+      fill.operator()<uint8_t>();
+      break;
+    case DataType::kInt16:
+      fill.operator()<int16_t>();
+      break;
+    case DataType::kUint16:
+      fill.operator()<uint16_t>();
+      break;
+    case DataType::kInt32:
+      fill.operator()<int32_t>();
+      break;
+    case DataType::kUint32:
+      fill.operator()<uint32_t>();
+      break;
+    case DataType::kInt64:
+      fill.operator()<int64_t>();
+      break;
+    case DataType::kUint64:
+      fill.operator()<uint64_t>();
+      break;
+    case DataType::kBool:
+      fill.operator()<uint8_t>();
+      break;
     default:
       return Unimplemented(StrCat("random values of type ", DataTypeName(type)));
   }
@@ -140,10 +169,11 @@ void Report(const BenchFlags& flags, const std::vector<Value>& inputs, std::vect
   const int64_t batch = has_batch ? inputs[0].tensor().shape()[0] : 1;
   const double median = at(0.5), throughput = static_cast<double>(batch) * 1000.0 / median;
   if (!flags.json) {
-    std::printf("%s: median %.4f ms, min %.4f ms, p99 %.4f ms over %d runs; %.1f rows/s; load %.1f ms; "
-                "peak memory %.1f MB\n",
-                flags.model.c_str(), median, times.front(), at(0.99), flags.iterations, throughput,
-                load_ms, static_cast<double>(PeakResidentBytes()) / 1e6);
+    std::printf(
+        "%s: median %.4f ms, min %.4f ms, p99 %.4f ms over %d runs; %.1f rows/s; load %.1f ms; "
+        "peak memory %.1f MB\n",
+        flags.model.c_str(), median, times.front(), at(0.99), flags.iterations, throughput, load_ms,
+        static_cast<double>(PeakResidentBytes()) / 1e6);
     return;
   }
   const nlohmann::json document = {

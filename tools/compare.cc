@@ -34,9 +34,8 @@ Status CompareNumbers(const Tensor& got, const Tensor& wanted, double relative, 
     }
   }
   if (wrong == 0) return Status::Ok();
-  return InvalidArgument(StrCat(wrong, " of ", wanted.ElementCount(),
-                                " elements differ, most at ", worst, ": got ",
-                                AsDouble(got.data<T>()[worst]), ", expected ",
+  return InvalidArgument(StrCat(wrong, " of ", wanted.ElementCount(), " elements differ, most at ",
+                                worst, ": got ", AsDouble(got.data<T>()[worst]), ", expected ",
                                 AsDouble(wanted.data<T>()[worst])));
 }
 
@@ -49,18 +48,30 @@ Status CompareTensors(const Tensor& got, const Tensor& wanted, double relative, 
     return CompareNumbers<T>(got, wanted, relative, absolute);
   };
   switch (wanted.type()) {
-    case DataType::kFloat: return numbers.operator()<float>();
-    case DataType::kDouble: return numbers.operator()<double>();
-    case DataType::kFloat16: return numbers.operator()<Float16>();
-    case DataType::kBfloat16: return numbers.operator()<Bfloat16>();
-    case DataType::kInt8: return numbers.operator()<int8_t>();
-    case DataType::kUint8: return numbers.operator()<uint8_t>();
-    case DataType::kInt16: return numbers.operator()<int16_t>();
-    case DataType::kUint16: return numbers.operator()<uint16_t>();
-    case DataType::kInt32: return numbers.operator()<int32_t>();
-    case DataType::kUint32: return numbers.operator()<uint32_t>();
-    case DataType::kInt64: return numbers.operator()<int64_t>();
-    case DataType::kUint64: return numbers.operator()<uint64_t>();
+    case DataType::kFloat:
+      return numbers.operator()<float>();
+    case DataType::kDouble:
+      return numbers.operator()<double>();
+    case DataType::kFloat16:
+      return numbers.operator()<Float16>();
+    case DataType::kBfloat16:
+      return numbers.operator()<Bfloat16>();
+    case DataType::kInt8:
+      return numbers.operator()<int8_t>();
+    case DataType::kUint8:
+      return numbers.operator()<uint8_t>();
+    case DataType::kInt16:
+      return numbers.operator()<int16_t>();
+    case DataType::kUint16:
+      return numbers.operator()<uint16_t>();
+    case DataType::kInt32:
+      return numbers.operator()<int32_t>();
+    case DataType::kUint32:
+      return numbers.operator()<uint32_t>();
+    case DataType::kInt64:
+      return numbers.operator()<int64_t>();
+    case DataType::kUint64:
+      return numbers.operator()<uint64_t>();
     case DataType::kString: {
       const auto a = got.elements<std::string>(), b = wanted.elements<std::string>();
       for (size_t i = 0; i < b.size(); ++i) {
@@ -85,8 +96,8 @@ Status CompareLists(const std::vector<Value>& got, const std::vector<Value>& wan
     return InvalidArgument(StrCat("got ", got.size(), " elements, expected ", wanted.size()));
   }
   for (size_t i = 0; i < got.size(); ++i) {
-    ONNXD_RETURN_IF_ERROR(CompareValues(got[i], wanted[i], relative, absolute)
-                              .WithContext(StrCat("element ", i)));
+    ONNXD_RETURN_IF_ERROR(
+        CompareValues(got[i], wanted[i], relative, absolute).WithContext(StrCat("element ", i)));
   }
   return Status::Ok();
 }

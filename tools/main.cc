@@ -27,9 +27,10 @@ void AddModel(CLI::App& command, std::string& model) {
 void AddRun(CLI::App& app, RunFlags& flags, RunCommand& run) {
   CLI::App* command = app.add_subcommand("run", "Run a model once on inputs in files");
   AddModel(*command, flags.model);
-  command->add_option("--inputs", flags.inputs,
-                      "Folder with input_0.pb, input_1.pb, ... (TensorProto, SequenceProto or "
-                      "OptionalProto, as in ONNX test data) or NAME.npy")
+  command
+      ->add_option("--inputs", flags.inputs,
+                   "Folder with input_0.pb, input_1.pb, ... (TensorProto, SequenceProto or "
+                   "OptionalProto, as in ONNX test data) or NAME.npy")
       ->required();
   command->add_option("--outputs", flags.outputs, "Folder to write output_0.pb, ... into");
   command->add_option("--compare", flags.compare,
@@ -45,11 +46,13 @@ void AddRun(CLI::App& app, RunFlags& flags, RunCommand& run) {
 void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
   CLI::App* command = app.add_subcommand("bench", "Measure a model's latency on random inputs");
   AddModel(*command, flags.model);
-  command->add_option("--shape", flags.shapes,
-                      "Shape of an input, NAME=1x3x224x224; free dimensions are 1 without it")
+  command
+      ->add_option("--shape", flags.shapes,
+                   "Shape of an input, NAME=1x3x224x224; free dimensions are 1 without it")
       ->allow_extra_args(false);
-  command->add_option("--range", flags.ranges,
-                      "Values of an input, NAME=LO:HI (default -1:1, integers 0:2)")
+  command
+      ->add_option("--range", flags.ranges,
+                   "Values of an input, NAME=LO:HI (default -1:1, integers 0:2)")
       ->allow_extra_args(false);
   command->add_option("--iterations", flags.iterations, "Timed runs")
       ->check(CLI::Range(1, 100000000))
@@ -102,7 +105,8 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", "onnxd " ONNXD_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 success; 1 the model does not load or run, or outputs differ; 2 wrong command\n"
+      "Exit codes: 0 success; 1 the model does not load or run, or outputs differ; 2 wrong "
+      "command\n"
       "line or configuration; 3 a port is in use; 4 the model given to serve does not load.\n"
       "`onnxd COMMAND --help` describes a command.");
   RunFlags run_flags;

@@ -151,14 +151,16 @@ class Daemon {
     grpc_listener_->Close();
     http_.BeginDrain();
     grpc_.BeginDrain();
-    const auto deadline = std::chrono::steady_clock::now() +
-                          std::chrono::seconds(options_.limits.drain_timeout_s);
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::seconds(options_.limits.drain_timeout_s);
     while (http_.busy() + grpc_.busy() + service_.in_flight() > 0 &&
            std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     metrics_listener_->Close();
+    // I/O first, so that nothing new is queued; then what still runs may post to stopped threads.
     io_.Stop();
+    executor_.Abandon();
     LogInfo("stopped");
   }
 

@@ -33,8 +33,10 @@ class FileSource : public ByteSource {
     while (length > 0) {
       const ssize_t got = pread(descriptor_, cursor, length, static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return Status(StatusCode::kDataLoss, StrCat("reading ", name_, ": ", ErrnoText(errno)));
-      if (got == 0) return Status(StatusCode::kDataLoss, StrCat(name_, " became shorter while it was read"));
+      if (got < 0)
+        return Status(StatusCode::kDataLoss, StrCat("reading ", name_, ": ", ErrnoText(errno)));
+      if (got == 0)
+        return Status(StatusCode::kDataLoss, StrCat(name_, " became shorter while it was read"));
       cursor += got;
       offset += static_cast<uint64_t>(got);
       length -= static_cast<size_t>(got);
@@ -100,8 +102,8 @@ Result<std::shared_ptr<const ByteSource>> OpenFileBeneath(const std::string& dir
       relative_path.find('\0') != std::string::npos) {
     return InvalidArgument("an external data location must be a relative path");
   }
-  const int root = open(directory.empty() ? "." : directory.c_str(),
-                        O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const int root =
+      open(directory.empty() ? "." : directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (root < 0) return FailedPrecondition(StrCat("cannot open directory ", directory));
   struct open_how how {};
   how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
@@ -110,9 +112,9 @@ Result<std::shared_ptr<const ByteSource>> OpenFileBeneath(const std::string& dir
   const int error = errno;
   close(root);
   if (descriptor < 0) {
-    return InvalidArgument(StrCat("external data location '", relative_path,
-                                  "' cannot be opened beneath the model's folder: ",
-                                  ErrnoText(error)));
+    return InvalidArgument(
+        StrCat("external data location '", relative_path,
+               "' cannot be opened beneath the model's folder: ", ErrnoText(error)));
   }
   return AdoptDescriptor(static_cast<int>(descriptor), relative_path, true);
 }
@@ -124,8 +126,7 @@ std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string na
 Result<std::string> ReadFile(const std::string& path, uint64_t limit) {
   ONNXD_ASSIGN_OR_RETURN(auto source, OpenFile(path));
   if (source->size() > limit) {
-    return ResourceExhausted(
-        StrCat(path, " has ", source->size(), " bytes, the limit is ", limit));
+    return ResourceExhausted(StrCat(path, " has ", source->size(), " bytes, the limit is ", limit));
   }
   std::string bytes(source->size(), '\0');
   ONNXD_RETURN_IF_ERROR(source->ReadAt(0, bytes.data(), bytes.size()));
@@ -134,7 +135,8 @@ Result<std::string> ReadFile(const std::string& path, uint64_t limit) {
 
 Status WriteFile(const std::string& path, std::string_view bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return FailedPrecondition(StrCat("cannot write ", path, ": ", ErrnoText(errno)));
+  if (file == nullptr)
+    return FailedPrecondition(StrCat("cannot write ", path, ": ", ErrnoText(errno)));
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
   if (std::fclose(file) != 0 || !written) {
     return FailedPrecondition(StrCat("cannot write ", path, ": ", ErrnoText(errno)));

@@ -65,7 +65,9 @@ class [[nodiscard]] Status {
 };
 
 inline Status Cancelled(std::string m) { return {StatusCode::kCancelled, std::move(m)}; }
-inline Status InvalidArgument(std::string m) { return {StatusCode::kInvalidArgument, std::move(m)}; }
+inline Status InvalidArgument(std::string m) {
+  return {StatusCode::kInvalidArgument, std::move(m)};
+}
 inline Status DeadlineExceeded(std::string m) {
   return {StatusCode::kDeadlineExceeded, std::move(m)};
 }
@@ -107,10 +109,9 @@ class [[nodiscard]] Result {
 #define ONNXD_CONCAT_INNER(a, b) a##b
 #define ONNXD_CONCAT(a, b) ONNXD_CONCAT_INNER(a, b)
 
-#define ONNXD_RETURN_IF_ERROR(expression)                              \
-  do {                                                                 \
-    if (::onnxd::Status onnxd_status = (expression); !onnxd_status.ok()) \
-      return onnxd_status;                                             \
+#define ONNXD_RETURN_IF_ERROR(expression)                                                     \
+  do {                                                                                        \
+    if (::onnxd::Status onnxd_status = (expression); !onnxd_status.ok()) return onnxd_status; \
   } while (false)
 
 // ONNXD_ASSIGN_OR_RETURN(auto x, F()): declares or assigns x, or returns F's failure.

@@ -24,8 +24,7 @@ class ThreadPool {
   // Calls body(begin, end) over disjoint ranges that cover [0, count), each of about `grain` items
   // or more, and returns when all have finished. Several threads may call at once: while the
   // workers serve one caller, another runs its whole range itself. `body` must not throw.
-  void ParallelFor(int64_t count, int64_t grain,
-                   const std::function<void(int64_t, int64_t)>& body);
+  void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
  private:
   void Work();

@@ -74,8 +74,7 @@ class Builder {
     for (const auto& output : parsed.outputs) {
       const ValueId id = Resolve(scope, output.name);
       if (id == kNoValue) {
-        return InvalidArgument(
-            StrCat("graph output '", output.name, "' is produced by nothing"));
+        return InvalidArgument(StrCat("graph output '", output.name, "' is produced by nothing"));
       }
       graph.outputs.push_back(id);
     }
@@ -107,10 +106,10 @@ class Builder {
     const int64_t opset = import == opsets.end() ? kNewestOpset : import->second;
     const OpSchema* schema = FindOpSchema(node.domain, node.op_type, opset);
     if (schema == nullptr) {
-      return Unimplemented(StrCat(
-          "node '", node.name, "': operator ", op, " of opset ", opset, " is unknown",
-          node.domain.empty() ? " (is the model newer than this onnxd?)"
-                              : "; a custom operator of this domain cannot be served"));
+      return Unimplemented(
+          StrCat("node '", node.name, "': operator ", op, " of opset ", opset, " is unknown",
+                 node.domain.empty() ? " (is the model newer than this onnxd?)"
+                                     : "; a custom operator of this domain cannot be served"));
     }
     return schema->since_version;
   }
@@ -139,9 +138,8 @@ class Builder {
       node.outputs.push_back(output.empty() ? kNoValue : scope.names.at(output));
     }
     for (ParsedAttribute& attribute : parsed.attributes) {
-      ONNXD_RETURN_IF_ERROR(
-          BuildAttribute(attribute, node, scope)
-              .WithContext(StrCat(context, " attribute '", attribute.name, "'")));
+      ONNXD_RETURN_IF_ERROR(BuildAttribute(attribute, node, scope)
+                                .WithContext(StrCat(context, " attribute '", attribute.name, "'")));
     }
     scope.graph->nodes.push_back(std::move(node));
     return Status::Ok();
@@ -198,8 +196,7 @@ Status CheckVersions(const ParsedModel& parsed) {
   }
   for (const auto& [domain, version] : parsed.opsets) {
     if (version < 1 || version > 100000) {
-      return InvalidArgument(
-          StrCat("opset_import of domain '", domain, "' has version ", version));
+      return InvalidArgument(StrCat("opset_import of domain '", domain, "' has version ", version));
     }
   }
   return Status::Ok();

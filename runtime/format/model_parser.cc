@@ -134,9 +134,8 @@ class Parser {
 
   template <typename T>
   Status ParseValueInfos(WireField field, uint64_t end, T& infos) {
-    return ReadMessage(reader_, field, end, [&](uint64_t stop) {
-      return ParseValueInfo(stop, infos.emplace_back());
-    });
+    return ReadMessage(reader_, field, end,
+                       [&](uint64_t stop) { return ParseValueInfo(stop, infos.emplace_back()); });
   }
 
   WireReader& reader_;
@@ -198,9 +197,15 @@ Status StoreAttribute(AttributeFields&& fields, ParsedAttribute& attribute) {
     fields.type = kTypeOfField[fields.last_seen];
   }
   switch (fields.type) {
-    case 1: attribute.value = Attribute(fields.f); break;
-    case 2: attribute.value = Attribute(fields.i); break;
-    case 3: attribute.value = Attribute(std::move(fields.s)); break;
+    case 1:
+      attribute.value = Attribute(fields.f);
+      break;
+    case 2:
+      attribute.value = Attribute(fields.i);
+      break;
+    case 3:
+      attribute.value = Attribute(std::move(fields.s));
+      break;
     case 4:
     case 11:
       if (!fields.t.defined()) return InvalidArgument("a tensor attribute without a tensor");
@@ -216,13 +221,24 @@ Status StoreAttribute(AttributeFields&& fields, ParsedAttribute& attribute) {
       attribute.value = Attribute(std::move(floats));
       break;
     }
-    case 7: attribute.value = Attribute(std::move(fields.ints)); break;
-    case 8: attribute.value = Attribute(std::move(fields.strings)); break;
+    case 7:
+      attribute.value = Attribute(std::move(fields.ints));
+      break;
+    case 8:
+      attribute.value = Attribute(std::move(fields.strings));
+      break;
     case 9:
-    case 12: attribute.value = Attribute(std::move(fields.tensors)); break;
-    case 10: attribute.value = std::move(fields.graphs); break;
-    case 13: attribute.value = Attribute(std::move(fields.tp)); break;
-    default: return InvalidArgument(StrCat("unknown attribute type ", fields.type));
+    case 12:
+      attribute.value = Attribute(std::move(fields.tensors));
+      break;
+    case 10:
+      attribute.value = std::move(fields.graphs);
+      break;
+    case 13:
+      attribute.value = Attribute(std::move(fields.tp));
+      break;
+    default:
+      return InvalidArgument(StrCat("unknown attribute type ", fields.type));
   }
   return Status::Ok();
 }
@@ -248,34 +264,46 @@ Status Parser::ParseAttribute(uint64_t end, ParsedAttribute& attribute, int dept
                          [&](uint64_t stop) { return ParseGraph(stop, *out, depth + 1); });
     };
     switch (field.number) {
-      case 1: return ReadText(reader_, field, end, attribute.name);
+      case 1:
+        return ReadText(reader_, field, end, attribute.name);
       case 2: {
         ONNXD_RETURN_IF_ERROR(reader_.Expect(field, WireType::kFixed32));
         ONNXD_ASSIGN_OR_RETURN(const uint32_t bits, reader_.Fixed32(end));
         fields.f = std::bit_cast<float>(bits);
         return Status::Ok();
       }
-      case 3: return ReadInt(reader_, field, end, fields.i);
-      case 4: return ReadText(reader_, field, end, fields.s);
+      case 3:
+        return ReadInt(reader_, field, end, fields.i);
+      case 4:
+        return ReadText(reader_, field, end, fields.s);
       case 5:
-      case 22: return tensor(field.number == 22, [&](Initializer t) { fields.t = std::move(t); });
-      case 6: return graph(fields.g);
-      case 7: return reader_.Fixed32s(field, end, fields.floats);
-      case 8: return reader_.Varints(field, end, fields.ints);
-      case 9: return AppendText(reader_, field, end, fields.strings);
+      case 22:
+        return tensor(field.number == 22, [&](Initializer t) { fields.t = std::move(t); });
+      case 6:
+        return graph(fields.g);
+      case 7:
+        return reader_.Fixed32s(field, end, fields.floats);
+      case 8:
+        return reader_.Varints(field, end, fields.ints);
+      case 9:
+        return AppendText(reader_, field, end, fields.strings);
       case 10:
       case 23:
         return tensor(field.number == 23,
                       [&](Initializer t) { fields.tensors.push_back(std::move(t)); });
-      case 11: return graph(fields.graphs.emplace_back());
+      case 11:
+        return graph(fields.graphs.emplace_back());
       case 14:
         return ReadMessage(reader_, field, end, [&](uint64_t stop) -> Status {
           ONNXD_ASSIGN_OR_RETURN(fields.tp, ParseType(reader_, stop));
           return Status::Ok();
         });
-      case 20: return ReadInt(reader_, field, end, fields.type);
-      case 21: return ReadText(reader_, field, end, attribute.reference);
-      default: return reader_.Skip(field, end);
+      case 20:
+        return ReadInt(reader_, field, end, fields.type);
+      case 21:
+        return ReadText(reader_, field, end, attribute.reference);
+      default:
+        return reader_.Skip(field, end);
     }
   });
   ONNXD_RETURN_IF_ERROR(status.WithContext(StrCat("attribute '", attribute.name, "'")));
@@ -288,17 +316,24 @@ Status Parser::ParseNode(uint64_t end, ParsedNode& node, int depth) {
   ONNXD_RETURN_IF_ERROR(reader_.budget().Charge(512));
   const Status status = ForEachField(reader_, end, [&](WireField field) -> Status {
     switch (field.number) {
-      case 1: return AppendText(reader_, field, end, node.inputs);
-      case 2: return AppendText(reader_, field, end, node.outputs);
-      case 3: return ReadText(reader_, field, end, node.name);
-      case 4: return ReadText(reader_, field, end, node.op_type);
+      case 1:
+        return AppendText(reader_, field, end, node.inputs);
+      case 2:
+        return AppendText(reader_, field, end, node.outputs);
+      case 3:
+        return ReadText(reader_, field, end, node.name);
+      case 4:
+        return ReadText(reader_, field, end, node.op_type);
       case 5:
         return ReadMessage(reader_, field, end, [&](uint64_t stop) {
           return ParseAttribute(stop, node.attributes.emplace_back(), depth);
         });
-      case 7: return ReadText(reader_, field, end, node.domain);
-      case 8: return ReadText(reader_, field, end, node.overload);
-      default: return reader_.Skip(field, end);
+      case 7:
+        return ReadText(reader_, field, end, node.domain);
+      case 8:
+        return ReadText(reader_, field, end, node.overload);
+      default:
+        return reader_.Skip(field, end);
     }
   });
   if (node.domain == "ai.onnx") node.domain.clear();
@@ -315,7 +350,8 @@ Status Parser::ParseGraph(uint64_t end, ParsedGraph& graph, int depth) {
         return ReadMessage(reader_, field, end, [&](uint64_t stop) {
           return ParseNode(stop, graph.nodes.emplace_back(), depth);
         });
-      case 2: return ReadText(reader_, field, end, graph.name);
+      case 2:
+        return ReadText(reader_, field, end, graph.name);
       case 5:
       case 15:
         return ReadMessage(reader_, field, end, [&](uint64_t stop) -> Status {
@@ -325,10 +361,14 @@ Status Parser::ParseGraph(uint64_t end, ParsedGraph& graph, int depth) {
           graph.initializers.push_back(std::move(named));
           return Status::Ok();
         });
-      case 11: return ParseValueInfos(field, end, graph.inputs);
-      case 12: return ParseValueInfos(field, end, graph.outputs);
-      case 13: return ParseValueInfos(field, end, graph.value_infos);
-      default: return reader_.Skip(field, end);
+      case 11:
+        return ParseValueInfos(field, end, graph.inputs);
+      case 12:
+        return ParseValueInfos(field, end, graph.outputs);
+      case 13:
+        return ParseValueInfos(field, end, graph.value_infos);
+      default:
+        return reader_.Skip(field, end);
     }
   });
 }
@@ -337,10 +377,14 @@ Status Parser::ParseFunction(uint64_t end, ParsedFunction& function) {
   ONNXD_RETURN_IF_ERROR(reader_.budget().Charge(512));
   const Status status = ForEachField(reader_, end, [&](WireField field) -> Status {
     switch (field.number) {
-      case 1: return ReadText(reader_, field, end, function.name);
-      case 4: return AppendText(reader_, field, end, function.inputs);
-      case 5: return AppendText(reader_, field, end, function.outputs);
-      case 6: return AppendText(reader_, field, end, function.attribute_names);
+      case 1:
+        return ReadText(reader_, field, end, function.name);
+      case 4:
+        return AppendText(reader_, field, end, function.inputs);
+      case 5:
+        return AppendText(reader_, field, end, function.outputs);
+      case 6:
+        return AppendText(reader_, field, end, function.attribute_names);
       case 7:
         return ReadMessage(reader_, field, end, [&](uint64_t stop) {
           return ParseNode(stop, function.nodes.emplace_back(), 1);
@@ -348,13 +392,16 @@ Status Parser::ParseFunction(uint64_t end, ParsedFunction& function) {
       case 9:
         return ReadMessage(reader_, field, end,
                            [&](uint64_t stop) { return ParseOpset(stop, function.opsets); });
-      case 10: return ReadText(reader_, field, end, function.domain);
+      case 10:
+        return ReadText(reader_, field, end, function.domain);
       case 11:
         return ReadMessage(reader_, field, end, [&](uint64_t stop) {
           return ParseAttribute(stop, function.attribute_defaults.emplace_back(), 1);
         });
-      case 13: return ReadText(reader_, field, end, function.overload);
-      default: return reader_.Skip(field, end);
+      case 13:
+        return ReadText(reader_, field, end, function.overload);
+      default:
+        return reader_.Skip(field, end);
     }
   });
   return status.WithContext(StrCat("function '", function.domain, "::", function.name, "'"));
@@ -363,11 +410,16 @@ Status Parser::ParseFunction(uint64_t end, ParsedFunction& function) {
 Status Parser::ParseModelFields(uint64_t end, ParsedModel& model) {
   return ForEachField(reader_, end, [&](WireField field) -> Status {
     switch (field.number) {
-      case 1: return ReadInt(reader_, field, end, model.ir_version);
-      case 2: return ReadText(reader_, field, end, model.producer_name);
-      case 3: return ReadText(reader_, field, end, model.producer_version);
-      case 4: return ReadText(reader_, field, end, model.domain);
-      case 5: return ReadInt(reader_, field, end, model.model_version);
+      case 1:
+        return ReadInt(reader_, field, end, model.ir_version);
+      case 2:
+        return ReadText(reader_, field, end, model.producer_name);
+      case 3:
+        return ReadText(reader_, field, end, model.producer_version);
+      case 4:
+        return ReadText(reader_, field, end, model.domain);
+      case 5:
+        return ReadInt(reader_, field, end, model.model_version);
       case 7:
         if (model.has_graph) return InvalidArgument("the model has two graphs");
         model.has_graph = true;
@@ -389,7 +441,8 @@ Status Parser::ParseModelFields(uint64_t end, ParsedModel& model) {
         return ReadMessage(reader_, field, end, [&](uint64_t stop) {
           return ParseFunction(stop, model.functions.emplace_back());
         });
-      default: return reader_.Skip(field, end);
+      default:
+        return reader_.Skip(field, end);
     }
   });
 }
@@ -413,12 +466,18 @@ Result<ValueType> ParseType(WireReader& reader, uint64_t end, int depth) {
       });
     };
     switch (field.number) {
-      case 1: return tensor(ValueType::Kind::kTensor);
-      case 4: return container(ValueType::Kind::kSequence);
-      case 5: return container(ValueType::Kind::kMap);
-      case 8: return tensor(ValueType::Kind::kSparseTensor);
-      case 9: return container(ValueType::Kind::kOptional);
-      default: return reader.Skip(field, end);
+      case 1:
+        return tensor(ValueType::Kind::kTensor);
+      case 4:
+        return container(ValueType::Kind::kSequence);
+      case 5:
+        return container(ValueType::Kind::kMap);
+      case 8:
+        return tensor(ValueType::Kind::kSparseTensor);
+      case 9:
+        return container(ValueType::Kind::kOptional);
+      default:
+        return reader.Skip(field, end);
     }
   }));
   return type;

@@ -35,12 +35,18 @@ void WriteType(WireWriter& writer, const ValueType& type) {
     });
   };
   switch (type.kind) {
-    case ValueType::Kind::kTensor: return tensor(1);
-    case ValueType::Kind::kSparseTensor: return tensor(8);
-    case ValueType::Kind::kSequence: return container(4);
-    case ValueType::Kind::kMap: return container(5);
-    case ValueType::Kind::kOptional: return container(9);
-    case ValueType::Kind::kUnknown: return;
+    case ValueType::Kind::kTensor:
+      return tensor(1);
+    case ValueType::Kind::kSparseTensor:
+      return tensor(8);
+    case ValueType::Kind::kSequence:
+      return container(4);
+    case ValueType::Kind::kMap:
+      return container(5);
+    case ValueType::Kind::kOptional:
+      return container(9);
+    case ValueType::Kind::kUnknown:
+      return;
   }
 }
 

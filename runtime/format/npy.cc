@@ -10,10 +10,10 @@ namespace {
 
 const std::map<std::string_view, DataType>& Types() {
   static const std::map<std::string_view, DataType> types = {
-      {"|b1", DataType::kBool},    {"|i1", DataType::kInt8},    {"|u1", DataType::kUint8},
-      {"<i2", DataType::kInt16},   {"<u2", DataType::kUint16},  {"<i4", DataType::kInt32},
-      {"<u4", DataType::kUint32},  {"<i8", DataType::kInt64},   {"<u8", DataType::kUint64},
-      {"<f2", DataType::kFloat16}, {"<f4", DataType::kFloat},   {"<f8", DataType::kDouble},
+      {"|b1", DataType::kBool},      {"|i1", DataType::kInt8},       {"|u1", DataType::kUint8},
+      {"<i2", DataType::kInt16},     {"<u2", DataType::kUint16},     {"<i4", DataType::kInt32},
+      {"<u4", DataType::kUint32},    {"<i8", DataType::kInt64},      {"<u8", DataType::kUint64},
+      {"<f2", DataType::kFloat16},   {"<f4", DataType::kFloat},      {"<f8", DataType::kDouble},
       {"<c8", DataType::kComplex64}, {"<c16", DataType::kComplex128}};
   return types;
 }
@@ -70,8 +70,8 @@ Result<Tensor> ParseNpy(std::string_view bytes) {
   ONNXD_RETURN_IF_ERROR(shape.Validate());
   const auto wanted = TensorBytes(type->second, shape.ElementCount());
   if (!wanted || static_cast<size_t>(*wanted) != data.size()) {
-    return fail(StrCat("it has ", data.size(), " bytes of data for ",
-                       Describe(type->second, shape)));
+    return fail(
+        StrCat("it has ", data.size(), " bytes of data for ", Describe(type->second, shape)));
   }
   ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type->second, shape));
   if (!data.empty()) std::memcpy(tensor.mutable_raw(), data.data(), data.size());

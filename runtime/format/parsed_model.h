@@ -51,7 +51,7 @@ struct ParsedGraph {
 struct ParsedFunction {
   std::string name, domain, overload;
   std::vector<std::string> inputs, outputs;
-  std::vector<std::string> attribute_names;          // without default
+  std::vector<std::string> attribute_names;  // without default
   std::vector<ParsedAttribute> attribute_defaults;
   std::vector<ParsedNode> nodes;
   OpsetImports opsets;

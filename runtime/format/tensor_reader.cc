@@ -45,22 +45,26 @@ Status ReadExternalEntry(WireReader& reader, uint64_t end,
 
 Status ReadTensorField(WireReader& reader, WireField field, uint64_t end, RawTensor& tensor) {
   switch (field.number) {
-    case 1: return reader.Varints(field, end, tensor.dims);
+    case 1:
+      return reader.Varints(field, end, tensor.dims);
     case 2: {
       ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kVarint));
       ONNXD_ASSIGN_OR_RETURN(const uint64_t type, reader.Varint(end));
       tensor.data_type = static_cast<int64_t>(type);
       return Status::Ok();
     }
-    case 4: return reader.Fixed32s(field, end, tensor.float_data);
-    case 5: return reader.Varints(field, end, tensor.int32_data);
+    case 4:
+      return reader.Fixed32s(field, end, tensor.float_data);
+    case 5:
+      return reader.Varints(field, end, tensor.int32_data);
     case 6: {
       ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kBytes));
       ONNXD_ASSIGN_OR_RETURN(std::string text, reader.Text(end));
       tensor.string_data.push_back(std::move(text));
       return Status::Ok();
     }
-    case 7: return reader.Varints(field, end, tensor.int64_data);
+    case 7:
+      return reader.Varints(field, end, tensor.int64_data);
     case 8: {
       ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kBytes));
       ONNXD_ASSIGN_OR_RETURN(tensor.name, reader.Text(end));
@@ -74,8 +78,10 @@ Status ReadTensorField(WireReader& reader, WireField field, uint64_t end, RawTen
       reader.MoveTo(tensor.raw_end);
       return Status::Ok();
     }
-    case 10: return reader.Fixed64s(field, end, tensor.double_data);
-    case 11: return reader.Varints(field, end, tensor.uint64_data);
+    case 10:
+      return reader.Fixed64s(field, end, tensor.double_data);
+    case 11:
+      return reader.Varints(field, end, tensor.uint64_data);
     case 13: {
       ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kBytes));
       ONNXD_ASSIGN_OR_RETURN(const uint64_t stop, reader.Enter(end));
@@ -87,15 +93,15 @@ Status ReadTensorField(WireReader& reader, WireField field, uint64_t end, RawTen
       tensor.data_location = static_cast<int64_t>(location);
       return Status::Ok();
     }
-    default: return reader.Skip(field, end);
+    default:
+      return reader.Skip(field, end);
   }
 }
 
 Result<uint64_t> ParseUnsigned(std::string_view key, std::string_view text) {
   uint64_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size() ||
-      value > (uint64_t{1} << 62)) {
+  if (error != std::errc() || stop != text.data() + text.size() || value > (uint64_t{1} << 62)) {
     return InvalidArgument(
         StrCat("external data ", key, " '", text.substr(0, 32), "' is not a valid number"));
   }
@@ -160,14 +166,28 @@ Result<Initializer> ReadTyped(const RawTensor& raw, DataType type, const Shape& 
   size_t got = 0;
   bool packed_small = false;
   switch (type) {
-    case DataType::kString: got = raw.string_data.size(); break;
-    case DataType::kFloat: got = raw.float_data.size(); break;
-    case DataType::kComplex64: got = raw.float_data.size() / 2; break;
-    case DataType::kDouble: got = raw.double_data.size(); break;
-    case DataType::kComplex128: got = raw.double_data.size() / 2; break;
-    case DataType::kInt64: got = raw.int64_data.size(); break;
+    case DataType::kString:
+      got = raw.string_data.size();
+      break;
+    case DataType::kFloat:
+      got = raw.float_data.size();
+      break;
+    case DataType::kComplex64:
+      got = raw.float_data.size() / 2;
+      break;
+    case DataType::kDouble:
+      got = raw.double_data.size();
+      break;
+    case DataType::kComplex128:
+      got = raw.double_data.size() / 2;
+      break;
+    case DataType::kInt64:
+      got = raw.int64_data.size();
+      break;
     case DataType::kUint64:
-    case DataType::kUint32: got = raw.uint64_data.size(); break;
+    case DataType::kUint32:
+      got = raw.uint64_data.size();
+      break;
     default:
       got = raw.int32_data.size();
       packed_small = bits < 8;
@@ -184,12 +204,22 @@ Result<Initializer> ReadTyped(const RawTensor& raw, DataType type, const Shape& 
       std::copy(raw.string_data.begin(), raw.string_data.end(), tensor.mutable_data<std::string>());
       break;
     case DataType::kFloat:
-    case DataType::kComplex64: StoreNarrowed(raw.float_data, 4, out); break;
+    case DataType::kComplex64:
+      StoreNarrowed(raw.float_data, 4, out);
+      break;
     case DataType::kDouble:
-    case DataType::kComplex128: StoreNarrowed(raw.double_data, 8, out); break;
-    case DataType::kInt64: StoreNarrowed(raw.int64_data, 8, out); break;
-    case DataType::kUint64: StoreNarrowed(raw.uint64_data, 8, out); break;
-    case DataType::kUint32: StoreNarrowed(raw.uint64_data, 4, out); break;
+    case DataType::kComplex128:
+      StoreNarrowed(raw.double_data, 8, out);
+      break;
+    case DataType::kInt64:
+      StoreNarrowed(raw.int64_data, 8, out);
+      break;
+    case DataType::kUint64:
+      StoreNarrowed(raw.uint64_data, 8, out);
+      break;
+    case DataType::kUint32:
+      StoreNarrowed(raw.uint64_data, 4, out);
+      break;
     default:
       if (packed_small) {
         PackSmall(raw.int32_data, out);

@@ -25,11 +25,21 @@ Result<Value> ReadSequence(WireReader& reader, uint64_t end, int depth) {
     ONNXD_ASSIGN_OR_RETURN(const WireField field, reader.NextField(end));
     ValueType element;
     switch (field.number) {
-      case 3: element.kind = ValueType::Kind::kTensor; break;
-      case 5: element.kind = ValueType::Kind::kSequence; break;
-      case 6: element.kind = ValueType::Kind::kMap; break;
-      case 7: element.kind = ValueType::Kind::kOptional; break;
-      default: ONNXD_RETURN_IF_ERROR(reader.Skip(field, end)); continue;
+      case 3:
+        element.kind = ValueType::Kind::kTensor;
+        break;
+      case 5:
+        element.kind = ValueType::Kind::kSequence;
+        break;
+      case 6:
+        element.kind = ValueType::Kind::kMap;
+        break;
+      case 7:
+        element.kind = ValueType::Kind::kOptional;
+        break;
+      default:
+        ONNXD_RETURN_IF_ERROR(reader.Skip(field, end));
+        continue;
     }
     ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kBytes));
     ONNXD_ASSIGN_OR_RETURN(const uint64_t stop, reader.Enter(end));
@@ -76,11 +86,21 @@ Result<Value> ReadOptional(WireReader& reader, uint64_t end, int depth) {
     ONNXD_ASSIGN_OR_RETURN(const WireField field, reader.NextField(end));
     ValueType held;
     switch (field.number) {
-      case 3: held.kind = ValueType::Kind::kTensor; break;
-      case 5: held.kind = ValueType::Kind::kSequence; break;
-      case 6: held.kind = ValueType::Kind::kMap; break;
-      case 7: held.kind = ValueType::Kind::kOptional; break;
-      default: ONNXD_RETURN_IF_ERROR(reader.Skip(field, end)); continue;
+      case 3:
+        held.kind = ValueType::Kind::kTensor;
+        break;
+      case 5:
+        held.kind = ValueType::Kind::kSequence;
+        break;
+      case 6:
+        held.kind = ValueType::Kind::kMap;
+        break;
+      case 7:
+        held.kind = ValueType::Kind::kOptional;
+        break;
+      default:
+        ONNXD_RETURN_IF_ERROR(reader.Skip(field, end));
+        continue;
     }
     ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kBytes));
     ONNXD_ASSIGN_OR_RETURN(const uint64_t stop, reader.Enter(end));
@@ -92,9 +112,12 @@ Result<Value> ReadOptional(WireReader& reader, uint64_t end, int depth) {
 Result<Value> ReadValue(WireReader& reader, uint64_t end, const ValueType& type, int depth) {
   if (depth > kMaxDepth) return InvalidArgument("a value is nested too deep");
   switch (type.kind) {
-    case ValueType::Kind::kSequence: return ReadSequence(reader, end, depth);
-    case ValueType::Kind::kMap: return ReadMap(reader, end, depth);
-    case ValueType::Kind::kOptional: return ReadOptional(reader, end, depth);
+    case ValueType::Kind::kSequence:
+      return ReadSequence(reader, end, depth);
+    case ValueType::Kind::kMap:
+      return ReadMap(reader, end, depth);
+    case ValueType::Kind::kOptional:
+      return ReadOptional(reader, end, depth);
     default: {
       ONNXD_ASSIGN_OR_RETURN(Tensor tensor, ReadTensorValue(reader, end));
       return Value(std::move(tensor));

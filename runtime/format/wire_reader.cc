@@ -14,8 +14,7 @@ WireReader::WireReader(std::shared_ptr<const ByteSource> source, LoadBudget* bud
     : source_(std::move(source)), budget_(budget) {}
 
 Status WireReader::Malformed(std::string_view what) const {
-  return InvalidArgument(
-      StrCat("not a valid protobuf message: ", what, " at byte ", position_));
+  return InvalidArgument(StrCat("not a valid protobuf message: ", what, " at byte ", position_));
 }
 
 Status WireReader::Fill(size_t length, uint64_t end) {
@@ -92,9 +91,12 @@ Result<std::string> WireReader::Text(uint64_t end) {
 
 Status WireReader::Skip(WireField field, uint64_t end) {
   switch (field.type) {
-    case WireType::kVarint: return Varint(end).status();
-    case WireType::kFixed64: return Fixed64(end).status();
-    case WireType::kFixed32: return Fixed32(end).status();
+    case WireType::kVarint:
+      return Varint(end).status();
+    case WireType::kFixed64:
+      return Fixed64(end).status();
+    case WireType::kFixed32:
+      return Fixed32(end).status();
     case WireType::kBytes: {
       ONNXD_ASSIGN_OR_RETURN(const uint64_t stop, Enter(end));
       position_ = stop;

@@ -42,8 +42,8 @@ ValueId Graph::AddUniqueValue(const std::string& hint, ValueType type) {
 }
 
 ValueId Graph::AddInitializer(const std::string& hint, Tensor tensor) {
-  const ValueId id = AddUniqueValue(
-      hint, ValueType::TensorOf(tensor.type(), ToSymbolic(tensor.shape())));
+  const ValueId id =
+      AddUniqueValue(hint, ValueType::TensorOf(tensor.type(), ToSymbolic(tensor.shape())));
   initializers[id] = Initializer(std::move(tensor));
   return id;
 }

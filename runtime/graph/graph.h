@@ -51,10 +51,11 @@ std::string Describe(const Node& node);
 class Graph {
  public:
   std::string name;
-  std::vector<ValueId> inputs;    // without the initializers that old files list as inputs
-  std::vector<ValueId> outputs;   // may repeat a value, or name an input or initializer
-  std::vector<ValueId> captures;  // by position in the owning node's captures; kNoValue: unused here
-  std::vector<Node> nodes;        // topological order after SortNodes
+  std::vector<ValueId> inputs;   // without the initializers that old files list as inputs
+  std::vector<ValueId> outputs;  // may repeat a value, or name an input or initializer
+  std::vector<ValueId>
+      captures;             // by position in the owning node's captures; kNoValue: unused here
+  std::vector<Node> nodes;  // topological order after SortNodes
   std::map<ValueId, Initializer> initializers;
 
   ValueId AddValue(std::string value_name, ValueType type = {});
@@ -69,8 +70,8 @@ class Graph {
   bool IsOutput(ValueId id) const;
   bool IsInitializer(ValueId id) const { return initializers.contains(id); }
 
-  // Replaces every use of `from` (operands, captures, graph outputs) by `to`. When `from` is a graph
-  // output the two values swap names, so that the graph's signature stays.
+  // Replaces every use of `from` (operands, captures, graph outputs) by `to`. When `from` is a
+  // graph output the two values swap names, so that the graph's signature stays.
   void ReplaceUses(ValueId from, ValueId to);
 
   // Orders nodes so that producers come first, stable otherwise. kInvalidArgument on a cycle.
@@ -90,10 +91,14 @@ class Graph {
 class GraphIndex {
  public:
   explicit GraphIndex(const Graph& graph);
-  int producer(ValueId id) const { return producers_[static_cast<size_t>(id)]; }  // node index or -1
+  int producer(ValueId id) const {
+    return producers_[static_cast<size_t>(id)];
+  }  // node index or -1
   // Operand and capture uses by nodes, plus one per graph output.
   int use_count(ValueId id) const { return uses_[static_cast<size_t>(id)]; }
-  const std::vector<int>& consumers(ValueId id) const { return consumers_[static_cast<size_t>(id)]; }
+  const std::vector<int>& consumers(ValueId id) const {
+    return consumers_[static_cast<size_t>(id)];
+  }
 
  private:
   std::vector<int> producers_;

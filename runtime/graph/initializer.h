@@ -1,4 +1,5 @@
-// Initializer: a weight whose elements are in memory, or still in its file until someone needs them.
+// Initializer: a weight whose elements are in memory, or still in its file until someone needs
+// them.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/kernel/kernel.h"
 #include "runtime/graph/graph_pass.h"
+#include "runtime/kernel/kernel.h"
 
 namespace onnxd {
 

@@ -61,7 +61,9 @@ class KernelContext {
   const Value& input_value(size_t i) const { return *static_cast<const Value*>(inputs_[i]); }
   Value& output_value(size_t i) const { return *static_cast<Value*>(outputs_[i]); }
   template <typename T>
-  T* scratch() const { return static_cast<T*>(scratch_); }
+  T* scratch() const {
+    return static_cast<T*>(scratch_);
+  }
   ThreadPool& pool() const { return *pool_; }
 
  private:

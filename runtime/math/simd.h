@@ -8,7 +8,19 @@
 
 namespace onnxd::math {
 
-enum class Unary { kRelu, kSigmoid, kTanh, kExp, kErf, kGelu, kSilu, kHardSwish, kSqrt, kAbs, kNeg };
+enum class Unary {
+  kRelu,
+  kSigmoid,
+  kTanh,
+  kExp,
+  kErf,
+  kGelu,
+  kSilu,
+  kHardSwish,
+  kSqrt,
+  kAbs,
+  kNeg
+};
 enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
 
 // Row-major C[m, n] = A[m, k] * B packed by PackB (+ C when accumulate). lda and ldc in elements.

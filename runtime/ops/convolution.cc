@@ -22,8 +22,7 @@ Result<std::vector<int64_t>> PerAxis(const Node& node, std::string_view name, si
   }
   for (const int64_t value : values) {
     if (value < low || value > kMaxExtent) {
-      return InvalidArgument(
-          StrCat(Describe(node), ": attribute '", name, "' holds ", value));
+      return InvalidArgument(StrCat(Describe(node), ": attribute '", name, "' holds ", value));
     }
   }
   return values;
@@ -120,8 +119,7 @@ Status ConvShape(InferenceContext& context, bool channels_last) {
   const int64_t group = context.attributes().Int("group", 1);
   const Dimension& channels = (*shape)[1];
   if (group < 1) return context.Fail("group must be positive");
-  if (channels.known() && (*weights)[1].known() &&
-      (*weights)[1].value != channels.value / group) {
+  if (channels.known() && (*weights)[1].known() && (*weights)[1].value != channels.value / group) {
     return context.Fail(StrCat("input has ", channels.value, " channels, weights take ",
                                SaturatingMultiply((*weights)[1].value, group)));
   }
@@ -153,8 +151,8 @@ Status ConvTranspose(InferenceContext& context) {
   const int64_t group = context.attributes().Int("group", 1);
   if (group < 1) return context.Fail("group must be positive");
   if ((*shape)[1].known() && (*weights)[0].known() && (*shape)[1].value != (*weights)[0].value) {
-    return context.Fail(StrCat("input has ", (*shape)[1].value, " channels, weights take ",
-                               (*weights)[0].value));
+    return context.Fail(
+        StrCat("input has ", (*shape)[1].value, " channels, weights take ", (*weights)[0].value));
   }
   if ((*weights)[0].known() && (*weights)[0].value % group != 0) {
     return context.Fail("input channels do not divide by group");
@@ -166,8 +164,8 @@ Status ConvTranspose(InferenceContext& context) {
     return Status::Ok();
   }
   ONNXD_ASSIGN_OR_RETURN(const Window window, TransposedWindow(context.node(), *spatial, *kernel));
-  context.SetShape(0, OutputShape((*shape)[0], SaturatingMultiply((*weights)[1].value, group),
-                                  window));
+  context.SetShape(
+      0, OutputShape((*shape)[0], SaturatingMultiply((*weights)[1].value, group), window));
   return Status::Ok();
 }
 
@@ -184,9 +182,9 @@ Status PoolShape(InferenceContext& context, bool channels_last) {
     SetLayout(context, std::move(unknown), channels_last);
     return Status::Ok();
   }
-  ONNXD_ASSIGN_OR_RETURN(const Window window,
-                         PoolWindow(context.node(), *spatial,
-                                    context.attributes().Ints("kernel_shape")));
+  ONNXD_ASSIGN_OR_RETURN(
+      const Window window,
+      PoolWindow(context.node(), *spatial, context.attributes().Ints("kernel_shape")));
   SymbolicShape out = OutputShape((*shape)[0], (*shape)[1], window);
   context.SetShape(1, out);
   SetLayout(context, std::move(out), channels_last);
@@ -295,8 +293,7 @@ Result<Window> PoolWindow(const Node& node, const std::vector<int64_t>& input,
     const int64_t span = input[i] + window.pads_begin[i] + window.pads_end[i] - extent;
     if (span < 0) {
       return InvalidArgument(StrCat(Describe(node), ": a kernel extent of ", extent,
-                                    " is larger than the padded input of ",
-                                    span + extent));
+                                    " is larger than the padded input of ", span + extent));
     }
     window.output[i] = span / window.strides[i] + 1;
     if (ceil_mode && span % window.strides[i] != 0) {
@@ -320,9 +317,8 @@ Result<Window> TransposedWindow(const Node& node, const std::vector<int64_t>& in
   const std::string auto_pad = node.attributes.String("auto_pad", "NOTSET");
   const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
   for (size_t i = 0; i < input.size(); ++i) {
-    const int64_t full =
-        SaturatingAdd(SaturatingMultiply(input[i] - 1, window.strides[i]),
-                      SaturatingAdd(extra[i], DilatedExtent(window, i)));
+    const int64_t full = SaturatingAdd(SaturatingMultiply(input[i] - 1, window.strides[i]),
+                                       SaturatingAdd(extra[i], DilatedExtent(window, i)));
     if (!wanted.empty() || same) {
       window.output[i] = wanted.empty() ? input[i] * window.strides[i] : wanted[i];
       const int64_t total = std::max<int64_t>(0, full - window.output[i]);

@@ -167,7 +167,8 @@ Status Reshape(InferenceContext& context) {
         ++unknowns;
       }
     }
-    if (complete && unknowns == 1 && rest == product) out[Index(inferred)] = (*input)[Index(unknown)];
+    if (complete && unknowns == 1 && rest == product)
+      out[Index(inferred)] = (*input)[Index(unknown)];
   }
   context.SetShape(0, std::move(out));
   return Status::Ok();
@@ -221,8 +222,8 @@ Status Concat(InferenceContext& context) {
     if (i == 0) {
       out = *shape;
       const int64_t fallback = context.version() < 4 ? 1 : 0;
-      ONNXD_ASSIGN_OR_RETURN(
-          axis, NormalizeAxis(context.attributes().Int("axis", fallback), Rank(out)));
+      ONNXD_ASSIGN_OR_RETURN(axis,
+                             NormalizeAxis(context.attributes().Int("axis", fallback), Rank(out)));
       continue;
     }
     if (shape->size() != out.size()) return context.Fail("inputs have different ranks");
@@ -233,8 +234,8 @@ Status Concat(InferenceContext& context) {
         left = left.known() && right.known() ? Dimension(SaturatingAdd(left.value, right.value))
                                              : Dimension();
       } else if (left.known() && right.known() && left.value != right.value) {
-        return context.Fail(StrCat("inputs disagree on axis ", j, ": ", left.value, " and ",
-                                   right.value));
+        return context.Fail(
+            StrCat("inputs disagree on axis ", j, ": ", left.value, " and ", right.value));
       } else if (!left.known() && right.known()) {
         left = right;
       }
@@ -285,13 +286,14 @@ Status Slice(InferenceContext& context) {
     ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[i], Rank(out)));
     if ((*steps)[i] == 0) return context.Fail("a step is 0");
     Dimension& dimension = out[Index(axis)];
-    const bool whole = (*starts)[i] == 0 && (*steps)[i] == 1 && (*ends)[i] >= (int64_t{1} << 31) - 1;
+    const bool whole =
+        (*starts)[i] == 0 && (*steps)[i] == 1 && (*ends)[i] >= (int64_t{1} << 31) - 1;
     if (whole) continue;
-    dimension = dimension.known()
-                    ? Dimension(NormalizeSlice((*starts)[i], (*ends)[i], (*steps)[i],
-                                               dimension.value)
-                                    .count)
-                    : Dimension();
+    dimension =
+        dimension.known()
+            ? Dimension(
+                  NormalizeSlice((*starts)[i], (*ends)[i], (*steps)[i], dimension.value).count)
+            : Dimension();
   }
   context.SetShape(0, std::move(out));
   return Status::Ok();
@@ -322,8 +324,8 @@ Status Split(InferenceContext& context) {
   }
   if (!explicit_sizes && whole.known()) {
     if (context.version() < 18 && whole.value % count != 0) {
-      return context.Fail(StrCat("axis of ", whole.value, " cannot be split into ", count,
-                                 " equal parts"));
+      return context.Fail(
+          StrCat("axis of ", whole.value, " cannot be split into ", count, " equal parts"));
     }
     const int64_t chunk = (whole.value + count - 1) / count;
     for (int64_t i = 0; i < count; ++i) {
@@ -611,9 +613,8 @@ SliceRange NormalizeSlice(int64_t start, int64_t end, int64_t step, int64_t dim)
     range.start = std::clamp<int64_t>(start, -1, dim - 1);
     const int64_t stop = std::clamp<int64_t>(end, -1, dim - 1);
     // step may be INT64_MIN, whose negation overflows.
-    const int64_t stride = step == std::numeric_limits<int64_t>::min()
-                               ? std::numeric_limits<int64_t>::max()
-                               : -step;
+    const int64_t stride =
+        step == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -step;
     if (range.start > stop) range.count = (range.start - stop - 1) / stride + 1;
   }
   return range;

@@ -9,9 +9,9 @@ namespace onnxd {
 InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op) {
   static const auto rules = [] {
     std::map<std::pair<std::string_view, std::string_view>, InferenceFunction> all;
-    for (const auto& family :
-         {ElementwiseRules(), ReductionRules(), DataMovementRules(), ConvolutionRules(),
-          MatMulRules(), NormalizationRules(), RecurrentRules(), MachineLearningRules(), ControlFlowRules()}) {
+    for (const auto& family : {ElementwiseRules(), ReductionRules(), DataMovementRules(),
+                               ConvolutionRules(), MatMulRules(), NormalizationRules(),
+                               RecurrentRules(), MachineLearningRules(), ControlFlowRules()}) {
       for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
     }
     return all;
@@ -33,8 +33,8 @@ Result<SymbolicShape> Broadcast(const SymbolicShape& a, const SymbolicShape& b) 
     if (left.known() && left.value == 1) {
       left = right;
     } else if (left.known() && right.known()) {
-      return InvalidArgument(StrCat("shapes ", ToString(a), " and ", ToString(b),
-                                    " cannot be broadcast together"));
+      return InvalidArgument(
+          StrCat("shapes ", ToString(a), " and ", ToString(b), " cannot be broadcast together"));
     } else if (right.known()) {
       left = right;
     } else if (!left.known()) {

@@ -67,8 +67,8 @@ Status ArrayFeatureExtractor(InferenceContext& context) {
   if (shape == nullptr || indices == nullptr || shape->empty()) return Status::Ok();
   Dimension count = 1;
   for (const Dimension& dimension : *indices) {
-    count = count.known() && dimension.known() ? Dimension(count.value * dimension.value)
-                                               : Dimension();
+    count =
+        count.known() && dimension.known() ? Dimension(count.value * dimension.value) : Dimension();
   }
   SymbolicShape out(shape->begin(), shape->end() - 1);
   if (out.empty()) out.push_back(1);

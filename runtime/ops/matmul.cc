@@ -50,10 +50,11 @@ Status Gemm(InferenceContext& context) {
   SymbolicShape out = {a[0], b[1]};
   if (const SymbolicShape* c = context.shape(2); c != nullptr && context.version() >= 7) {
     ONNXD_ASSIGN_OR_RETURN(const SymbolicShape broadcast, Broadcast(out, *c));
-    if (broadcast.size() != 2 || (out[0].known() && broadcast[0].known() && broadcast[0] != out[0]) ||
+    if (broadcast.size() != 2 ||
+        (out[0].known() && broadcast[0].known() && broadcast[0] != out[0]) ||
         (out[1].known() && broadcast[1].known() && broadcast[1] != out[1])) {
-      return context.Fail(StrCat("C of shape ", ToString(*c), " does not broadcast to ",
-                                 ToString(out)));
+      return context.Fail(
+          StrCat("C of shape ", ToString(*c), " does not broadcast to ", ToString(out)));
     }
   }
   context.SetShape(0, std::move(out));

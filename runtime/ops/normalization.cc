@@ -13,8 +13,8 @@ Status CheckPerChannel(InferenceContext& context, size_t vectors) {
   for (size_t i = 1; i <= vectors; ++i) {
     const SymbolicShape* vector = context.shape(i);
     if (vector == nullptr || !(*shape)[1].known()) continue;
-    const bool matches = vector->size() == 1 &&
-                         (!(*vector)[0].known() || (*vector)[0].value == (*shape)[1].value);
+    const bool matches =
+        vector->size() == 1 && (!(*vector)[0].known() || (*vector)[0].value == (*shape)[1].value);
     if (!matches) {
       return context.Fail(StrCat("input ", i, " has shape ", ToString(*vector), ", expected [",
                                  (*shape)[1].value, "]"));
@@ -40,8 +40,7 @@ Status LayerNormalization(InferenceContext& context) {
   const SymbolicShape* shape = context.shape(0);
   if (shape == nullptr) return Status::Ok();
   const auto rank = static_cast<int>(shape->size());
-  ONNXD_ASSIGN_OR_RETURN(const int axis,
-                         NormalizeAxis(context.attributes().Int("axis", -1), rank));
+  ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(context.attributes().Int("axis", -1), rank));
   SymbolicShape statistics = *shape;
   for (int i = axis; i < rank; ++i) statistics[static_cast<size_t>(i)] = 1;
   context.SetShape(0, *shape);
@@ -68,8 +67,8 @@ Status SoftmaxFamily(InferenceContext& context) {
 
 Status SkipLayerNormalization(InferenceContext& context) {
   ONNXD_RETURN_IF_ERROR(SameShapeAsInput(context));
-  if (context.output_count() > 1 && (context.node().output(1) != kNoValue ||
-                                     context.node().output(2) != kNoValue)) {
+  if (context.output_count() > 1 &&
+      (context.node().output(1) != kNoValue || context.node().output(2) != kNoValue)) {
     return Unimplemented("the mean and inv_std_var outputs are not supported");
   }
   if (const SymbolicShape* shape = context.shape(0)) context.SetShape(3, *shape);

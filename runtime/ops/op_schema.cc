@@ -65,8 +65,8 @@ Status CheckArity(const Node& node, const OpSchema& schema) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const OperandRow* row = schema.Input(static_cast<int>(i));
     if (node.inputs[i] == kNoValue && row != nullptr && row->kind == OperandKind::kSingle) {
-      return InvalidArgument(StrCat(Describe(node), " leaves out input '", row->name,
-                                    "', which is required"));
+      return InvalidArgument(
+          StrCat(Describe(node), " leaves out input '", row->name, "', which is required"));
     }
   }
   return Status::Ok();
@@ -129,14 +129,16 @@ Status CheckInputTypes(const Graph& graph, const Node& node, const OpSchema& sch
 bool TypeSet::Contains(const ValueType& type) const {
   const auto bit = [](const ValueType& t) { return 1u << static_cast<int>(t.element); };
   switch (type.kind) {
-    case ValueType::Kind::kTensor: return (tensor & bit(type)) != 0;
+    case ValueType::Kind::kTensor:
+      return (tensor & bit(type)) != 0;
     case ValueType::Kind::kSequence:
       return type.inner && type.inner->is_tensor() ? other || (sequence & bit(*type.inner)) != 0
                                                    : other;
     case ValueType::Kind::kOptional:
       return type.inner && type.inner->is_tensor() ? other || (optional & bit(*type.inner)) != 0
                                                    : other;
-    default: return other;
+    default:
+      return other;
   }
 }
 

@@ -71,8 +71,8 @@ struct OpSchema {
   const OperandRow* Output(int i) const;
 };
 
-// The schema that `opset` of `domain` means by `op`: the newest since_version not above it. Null when
-// there is none.
+// The schema that `opset` of `domain` means by `op`: the newest since_version not above it. Null
+// when there is none.
 const OpSchema* FindOpSchema(std::string_view domain, std::string_view op, int64_t opset);
 
 // Checks arity, attributes and (where known) input types of `node` against its schema.

@@ -21,7 +21,7 @@ Status Recurrent(InferenceContext& context) {
     return context.Fail(StrCat("unknown direction '", direction, "'"));
   }
   const int64_t directions = direction == "bidirectional" ? 2 : 1;
-  const int64_t gates = context.node().op_type == "LSTM" ? 4
+  const int64_t gates = context.node().op_type == "LSTM"  ? 4
                         : context.node().op_type == "GRU" ? 3
                                                           : 1;
   const Dimension hidden = (*recurrence)[2];
@@ -37,8 +37,8 @@ Status Recurrent(InferenceContext& context) {
       matches = !(*got)[j].known() || !wanted[j].known() || (*got)[j].value == wanted[j].value;
     }
     if (matches) return Status::Ok();
-    return context.Fail(StrCat("input '", name, "' has shape ", ToString(*got), ", expected ",
-                               ToString(wanted)));
+    return context.Fail(
+        StrCat("input '", name, "' has shape ", ToString(*got), ", expected ", ToString(wanted)));
   };
   const Dimension sequence = (*x)[batch_first ? 1 : 0];
   const Dimension batch = (*x)[batch_first ? 0 : 1];

@@ -73,12 +73,10 @@ Status TopK(InferenceContext& context) {
 }
 
 constexpr InferenceRule kRules[] = {
-    {"", "ArgMax", ArgReduce},       {"", "ArgMin", ArgReduce},
-    {"", "CumSum", SameShapeAsInput}, {"", "ReduceL1", Reduce},
-    {"", "ReduceL2", Reduce},        {"", "ReduceLogSum", Reduce},
-    {"", "ReduceLogSumExp", Reduce}, {"", "ReduceMax", Reduce},
-    {"", "ReduceMean", Reduce},      {"", "ReduceMin", Reduce},
-    {"", "ReduceProd", Reduce},      {"", "ReduceSum", Reduce},
+    {"", "ArgMax", ArgReduce},       {"", "ArgMin", ArgReduce},  {"", "CumSum", SameShapeAsInput},
+    {"", "ReduceL1", Reduce},        {"", "ReduceL2", Reduce},   {"", "ReduceLogSum", Reduce},
+    {"", "ReduceLogSumExp", Reduce}, {"", "ReduceMax", Reduce},  {"", "ReduceMean", Reduce},
+    {"", "ReduceMin", Reduce},       {"", "ReduceProd", Reduce}, {"", "ReduceSum", Reduce},
     {"", "ReduceSumSquare", Reduce}, {"", "TopK", TopK},
 };
 

@@ -33,10 +33,9 @@ void InferElementTypes(InferenceContext& context) {
   for (size_t i = 0; i < context.output_count(); ++i) {
     const OperandRow* row = schema->Output(static_cast<int>(i));
     if (row == nullptr) continue;
-    const ValueType* same =
-        row->variable >= 0 && static_cast<size_t>(row->variable) < kMaxVariables
-            ? bound[static_cast<size_t>(row->variable)]
-            : nullptr;
+    const ValueType* same = row->variable >= 0 && static_cast<size_t>(row->variable) < kMaxVariables
+                                ? bound[static_cast<size_t>(row->variable)]
+                                : nullptr;
     if (same != nullptr) {
       ValueType type = *same;
       type.shape.reset();

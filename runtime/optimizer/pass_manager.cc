@@ -7,7 +7,7 @@
 namespace onnxd {
 
 std::vector<const GraphPass*> StandardPasses() {
-  return {IdentityElimination(), ConstantFolding(),  ConvBatchNormalizationFusion(),
+  return {IdentityElimination(), ConstantFolding(), ConvBatchNormalizationFusion(),
           ConvActivationFusion(), DeadCodeElimination()};
 }
 

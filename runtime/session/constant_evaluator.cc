@@ -20,17 +20,15 @@ ConstantEvaluator MakeConstantEvaluator(
     std::vector<const Tensor*> known;
     std::vector<Value> values;
     for (const Tensor& input : inputs) {
-      types.push_back(input.defined()
-                          ? ValueType::TensorOf(input.type(), ToSymbolic(input.shape()))
-                          : ValueType{});
+      types.push_back(input.defined() ? ValueType::TensorOf(input.type(), ToSymbolic(input.shape()))
+                                      : ValueType{});
       known.push_back(input.defined() ? &input : nullptr);
       values.push_back(input.defined() ? Value(input) : Value());
     }
     const auto inferred = InferNode(node, types, known);
     if (!inferred.ok()) return std::nullopt;
     const auto no_initializers = [](size_t) -> const Initializer* { return nullptr; };
-    const auto kernel =
-        providers.back()->CreateKernel({node, types, *inferred, no_initializers});
+    const auto kernel = providers.back()->CreateKernel({node, types, *inferred, no_initializers});
     if (!kernel.ok()) return std::nullopt;
     const int64_t budget = std::min(kNodeBudget, kTotalBudget - *spent);
     auto results = RunNode(**kernel, node, values, *inferred, *pool, budget);

@@ -18,9 +18,9 @@ constexpr int64_t kMaxKnownElements = 1024;
 
 // What the planner knows of a value.
 struct ValueState {
-  bool dense = false;           // a tensor that is not of strings
-  std::optional<Shape> shape;   // of a dense tensor
-  Tensor known;                 // its elements, when they are known
+  bool dense = false;          // a tensor that is not of strings
+  std::optional<Shape> shape;  // of a dense tensor
+  Tensor known;                // its elements, when they are known
   Slot slot;
   int storage = -1;  // kArena: index into storages
 };
@@ -170,8 +170,8 @@ class Planner {
       outputs[i].shape = &*shapes[i];
       small = small && shapes[i]->ElementCount() <= kMaxKnownElements;
     }
-    const bool reads_shape_only = node.domain.empty() && (node.op_type == "Shape" ||
-                                                          node.op_type == "Size");
+    const bool reads_shape_only =
+        node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size");
     if (outputs_known && small && (values_known || reads_shape_only)) {
       if (Evaluate(node, compiled, reads_shape_only)) return Status::Ok();
     }
@@ -354,9 +354,8 @@ class Planner {
         return true;
       }
     }
-    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-      return id != kNoValue && state(id).storage == storage;
-    });
+    return std::any_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return id != kNoValue && state(id).storage == storage; });
   }
 
   void AddStep(Step step) {

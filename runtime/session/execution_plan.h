@@ -30,10 +30,10 @@ struct Slot {
 
 struct Step {
   const Node* node;
-  const Kernel* kernel;            // null for control flow
+  const Kernel* kernel;             // null for control flow
   const ControlFlow* control_flow;  // null for kernels
-  PreparedKernel prepared;         // of planned steps
-  bool planned;                    // false: shapes are known only when the step is reached
+  PreparedKernel prepared;          // of planned steps
+  bool planned;                     // false: shapes are known only when the step is reached
   std::vector<Slot> inputs, outputs;
   size_t first_operand = 0;  // into ExecutionContext::operands: inputs, then outputs
   size_t scratch_offset = 0;

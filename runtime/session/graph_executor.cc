@@ -29,10 +29,10 @@ struct GraphExecutor::PlanEntry {
 
 GraphExecutor::~GraphExecutor() = default;
 
-Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<const Graph> graph,
+Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<Graph> graph,
                                                              ExecutorOptions options) {
   std::unique_ptr<GraphExecutor> executor(new GraphExecutor());
-  executor->graph_ = std::move(graph);
+  executor->graph_ = graph;
   executor->options_ = std::move(options);
   const Graph& g = *executor->graph_;
   executor->inputs_ = g.inputs;
@@ -59,6 +59,7 @@ Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<con
     if (!wanted[static_cast<size_t>(id)]) continue;
     ONNXD_ASSIGN_OR_RETURN(executor->constants_[id], initializer.Materialize());
   }
+  graph->initializers.clear();  // what kernels packed must not stay twice
   return executor;
 }
 
@@ -95,8 +96,8 @@ Status GraphExecutor::CompileNode(const Node& node) {
     if (kernel.status().code() != StatusCode::kUnimplemented) {
       return kernel.status().WithContext(Describe(node));
     }
-    reasons += StrCat(reasons.empty() ? "" : "; ", provider->name(), ": ",
-                      kernel.status().message());
+    reasons +=
+        StrCat(reasons.empty() ? "" : "; ", provider->name(), ": ", kernel.status().message());
   }
   return Unimplemented(StrCat(Describe(node), " runs on no provider (", reasons, ")"));
 }
@@ -126,8 +127,8 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
       return plans_.front();
     }
   }
-  const PlanRequest request{*graph_, inputs_,         nodes_,
-                            constants_, inputs, *options_.pool, options_.max_run_bytes};
+  const PlanRequest request{
+      *graph_, inputs_, nodes_, constants_, inputs, *options_.pool, options_.max_run_bytes};
   auto made = std::make_shared<PlanEntry>();
   ONNXD_ASSIGN_OR_RETURN(made->plan, MakeExecutionPlan(request));
   std::lock_guard lock(mutex_);
@@ -193,8 +194,8 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
   }
   for (const auto& [position, input] : plan.input_patches) {
     const Value& value = inputs[input];
-    context.operands[position] = IsDense(value) ? const_cast<void*>(value.tensor().raw())
-                                                : const_cast<Value*>(&value);
+    context.operands[position] =
+        IsDense(value) ? const_cast<void*>(value.tensor().raw()) : const_cast<Value*>(&value);
   }
   for (const auto& [position, output] : plan.output_patches) {
     context.operands[position] = outputs[output].tensor().mutable_raw();
@@ -211,10 +212,9 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
       continue;
     }
     void* const* operands = context.operands.data() + step.first_operand;
-    const KernelContext kernel_context({operands, step.inputs.size()},
-                                       {operands + step.inputs.size(), step.outputs.size()},
-                                       context.arena.get() + step.scratch_offset,
-                                       options_.pool.get());
+    const KernelContext kernel_context(
+        {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()},
+        context.arena.get() + step.scratch_offset, options_.pool.get());
     const Status status = step.prepared.compute(kernel_context);
     if (!status.ok()) return status;
   }
@@ -251,7 +251,9 @@ Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, 
                                ? Value()
                                : Value(Tensor::Wrap(slot.type, slot.shape, nullptr, nullptr)));
         break;
-      case Slot::Kind::kCell: operands.push_back(context.cells[slot.index]); break;
+      case Slot::Kind::kCell:
+        operands.push_back(context.cells[slot.index]);
+        break;
       case Slot::Kind::kConstant:
         operands.emplace_back(plan.constants[slot.index].Reshaped(slot.shape));
         break;

@@ -1,4 +1,5 @@
-// GraphExecutor: a graph with its kernels, ready to run: plans per shape, contexts per run in flight.
+// GraphExecutor: a graph with its kernels, ready to run: plans per shape, contexts per run in
+// flight.
 #pragma once
 
 #include <list>
@@ -27,7 +28,8 @@ class GraphExecutor {
   // Makes every node's kernel, giving each to the first provider that takes it. Constants that
   // kernels packed are dropped, the others materialised. kUnimplemented names the node that no
   // provider takes, and why.
-  static Result<std::unique_ptr<GraphExecutor>> Create(std::shared_ptr<const Graph> graph,
+  // The graph's initializers are taken out of it.
+  static Result<std::unique_ptr<GraphExecutor>> Create(std::shared_ptr<Graph> graph,
                                                        ExecutorOptions options);
   ~GraphExecutor();
 

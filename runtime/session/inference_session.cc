@@ -107,8 +107,7 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::FromModel(Model mode
                            options.max_plans};
   ONNXD_ASSIGN_OR_RETURN(
       session->executor_,
-      GraphExecutor::Create(std::make_shared<const Graph>(std::move(model.graph)),
-                            std::move(executor)));
+      GraphExecutor::Create(std::make_shared<Graph>(std::move(model.graph)), std::move(executor)));
   for (const CompiledNode& node : session->executor_->nodes()) {
     ++session->info_.nodes_by_provider[node.provider];
   }
@@ -118,8 +117,8 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::FromModel(Model mode
 Status InferenceSession::CheckInput(size_t index, const Value& value) const {
   const TensorSignature& expected = inputs_[index];
   const auto fail = [&](const std::string& got) {
-    return InvalidArgument(StrCat("input '", expected.name, "': expected ",
-                                  ToString(expected.type), ", got ", got));
+    return InvalidArgument(
+        StrCat("input '", expected.name, "': expected ", ToString(expected.type), ", got ", got));
   };
   if (!expected.type.is_tensor()) {
     const bool matches = (expected.type.kind == ValueType::Kind::kSequence && value.sequence()) ||

@@ -46,8 +46,8 @@ struct ModelInfo {
   std::string producer_name, producer_version;
   int64_t model_version = 0;
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::map<std::string, int64_t> operator_counts;  // before optimization, "domain::Op"
-  int64_t parameters = 0;                          // elements of all initializers
+  std::map<std::string, int64_t> operator_counts;    // before optimization, "domain::Op"
+  int64_t parameters = 0;                            // elements of all initializers
   std::map<std::string, int64_t> nodes_by_provider;  // after optimization
 };
 

@@ -99,8 +99,7 @@ Result<std::vector<Value>> RunNode(const Kernel& kernel, const Node& node,
   }
   for (const auto& [output, input] : prepared.views) {
     const Tensor& source = inputs[static_cast<size_t>(input)].tensor();
-    outputs[static_cast<size_t>(output)] =
-        source.Reshaped(*shapes[static_cast<size_t>(output)]);
+    outputs[static_cast<size_t>(output)] = source.Reshaped(*shapes[static_cast<size_t>(output)]);
   }
   Buffer scratch;
   if (prepared.scratch_bytes > 0) {

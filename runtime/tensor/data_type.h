@@ -63,21 +63,37 @@ bool IsInteger(DataType type);  // bool is not one
 // The DataType of a C++ element type.
 template <typename T>
 inline constexpr DataType kDataTypeOf = DataType::kUndefined;
-template <> inline constexpr DataType kDataTypeOf<float> = DataType::kFloat;
-template <> inline constexpr DataType kDataTypeOf<double> = DataType::kDouble;
-template <> inline constexpr DataType kDataTypeOf<uint8_t> = DataType::kUint8;
-template <> inline constexpr DataType kDataTypeOf<int8_t> = DataType::kInt8;
-template <> inline constexpr DataType kDataTypeOf<uint16_t> = DataType::kUint16;
-template <> inline constexpr DataType kDataTypeOf<int16_t> = DataType::kInt16;
-template <> inline constexpr DataType kDataTypeOf<int32_t> = DataType::kInt32;
-template <> inline constexpr DataType kDataTypeOf<uint32_t> = DataType::kUint32;
-template <> inline constexpr DataType kDataTypeOf<int64_t> = DataType::kInt64;
-template <> inline constexpr DataType kDataTypeOf<uint64_t> = DataType::kUint64;
-template <> inline constexpr DataType kDataTypeOf<bool> = DataType::kBool;
-template <> inline constexpr DataType kDataTypeOf<std::string> = DataType::kString;
-template <> inline constexpr DataType kDataTypeOf<Float16> = DataType::kFloat16;
-template <> inline constexpr DataType kDataTypeOf<Bfloat16> = DataType::kBfloat16;
-template <> inline constexpr DataType kDataTypeOf<std::complex<float>> = DataType::kComplex64;
-template <> inline constexpr DataType kDataTypeOf<std::complex<double>> = DataType::kComplex128;
+template <>
+inline constexpr DataType kDataTypeOf<float> = DataType::kFloat;
+template <>
+inline constexpr DataType kDataTypeOf<double> = DataType::kDouble;
+template <>
+inline constexpr DataType kDataTypeOf<uint8_t> = DataType::kUint8;
+template <>
+inline constexpr DataType kDataTypeOf<int8_t> = DataType::kInt8;
+template <>
+inline constexpr DataType kDataTypeOf<uint16_t> = DataType::kUint16;
+template <>
+inline constexpr DataType kDataTypeOf<int16_t> = DataType::kInt16;
+template <>
+inline constexpr DataType kDataTypeOf<int32_t> = DataType::kInt32;
+template <>
+inline constexpr DataType kDataTypeOf<uint32_t> = DataType::kUint32;
+template <>
+inline constexpr DataType kDataTypeOf<int64_t> = DataType::kInt64;
+template <>
+inline constexpr DataType kDataTypeOf<uint64_t> = DataType::kUint64;
+template <>
+inline constexpr DataType kDataTypeOf<bool> = DataType::kBool;
+template <>
+inline constexpr DataType kDataTypeOf<std::string> = DataType::kString;
+template <>
+inline constexpr DataType kDataTypeOf<Float16> = DataType::kFloat16;
+template <>
+inline constexpr DataType kDataTypeOf<Bfloat16> = DataType::kBfloat16;
+template <>
+inline constexpr DataType kDataTypeOf<std::complex<float>> = DataType::kComplex64;
+template <>
+inline constexpr DataType kDataTypeOf<std::complex<double>> = DataType::kComplex128;
 
 }  // namespace onnxd

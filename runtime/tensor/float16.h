@@ -28,7 +28,8 @@ inline float HalfBitsToFloat(uint16_t half) {
   const uint32_t exponent = (half >> 10) & 0x1fu;
   const uint32_t mantissa = half & 0x3ffu;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
   const float subnormal = static_cast<float>(mantissa) * 0x1p-24f;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(subnormal) | sign);
 }

@@ -32,9 +32,7 @@ Status Shape::Validate() const {
 
 std::string Shape::ToString() const { return StrCat("[", StrJoin(dims_, ", "), "]"); }
 
-SymbolicShape ToSymbolic(const Shape& shape) {
-  return SymbolicShape(shape.begin(), shape.end());
-}
+SymbolicShape ToSymbolic(const Shape& shape) { return SymbolicShape(shape.begin(), shape.end()); }
 
 std::optional<Shape> ToConcrete(const SymbolicShape& shape) {
   std::vector<int64_t> dims;
@@ -48,7 +46,7 @@ std::optional<Shape> ToConcrete(const SymbolicShape& shape) {
 std::string ToString(const SymbolicShape& shape) {
   std::vector<std::string> texts;
   for (const Dimension& dimension : shape) {
-    texts.push_back(dimension.known()             ? StrCat(dimension.value)
+    texts.push_back(dimension.known()          ? StrCat(dimension.value)
                     : dimension.symbol.empty() ? "?"
                                                : dimension.symbol);
   }

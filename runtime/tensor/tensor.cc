@@ -23,7 +23,8 @@ Result<Tensor> Tensor::Create(DataType type, const Shape& shape) {
   const int64_t count = shape.ElementCount();
   if (type == DataType::kString) {
     auto* strings = new (std::nothrow) std::string[static_cast<size_t>(count)];
-    if (strings == nullptr) return ResourceExhausted(StrCat("no memory for ", Describe(type, shape)));
+    if (strings == nullptr)
+      return ResourceExhausted(StrCat("no memory for ", Describe(type, shape)));
     tensor.owner_ = std::shared_ptr<std::string[]>(strings);
     tensor.data_ = strings;
     return tensor;

@@ -21,9 +21,9 @@ using Buffer = std::shared_ptr<std::byte[]>;
 // nullptr when the system refuses. Contents are uninitialised.
 Buffer AllocateBuffer(size_t bytes);
 
-// A cheap value: copies share the buffer. Elements of a kString tensor are std::string objects in an
-// array of their own. Distinct Tensor objects may be used from different threads; writing through
-// mutable_data while another thread reads the same buffer is a race.
+// A cheap value: copies share the buffer. Elements of a kString tensor are std::string objects in
+// an array of their own. Distinct Tensor objects may be used from different threads; writing
+// through mutable_data while another thread reads the same buffer is a race.
 class Tensor {
  public:
   Tensor() = default;
@@ -56,9 +56,13 @@ class Tensor {
   void* mutable_raw() { return data_; }
   // Requires T to be the C++ type of type().
   template <typename T>
-  const T* data() const { return static_cast<const T*>(data_); }
+  const T* data() const {
+    return static_cast<const T*>(data_);
+  }
   template <typename T>
-  T* mutable_data() { return static_cast<T*>(data_); }
+  T* mutable_data() {
+    return static_cast<T*>(data_);
+  }
   template <typename T>
   std::span<const T> elements() const {
     return {data<T>(), static_cast<size_t>(ElementCount())};

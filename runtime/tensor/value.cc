@@ -37,14 +37,18 @@ ValueType ValueType::OptionalOf(ValueType inner) {
 std::string ToString(const ValueType& type) {
   const auto inner = [&] { return type.inner ? ToString(*type.inner) : std::string("?"); };
   switch (type.kind) {
-    case ValueType::Kind::kUnknown: return "?";
+    case ValueType::Kind::kUnknown:
+      return "?";
     case ValueType::Kind::kTensor:
       return StrCat(DataTypeName(type.element), type.shape ? ToString(*type.shape) : "[...]");
-    case ValueType::Kind::kSparseTensor: return StrCat("sparse(", DataTypeName(type.element), ")");
-    case ValueType::Kind::kSequence: return StrCat("seq(", inner(), ")");
+    case ValueType::Kind::kSparseTensor:
+      return StrCat("sparse(", DataTypeName(type.element), ")");
+    case ValueType::Kind::kSequence:
+      return StrCat("seq(", inner(), ")");
     case ValueType::Kind::kMap:
       return StrCat("map(", DataTypeName(type.element), ", ", inner(), ")");
-    case ValueType::Kind::kOptional: return StrCat("optional(", inner(), ")");
+    case ValueType::Kind::kOptional:
+      return StrCat("optional(", inner(), ")");
   }
   return "?";
 }

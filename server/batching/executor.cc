@@ -9,18 +9,32 @@ Executor::Executor(int threads, int64_t max_queued, ServerMetrics& metrics)
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
-Executor::~Executor() {
+Executor::~Executor() { Join(); }
+
+void Executor::Abandon() {
+  std::deque<std::function<void()>> dropped;  // destroyed without the lock
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    dropped.swap(queue_);
+  }
+  Join();
+}
+
+void Executor::Join() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 Status Executor::Submit(std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
+    if (stopping_) return Unavailable("the server is stopping");
     if (queue_.size() >= max_queued_) {
       metrics_.CountShed("queue_full");
       return Unavailable(StrCat("the queue is full (", max_queued_, " requests)"));

@@ -1,4 +1,5 @@
-// Executor: a fixed set of threads that run requests, first come first served, from a bounded queue.
+// Executor: a fixed set of threads that run requests, first come first served, from a bounded
+// queue.
 #pragma once
 
 #include <condition_variable>
@@ -20,16 +21,20 @@ class Executor {
   Executor(int threads, int64_t max_queued, ServerMetrics& metrics);
   // Runs what is queued, then joins.
   ~Executor();
+  // Drops what is queued, lets what runs finish, and joins; Submit refuses from then on.
+  void Abandon();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Queues `work`, which must not throw. kUnavailable when the queue is full.
+  // Queues `work`, which must not throw. kUnavailable when the queue is full or
+  // the executor is stopping.
   Status Submit(std::function<void()> work);
 
   int64_t queued() const;
 
  private:
   void Work();
+  void Join();
 
   const size_t max_queued_;
   ServerMetrics& metrics_;

@@ -76,8 +76,9 @@ Status ApplySection(const YAML::Node& node, const std::string& section, const st
     if (!entry.first.IsScalar()) return At(file, mark, "a key must be a word");
     const std::string name = entry.first.Scalar();
     if (!known.contains(name)) {
-      return At(file, mark, StrCat("unknown key '", section, ".", name.substr(0, 64),
-                                   "'; did you mean '", section, ".", Nearest(name, known), "'?"));
+      return At(file, mark,
+                StrCat("unknown key '", section, ".", name.substr(0, 64), "'; did you mean '",
+                       section, ".", Nearest(name, known), "'?"));
     }
     if (!seen.insert(name).second) return At(file, mark, StrCat("key '", name, "' stands twice"));
     if (!entry.second.IsScalar()) {
@@ -113,8 +114,9 @@ Status ApplyConfigText(const std::string& text, const std::string& name, ServerO
       if (!entry.first.IsScalar()) return At(name, mark, "a section must be a word");
       const std::string section = entry.first.Scalar();
       if (!sections.contains(section)) {
-        return At(name, mark, StrCat("unknown section '", section.substr(0, 64),
-                                     "'; did you mean '", Nearest(section, sections), "'?"));
+        return At(name, mark,
+                  StrCat("unknown section '", section.substr(0, 64), "'; did you mean '",
+                         Nearest(section, sections), "'?"));
       }
       if (!seen.insert(section).second) {
         return At(name, mark, StrCat("section '", section, "' stands twice"));

@@ -18,8 +18,8 @@ Result<int64_t> ParseNumber(const std::string& text, int64_t low, int64_t high) 
   const bool leading_zero = text.size() > 1 && text[0] == '0';
   if (error != std::errc() || stop != text.data() + text.size() || leading_zero || value < low ||
       value > high) {
-    return InvalidArgument(StrCat("'", text.substr(0, 64), "' is not a whole number from ", low,
-                                  " to ", high));
+    return InvalidArgument(
+        StrCat("'", text.substr(0, 64), "' is not a whole number from ", low, " to ", high));
   }
   return value;
 }
@@ -76,8 +76,8 @@ const std::vector<OptionKey>& OptionKeys() {
       Number("runtime", "max_run_bytes", &O::runtime, &O::Runtime::max_run_bytes, 1 << 20,
              kMaxBytes, "bytes"),
       Number("limits", "connections", &O::limits, &O::Limits::connections, 1, 1000000),
-      Number("limits", "header_timeout_s", &O::limits, &O::Limits::header_timeout_s, 1,
-             kMaxSeconds, "s"),
+      Number("limits", "header_timeout_s", &O::limits, &O::Limits::header_timeout_s, 1, kMaxSeconds,
+             "s"),
       Number("limits", "idle_timeout_s", &O::limits, &O::Limits::idle_timeout_s, 1, kMaxSeconds,
              "s"),
       Number("limits", "write_timeout_s", &O::limits, &O::Limits::write_timeout_s, 1, kMaxSeconds,
@@ -87,8 +87,8 @@ const std::vector<OptionKey>& OptionKeys() {
              "bytes"),
       Number("limits", "json_depth", &O::limits, &O::Limits::json_depth, 4, 1000),
       Number("limits", "queue_requests", &O::limits, &O::Limits::queue_requests, 1, 10000000),
-      Number("limits", "requests_per_connection", &O::limits,
-             &O::Limits::requests_per_connection, 1, std::numeric_limits<int64_t>::max()),
+      Number("limits", "requests_per_connection", &O::limits, &O::Limits::requests_per_connection,
+             1, std::numeric_limits<int64_t>::max()),
       Number("limits", "drain_timeout_s", &O::limits, &O::Limits::drain_timeout_s, 0, kMaxSeconds,
              "s"),
       Text("log", "level", &O::log, &O::LogSettings::level,
@@ -116,9 +116,9 @@ Status ApplyEnvironment(const std::map<std::string, std::string>& variables,
       return name.starts_with(VariableName(key.section, ""));
     };
     if (std::none_of(OptionKeys().begin(), OptionKeys().end(), begins_with_section)) continue;
-    const auto key = std::find_if(
-        OptionKeys().begin(), OptionKeys().end(),
-        [&](const OptionKey& k) { return VariableName(k.section, k.key) == name; });
+    const auto key =
+        std::find_if(OptionKeys().begin(), OptionKeys().end(),
+                     [&](const OptionKey& k) { return VariableName(k.section, k.key) == name; });
     if (key == OptionKeys().end()) {
       return InvalidArgument(StrCat("environment variable ", name, " names no configuration key"));
     }

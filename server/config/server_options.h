@@ -38,7 +38,7 @@ struct ServerOptions {
     int64_t header_timeout_s = 10;
     int64_t idle_timeout_s = 620;
     int64_t write_timeout_s = 10;
-    int64_t body_bytes = int64_t{64} << 20;  // REST bodies and gRPC messages
+    int64_t body_bytes = int64_t{64} << 20;     // REST bodies and gRPC messages
     int64_t buffered_bytes = int64_t{1} << 30;  // bodies of all requests together
     int64_t json_depth = 64;
     int64_t queue_requests = 1024;
@@ -68,8 +68,9 @@ const std::vector<OptionKey>& OptionKeys();
 Status ApplyConfigFile(const std::string& path, ServerOptions& options);
 Status ApplyConfigText(const std::string& text, const std::string& name, ServerOptions& options);
 
-// Applies variables named ONNXD_SECTION_KEY. Unknown keys of known sections are refused; other names
-// that begin with ONNXD_ are left alone (Kubernetes sets ONNXD_SERVICE_HOST beside a Service onnxd).
+// Applies variables named ONNXD_SECTION_KEY. Unknown keys of known sections are refused; other
+// names that begin with ONNXD_ are left alone (Kubernetes sets ONNXD_SERVICE_HOST beside a Service
+// onnxd).
 Status ApplyEnvironment(const std::map<std::string, std::string>& variables,
                         ServerOptions& options);
 

@@ -72,10 +72,10 @@ Status ApplyParameters(const inference::ModelInferRequest& request, InferenceReq
   for (const auto& [name, parameter] : request.parameters()) {
     if (name == "sequence_id") return Unimplemented("sequence requests are not supported");
     if (name != "timeout") continue;
-    const int64_t microseconds = parameter.has_uint64_param()
-                                     ? static_cast<int64_t>(std::min<uint64_t>(
-                                           parameter.uint64_param(), uint64_t{1} << 62))
-                                     : parameter.int64_param();
+    const int64_t microseconds =
+        parameter.has_uint64_param()
+            ? static_cast<int64_t>(std::min<uint64_t>(parameter.uint64_param(), uint64_t{1} << 62))
+            : parameter.int64_param();
     if (microseconds < 0) return InvalidArgument("timeout is negative");
     if (microseconds == 0) continue;
     const auto deadline = std::chrono::steady_clock::now() +
@@ -139,7 +139,8 @@ void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
 }
 
 void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
-  const auto read = [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
+  const auto read =
+      [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
     ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
     ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<inference::ModelInferRequest>(call.message));
     ONNXD_ASSIGN_OR_RETURN(auto version,
@@ -172,7 +173,8 @@ void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
 }
 
 void GrpcApi::Predict(GrpcCall call, GrpcRespond respond) const {
-  const auto read = [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
+  const auto read =
+      [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
     ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
     ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
     ONNXD_ASSIGN_OR_RETURN(auto version, service_.FindModel(message.model(), message.version()));
@@ -183,8 +185,7 @@ void GrpcApi::Predict(GrpcCall call, GrpcRespond respond) const {
     for (const v1::Tensor& input : message.inputs()) {
       const auto found = std::find_if(signature.begin(), signature.end(),
                                       [&](const auto& s) { return s.name == input.name(); });
-      const DataType type =
-          found == signature.end() ? DataType::kFloat : found->type.element;
+      const DataType type = found == signature.end() ? DataType::kFloat : found->type.element;
       ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(input, type));
       request.inputs.push_back({input.name(), std::move(tensor)});
     }

@@ -1,7 +1,7 @@
 // The gRPC services: messages <-> InferenceService.
 //
-//   /inference.GRPCInferenceService/...     Open Inference Protocol v2, core set (open_inference.proto)
-//   /onnxd.v1.PredictionService/Predict     our own (onnxd.proto)
+//   /inference.GRPCInferenceService/...     Open Inference Protocol v2, core set
+//   (open_inference.proto) /onnxd.v1.PredictionService/Predict     our own (onnxd.proto)
 //   /grpc.health.v1.Health/Check            (health.proto)
 #pragma once
 

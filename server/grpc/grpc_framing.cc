@@ -20,8 +20,8 @@ std::string FrameGrpcMessage(std::string_view message) {
 Result<std::string> UnframeGrpcMessage(std::string_view body, std::string_view encoding) {
   if (body.size() < kGrpcPrefixBytes) return Internal("the request holds no message");
   if (body[0] == 1) {
-    return Unimplemented(StrCat("compressed messages (", encoding.substr(0, 16),
-                                ") are not supported"));
+    return Unimplemented(
+        StrCat("compressed messages (", encoding.substr(0, 16), ") are not supported"));
   }
   if (body[0] != 0) return Internal("the message has an unknown flag");
   size_t length = 0;
@@ -45,13 +45,20 @@ std::optional<std::chrono::nanoseconds> ParseGrpcTimeout(std::string_view text) 
   using namespace std::chrono;
   switch (text.back()) {
     // Capped at a day, so that adding it to the clock cannot overflow.
-    case 'H': return value > 24 ? hours(24) : hours(value);
-    case 'M': return value > 1440 ? minutes(1440) : minutes(value);
-    case 'S': return value > 86400 ? seconds(86400) : seconds(value);
-    case 'm': return milliseconds(std::min<int64_t>(value, 86400000));
-    case 'u': return microseconds(value);
-    case 'n': return nanoseconds(value);
-    default: return std::nullopt;
+    case 'H':
+      return value > 24 ? hours(24) : hours(value);
+    case 'M':
+      return value > 1440 ? minutes(1440) : minutes(value);
+    case 'S':
+      return value > 86400 ? seconds(86400) : seconds(value);
+    case 'm':
+      return milliseconds(std::min<int64_t>(value, 86400000));
+    case 'u':
+      return microseconds(value);
+    case 'n':
+      return nanoseconds(value);
+    default:
+      return std::nullopt;
   }
 }
 

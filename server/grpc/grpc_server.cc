@@ -118,15 +118,15 @@ class Session : public std::enable_shared_from_this<Session> {
           return Self(self).OnBeginHeaders(frame);
         });
     nghttp2_session_callbacks_set_on_header_callback(
-        callbacks, [](nghttp2_session*, const nghttp2_frame* frame, const uint8_t* name,
-                      size_t name_size, const uint8_t* value, size_t value_size, uint8_t,
-                      void* self) {
+        callbacks,
+        [](nghttp2_session*, const nghttp2_frame* frame, const uint8_t* name, size_t name_size,
+           const uint8_t* value, size_t value_size, uint8_t, void* self) {
           return Self(self).OnHeader(frame, {reinterpret_cast<const char*>(name), name_size},
                                      {reinterpret_cast<const char*>(value), value_size});
         });
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(
-        callbacks, [](nghttp2_session*, uint8_t, int32_t id, const uint8_t* data, size_t size,
-                      void* self) {
+        callbacks,
+        [](nghttp2_session*, uint8_t, int32_t id, const uint8_t* data, size_t size, void* self) {
           return Self(self).OnData(id, {reinterpret_cast<const char*>(data), size});
         });
     nghttp2_session_callbacks_set_on_frame_recv_callback(
@@ -155,7 +155,8 @@ class Session : public std::enable_shared_from_this<Session> {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, kMaxStreams},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, static_cast<uint32_t>(kStreamWindow)},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, static_cast<uint32_t>(kMaxHeaderBytes)}};
-    return nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings, std::size(settings)) == 0 &&
+    return nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings, std::size(settings)) ==
+               0 &&
            nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0,
                                                  kConnectionWindow) == 0;
   }
@@ -208,8 +209,8 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto size = static_cast<int64_t>(data.size());
     if (static_cast<int64_t>(stream->body.size()) + size >
         shared_->limits.body_bytes + static_cast<int64_t>(kGrpcPrefixBytes)) {
-      stream->refusal = ResourceExhausted(StrCat("the message is larger than the limit of ",
-                                                 shared_->limits.body_bytes, " bytes"));
+      stream->refusal = ResourceExhausted(
+          StrCat("the message is larger than the limit of ", shared_->limits.body_bytes, " bytes"));
     } else if (!shared_->budget.admit(size)) {
       stream->refusal = Unavailable("too many request bytes are in memory");
     } else {
@@ -288,21 +289,21 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void Dispatch(int32_t id, Stream& stream) {
     MarkDispatched(stream);
-    Result<std::string> message = stream.refusal.ok()
-                                      ? UnframeGrpcMessage(stream.body, stream.encoding)
-                                      : Result<std::string>(stream.refusal);
-    std::string().swap(stream.body);
-    if (message.ok() && stream.deadline && Clock::now() >= *stream.deadline) {
-      message = DeadlineExceeded("the deadline had expired on arrival");
+    Status refusal = stream.refusal;
+    if (refusal.ok() && stream.deadline && Clock::now() >= *stream.deadline) {
+      refusal = DeadlineExceeded("the deadline had expired on arrival");
     }
+    if (!refusal.ok()) return SubmitTrailersOnly(id, refusal);
+    Result<std::string> message = UnframeGrpcMessage(stream.body, stream.encoding);
+    std::string().swap(stream.body);
     if (!message.ok()) return SubmitTrailersOnly(id, message.status());
     GrpcCall call;
     call.path = stream.path;
     call.message = std::move(*message);
     call.deadline = stream.deadline;
     call.cancelled = stream.cancelled;
-    shared_->handler(std::move(call), [self = shared_from_this(), id, cancelled = stream.cancelled](
-                                          Result<std::string> answer) {
+    shared_->handler(std::move(call), [self = shared_from_this(), id,
+                                       cancelled = stream.cancelled](Result<std::string> answer) {
       asio::post(self->socket_.get_executor(),
                  [self, id, cancelled, answer = std::move(answer)]() mutable {
                    self->Answer(id, *cancelled, std::move(answer));
@@ -390,8 +391,8 @@ class Session : public std::enable_shared_from_this<Session> {
       write_buffer_.insert(write_buffer_.end(), data, data + size);
     }
     if (write_buffer_.empty()) {
-      const bool over = nghttp2_session_want_read(session_) == 0 &&
-                        nghttp2_session_want_write(session_) == 0;
+      const bool over =
+          nghttp2_session_want_read(session_) == 0 && nghttp2_session_want_write(session_) == 0;
       if (fatal_ || over || (draining_ && streams_.empty())) Close();
       return;
     }
@@ -415,13 +416,12 @@ class Session : public std::enable_shared_from_this<Session> {
       if (self->writing_ && now - self->write_started_ > seconds(limits.write_timeout_s)) {
         return self->Close();
       }
-      if (self->streams_.empty() &&
-          now - self->last_activity_ > seconds(limits.idle_timeout_s)) {
+      if (self->streams_.empty() && now - self->last_activity_ > seconds(limits.idle_timeout_s)) {
         return self->Close();
       }
       for (auto& [id, stream] : self->streams_) {
-        if (!stream.dispatched && now - stream.opened > kFirstMessageTimeout +
-                                      seconds(stream.admitted / (16 * 1024))) {
+        if (!stream.dispatched &&
+            now - stream.opened > kFirstMessageTimeout + seconds(stream.admitted / (16 * 1024))) {
           nghttp2_submit_rst_stream(self->session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
         }
       }

@@ -23,11 +23,20 @@ class FieldWalker {
     number = static_cast<uint32_t>(key >> 3);
     content = {};
     switch (key & 7) {
-      case 0: Varint(); break;
-      case 1: Take(8); break;
-      case 2: content = Take(Varint()); break;
-      case 5: Take(4); break;
-      default: ok = false;
+      case 0:
+        Varint();
+        break;
+      case 1:
+        Take(8);
+        break;
+      case 2:
+        content = Take(Varint());
+        break;
+      case 5:
+        Take(4);
+        break;
+      default:
+        ok = false;
     }
     return ok;
   }
@@ -107,7 +116,8 @@ Status ScanInferRequest(std::string_view message) {
       case 7:
         if (++raws > kMaxTensors) return TooMany("raw contents", kMaxTensors);
         break;
-      default: break;
+      default:
+        break;
     }
   }
   return walker.ok ? Status::Ok() : Malformed();

@@ -43,10 +43,14 @@ Result<Tensor> FromRepeated(const Repeated& values, DataType type, const Shape& 
 Result<Tensor> FromContents(const inference::InferTensorContents& contents, DataType type,
                             const Shape& shape, const std::string& input) {
   switch (type) {
-    case DataType::kBool: return FromRepeated<bool>(contents.bool_contents(), type, shape, input);
-    case DataType::kInt8: return FromRepeated<int8_t>(contents.int_contents(), type, shape, input);
-    case DataType::kInt16: return FromRepeated<int16_t>(contents.int_contents(), type, shape, input);
-    case DataType::kInt32: return FromRepeated<int32_t>(contents.int_contents(), type, shape, input);
+    case DataType::kBool:
+      return FromRepeated<bool>(contents.bool_contents(), type, shape, input);
+    case DataType::kInt8:
+      return FromRepeated<int8_t>(contents.int_contents(), type, shape, input);
+    case DataType::kInt16:
+      return FromRepeated<int16_t>(contents.int_contents(), type, shape, input);
+    case DataType::kInt32:
+      return FromRepeated<int32_t>(contents.int_contents(), type, shape, input);
     case DataType::kInt64:
       return FromRepeated<int64_t>(contents.int64_contents(), type, shape, input);
     case DataType::kUint8:
@@ -57,12 +61,14 @@ Result<Tensor> FromContents(const inference::InferTensorContents& contents, Data
       return FromRepeated<uint32_t>(contents.uint_contents(), type, shape, input);
     case DataType::kUint64:
       return FromRepeated<uint64_t>(contents.uint64_contents(), type, shape, input);
-    case DataType::kFloat: return FromRepeated<float>(contents.fp32_contents(), type, shape, input);
+    case DataType::kFloat:
+      return FromRepeated<float>(contents.fp32_contents(), type, shape, input);
     case DataType::kDouble:
       return FromRepeated<double>(contents.fp64_contents(), type, shape, input);
     case DataType::kString:
       return FromRepeated<std::string>(contents.bytes_contents(), type, shape, input);
-    default: return Fail(input, "this datatype exists only as raw contents");
+    default:
+      return Fail(input, "this datatype exists only as raw contents");
   }
 }
 
@@ -135,17 +141,28 @@ Result<Tensor> TensorOf(const v1::Tensor& message, DataType type) {
   ONNXD_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(message.shape(), name));
   if (!message.raw().empty()) return TensorFromBytes(message.raw(), type, shape, name);
   switch (type) {
-    case DataType::kFloat: return FromRepeated<float>(message.float_values(), type, shape, name);
-    case DataType::kDouble: return FromRepeated<double>(message.float_values(), type, shape, name);
-    case DataType::kInt8: return FromRepeated<int8_t>(message.int_values(), type, shape, name);
-    case DataType::kUint8: return FromRepeated<uint8_t>(message.int_values(), type, shape, name);
-    case DataType::kInt16: return FromRepeated<int16_t>(message.int_values(), type, shape, name);
-    case DataType::kUint16: return FromRepeated<uint16_t>(message.int_values(), type, shape, name);
-    case DataType::kInt32: return FromRepeated<int32_t>(message.int_values(), type, shape, name);
-    case DataType::kUint32: return FromRepeated<uint32_t>(message.int_values(), type, shape, name);
-    case DataType::kInt64: return FromRepeated<int64_t>(message.int_values(), type, shape, name);
-    case DataType::kUint64: return FromRepeated<uint64_t>(message.uint_values(), type, shape, name);
-    case DataType::kBool: return FromRepeated<bool>(message.int_values(), type, shape, name);
+    case DataType::kFloat:
+      return FromRepeated<float>(message.float_values(), type, shape, name);
+    case DataType::kDouble:
+      return FromRepeated<double>(message.float_values(), type, shape, name);
+    case DataType::kInt8:
+      return FromRepeated<int8_t>(message.int_values(), type, shape, name);
+    case DataType::kUint8:
+      return FromRepeated<uint8_t>(message.int_values(), type, shape, name);
+    case DataType::kInt16:
+      return FromRepeated<int16_t>(message.int_values(), type, shape, name);
+    case DataType::kUint16:
+      return FromRepeated<uint16_t>(message.int_values(), type, shape, name);
+    case DataType::kInt32:
+      return FromRepeated<int32_t>(message.int_values(), type, shape, name);
+    case DataType::kUint32:
+      return FromRepeated<uint32_t>(message.int_values(), type, shape, name);
+    case DataType::kInt64:
+      return FromRepeated<int64_t>(message.int_values(), type, shape, name);
+    case DataType::kUint64:
+      return FromRepeated<uint64_t>(message.uint_values(), type, shape, name);
+    case DataType::kBool:
+      return FromRepeated<bool>(message.int_values(), type, shape, name);
     case DataType::kString:
       return FromRepeated<std::string>(message.bytes_values(), type, shape, name);
     case DataType::kFloat16:
@@ -163,7 +180,8 @@ Result<Tensor> TensorOf(const v1::Tensor& message, DataType type) {
       }
       return tensor;
     }
-    default: return Fail(name, "this datatype is not supported");
+    default:
+      return Fail(name, "this datatype is not supported");
   }
 }
 
@@ -181,18 +199,42 @@ Status ToMessage(const NamedValue& output, v1::Tensor& message) {
   const auto half = [&](auto value) { real(static_cast<float>(value)); };
   const auto whole = [&](auto value) { message.add_int_values(static_cast<int64_t>(value)); };
   switch (tensor.type()) {
-    case DataType::kFloat: ForElements<float>(tensor, real); break;
-    case DataType::kDouble: ForElements<double>(tensor, real); break;
-    case DataType::kFloat16: ForElements<Float16>(tensor, half); break;
-    case DataType::kBfloat16: ForElements<Bfloat16>(tensor, half); break;
-    case DataType::kInt8: ForElements<int8_t>(tensor, whole); break;
-    case DataType::kUint8: ForElements<uint8_t>(tensor, whole); break;
-    case DataType::kInt16: ForElements<int16_t>(tensor, whole); break;
-    case DataType::kUint16: ForElements<uint16_t>(tensor, whole); break;
-    case DataType::kInt32: ForElements<int32_t>(tensor, whole); break;
-    case DataType::kUint32: ForElements<uint32_t>(tensor, whole); break;
-    case DataType::kInt64: ForElements<int64_t>(tensor, whole); break;
-    case DataType::kBool: ForElements<bool>(tensor, whole); break;
+    case DataType::kFloat:
+      ForElements<float>(tensor, real);
+      break;
+    case DataType::kDouble:
+      ForElements<double>(tensor, real);
+      break;
+    case DataType::kFloat16:
+      ForElements<Float16>(tensor, half);
+      break;
+    case DataType::kBfloat16:
+      ForElements<Bfloat16>(tensor, half);
+      break;
+    case DataType::kInt8:
+      ForElements<int8_t>(tensor, whole);
+      break;
+    case DataType::kUint8:
+      ForElements<uint8_t>(tensor, whole);
+      break;
+    case DataType::kInt16:
+      ForElements<int16_t>(tensor, whole);
+      break;
+    case DataType::kUint16:
+      ForElements<uint16_t>(tensor, whole);
+      break;
+    case DataType::kInt32:
+      ForElements<int32_t>(tensor, whole);
+      break;
+    case DataType::kUint32:
+      ForElements<uint32_t>(tensor, whole);
+      break;
+    case DataType::kInt64:
+      ForElements<int64_t>(tensor, whole);
+      break;
+    case DataType::kBool:
+      ForElements<bool>(tensor, whole);
+      break;
     case DataType::kUint64:
       ForElements<uint64_t>(tensor, [&](uint64_t value) { message.add_uint_values(value); });
       break;

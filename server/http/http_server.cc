@@ -1,8 +1,9 @@
 #include "server/http/http_server.h"
 
+#include <algorithm>
+#include <array>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <unordered_set>
@@ -22,11 +23,11 @@ constexpr size_t kMaxHeaderBytes = 16 * 1024;
 constexpr size_t kMaxRequestLine = 8 * 1024;
 constexpr size_t kMaxHeaders = 100;
 constexpr size_t kMaxLingerBytes = 1 << 20;
+constexpr size_t kReadBytes = 32 * 1024;
 constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
 
 // tcp_stream over the listener's strand executor.
-using Stream = beast::basic_stream<asio::ip::tcp,
-                                   asio::strand<asio::io_context::executor_type>>;
+using Stream = beast::basic_stream<asio::ip::tcp, asio::strand<asio::io_context::executor_type>>;
 using Parser = http::request_parser<http::string_body>;
 
 int StatusOfParseError(const error_code& error) {
@@ -54,10 +55,9 @@ const char* FramingFault(const http::request_header<>& header) {
   if (lengths > 0 && encodings > 0) return "both Content-Length and Transfer-Encoding";
   if (lengths == 1) {
     const auto value = header[http::field::content_length];
-    const bool digits = !value.empty() && value.size() < 20 &&
-                        std::all_of(value.begin(), value.end(), [](char c) {
-                          return c >= '0' && c <= '9';
-                        });
+    const bool digits =
+        !value.empty() && value.size() < 20 &&
+        std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!digits) return "Content-Length is no number";
   }
   if (encodings > 0) {
@@ -118,41 +118,51 @@ class Session : public std::enable_shared_from_this<Session> {
   bool idle() const { return !busy_; }
 
  private:
+  using Next = void (Session::*)(error_code);
+
+  // One instantiation of each asynchronous operation serves all steps: Beast's composed operations
+  // would cost half a minute to compile and give nothing here.
+  void ReadMore(Next next) {
+    stream_.async_read_some(buffer_.prepare(kReadBytes),
+                            [self = shared_from_this(), next](error_code error, size_t bytes) {
+                              self->buffer_.commit(bytes);
+                              (self.get()->*next)(error);
+                            });
+  }
+
   void NextRequest() {
     FinishRequest();
     if (shared_->draining.load(std::memory_order_relaxed)) return Close();
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(static_cast<uint64_t>(shared_->limits.body_bytes));
-    if (buffer_.size() > 0) return ReadHeader();
+    parser_->eager(false);
+    if (buffer_.size() > 0) return BeginHeader({});
     stream_.expires_after(seconds(shared_->limits.idle_timeout_s));
-    stream_.async_read_some(buffer_.prepare(4096),
-                            [self = shared_from_this()](error_code error, size_t bytes) {
-                              if (error) return self->Close();
-                              self->buffer_.commit(bytes);
-                              self->ReadHeader();
-                            });
+    ReadMore(&Session::BeginHeader);
   }
 
-  void ReadHeader() {
+  void BeginHeader(error_code error) {
+    if (error) return Close();
     busy_ = true;
     shared_->busy.fetch_add(1, std::memory_order_relaxed);
     stream_.expires_after(seconds(shared_->limits.header_timeout_s));
-    http::async_read_header(stream_, buffer_, *parser_,
-                            [self = shared_from_this()](error_code error, size_t) {
-                              self->OnHeader(error);
-                            });
+    ParseHeader({});
   }
 
-  void OnHeader(error_code error) {
+  void ParseHeader(error_code error) {
     if (error == beast::error::timeout) return Refuse(408, "the request's header took too long");
-    if (error.category() == http::make_error_code(http::error::bad_line_ending).category() &&
-        error != http::error::end_of_stream && error != http::error::partial_message) {
-      return Refuse(StatusOfParseError(error), error == http::error::body_limit
-                                                   ? BodyLimitText()
-                                                   : "malformed HTTP request");
-    }
     if (error) return Close();
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    if (error == http::error::need_more) return ReadMore(&Session::ParseHeader);
+    if (error == http::error::body_limit) return Refuse(413, BodyLimitText());
+    if (error) return Refuse(StatusOfParseError(error), "malformed HTTP request");
+    if (!parser_->is_header_done()) return ReadMore(&Session::ParseHeader);
+    OnHeader();
+  }
+
+  void OnHeader() {
     const auto& header = parser_->get();
     if (header.target().size() > kMaxRequestLine) return Refuse(414, "the target is too long");
     if (const char* fault = FramingFault(header)) {
@@ -166,38 +176,41 @@ class Session : public std::enable_shared_from_this<Session> {
       admitted_ = 0;
       return Refuse(503, "too many request bytes are in memory");
     }
+    parser_->eager(true);
     const auto expect = header[http::field::expect];
     if (!expect.empty()) {
       if (!beast::iequals(expect, "100-continue")) return Refuse(417, "unknown expectation");
-      if (!parser_->is_done() && buffer_.size() == 0) return SendContinue();
+      if (!parser_->is_done() && buffer_.size() == 0) {
+        head_text_ = "HTTP/1.1 100 Continue\r\n\r\n";
+        return WriteSome(&Session::ReadBody);
+      }
     }
-    ReadBody();
+    ReadBody({});
   }
 
-  void SendContinue() {
-    static constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    asio::async_write(stream_, asio::buffer(kContinue, sizeof(kContinue) - 1),
-                      [self = shared_from_this()](error_code error, size_t) {
-                        if (error) return self->Close();
-                        self->ReadBody();
-                      });
-  }
-
-  void ReadBody() {
+  void ReadBody(error_code) {
+    // A grace, then a minimum rate.
     stream_.expires_after(seconds(30 + admitted_ / kMinBodyRate));
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = shared_from_this()](error_code error, size_t) {
-                       self->OnBody(error);
-                     });
+    ParseBody({});
   }
 
-  void OnBody(error_code error) {
+  void ParseBody(error_code error) {
     if (error == beast::error::timeout) return Refuse(408, "the request's body took too long");
-    if (error == http::error::body_limit) return Refuse(413, BodyLimitText());
-    if (error == http::error::partial_message || error == http::error::end_of_stream) {
-      return Close();
+    if (error) return Close();
+    while (!parser_->is_done()) {
+      if (buffer_.size() == 0) return ReadMore(&Session::ParseBody);
+      const size_t used = parser_->put(buffer_.data(), error);
+      buffer_.consume(used);
+      if (error == http::error::need_more && buffer_.size() < kMaxHeaderBytes) {
+        return ReadMore(&Session::ParseBody);
+      }
+      if (error == http::error::body_limit) return Refuse(413, BodyLimitText());
+      if (error) return Refuse(400, "malformed HTTP request");
     }
-    if (error) return Refuse(400, "malformed HTTP request");
+    Handle();
+  }
+
+  void Handle() {
     auto message = parser_->release();
     HttpRequest request;
     request.method = ToString(message.method_string());
@@ -212,10 +225,9 @@ class Session : public std::enable_shared_from_this<Session> {
     keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
     stream_.expires_never();
     shared_->handler(std::move(request), [self = shared_from_this()](HttpResponse response) {
-      asio::dispatch(self->stream_.get_executor(),
-                     [self, response = std::move(response)]() mutable {
-                       self->Write(std::move(response));
-                     });
+      asio::post(self->stream_.get_executor(), [self, response = std::move(response)]() mutable {
+        self->Write(std::move(response));
+      });
     });
   }
 
@@ -234,42 +246,46 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void Write(HttpResponse response) {
     if (shared_->draining.load(std::memory_order_relaxed)) keep_alive_ = false;
-    auto& message = message_.emplace();
-    message.version(version_ == 10 ? 10 : 11);
-    message.result(static_cast<unsigned>(response.status));
-    message.set(http::field::server, "onnxd");
-    if (!response.body.empty()) message.set(http::field::content_type, response.content_type);
-    for (const auto& [name, value] : response.headers) message.set(name, value);
-    message.keep_alive(keep_alive_);
-    message.body() = std::move(response.body);
-    message.prepare_payload();
-    if (message.body().empty()) message.set(http::field::content_length, "0");
-    if (head_) message.body().clear();
-    serializer_.emplace(message);
-    if (head_) serializer_->split(true);
-    WriteSome();
-  }
-
-  // Each piece has the whole write timeout: a client that takes nothing for that long is dropped.
-  void WriteSome() {
-    stream_.expires_after(seconds(shared_->limits.write_timeout_s));
-    const auto next = [self = shared_from_this()](error_code error, size_t) {
-      if (error) return self->Close();
-      const bool done = self->head_ ? self->serializer_->is_header_done()
-                                    : self->serializer_->is_done();
-      if (!done) return self->WriteSome();
-      self->OnWritten();
-    };
-    if (head_) {
-      http::async_write_header(stream_, *serializer_, next);
-    } else {
-      http::async_write_some(stream_, *serializer_, next);
+    const auto reason = http::obsolete_reason(static_cast<http::status>(response.status));
+    head_text_ = StrCat(version_ == 10 ? "HTTP/1.0 " : "HTTP/1.1 ", response.status, " ",
+                        ToString(reason), "\r\nServer: onnxd\r\n");
+    if (!response.body.empty())
+      head_text_ += StrCat("Content-Type: ", response.content_type, "\r\n");
+    for (const auto& [name, value] : response.headers)
+      head_text_ += StrCat(name, ": ", value, "\r\n");
+    head_text_ += StrCat("Content-Length: ", response.body.size(), "\r\n");
+    if (!keep_alive_) {
+      head_text_ += "Connection: close\r\n";
+    } else if (version_ == 10) {
+      head_text_ += "Connection: keep-alive\r\n";
     }
+    head_text_ += "\r\n";
+    if (!head_) body_text_ = std::move(response.body);
+    WriteSome(&Session::OnWritten);
   }
 
-  void OnWritten() {
-    serializer_.reset();
-    message_.reset();
+  // Writes head_text_ and body_text_. Each piece has the whole write timeout: a client that takes
+  // nothing for that long is dropped.
+  void WriteSome(Next next) {
+    const size_t head_done = std::min(written_, head_text_.size());
+    const std::array<asio::const_buffer, 2> rest = {
+        asio::buffer(head_text_) + head_done, asio::buffer(body_text_) + (written_ - head_done)};
+    stream_.expires_after(seconds(shared_->limits.write_timeout_s));
+    stream_.async_write_some(
+        rest, [self = shared_from_this(), next](error_code error, size_t bytes) {
+          if (error) return self->Close();
+          self->written_ += bytes;
+          if (self->written_ < self->head_text_.size() + self->body_text_.size()) {
+            return self->WriteSome(next);
+          }
+          self->written_ = 0;
+          self->head_text_.clear();
+          std::string().swap(self->body_text_);
+          (self.get()->*next)({});
+        });
+  }
+
+  void OnWritten(error_code) {
     if (keep_alive_) return NextRequest();
     if (linger_) return Linger();
     Close();
@@ -281,17 +297,14 @@ class Session : public std::enable_shared_from_this<Session> {
     error_code ignored;
     stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
     stream_.expires_after(seconds(2));
-    LingerSome();
+    LingerSome({});
   }
 
-  void LingerSome() {
+  void LingerSome(error_code error) {
+    lingered_ += buffer_.size();
     buffer_.consume(buffer_.size());
-    stream_.async_read_some(buffer_.prepare(16384),
-                            [self = shared_from_this()](error_code error, size_t bytes) {
-                              self->lingered_ += bytes;
-                              if (error || self->lingered_ > kMaxLingerBytes) return self->Close();
-                              self->LingerSome();
-                            });
+    if (error || lingered_ > kMaxLingerBytes) return Close();
+    ReadMore(&Session::LingerSome);
   }
 
   void FinishRequest() {
@@ -312,8 +325,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<HttpServer::Shared> shared_;
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
-  std::optional<http::response<http::string_body>> message_;
-  std::optional<http::response_serializer<http::string_body>> serializer_;
+  std::string head_text_, body_text_;
+  size_t written_ = 0;
   int64_t admitted_ = 0;
   int64_t requests_ = 0;
   size_t lingered_ = 0;

@@ -37,12 +37,18 @@ Status RefuseRepeatedKeys(const element& json) {
 
 const char* KindOf(const element& json) {
   switch (json.type()) {
-    case element_type::ARRAY: return "an array";
-    case element_type::OBJECT: return "an object";
-    case element_type::STRING: return "a string";
-    case element_type::BOOL: return "a boolean";
-    case element_type::NULL_VALUE: return "null";
-    default: return "a number";
+    case element_type::ARRAY:
+      return "an array";
+    case element_type::OBJECT:
+      return "an object";
+    case element_type::STRING:
+      return "a string";
+    case element_type::BOOL:
+      return "a boolean";
+    case element_type::NULL_VALUE:
+      return "null";
+    default:
+      return "a number";
   }
 }
 
@@ -53,23 +59,37 @@ class ElementWriter {
 
   Status Append(const element& json) {
     switch (tensor_.type()) {
-      case DataType::kFloat: return Real<float>(json);
-      case DataType::kDouble: return Real<double>(json);
-      case DataType::kFloat16: return Real<Float16>(json);
-      case DataType::kBfloat16: return Real<Bfloat16>(json);
-      case DataType::kInt8: return Integer<int8_t>(json);
-      case DataType::kUint8: return Integer<uint8_t>(json);
-      case DataType::kInt16: return Integer<int16_t>(json);
-      case DataType::kUint16: return Integer<uint16_t>(json);
-      case DataType::kInt32: return Integer<int32_t>(json);
-      case DataType::kUint32: return Integer<uint32_t>(json);
-      case DataType::kInt64: return Integer<int64_t>(json);
-      case DataType::kUint64: return Integer<uint64_t>(json);
-      case DataType::kBool: return Boolean(json);
-      case DataType::kString: return Text(json);
+      case DataType::kFloat:
+        return Real<float>(json);
+      case DataType::kDouble:
+        return Real<double>(json);
+      case DataType::kFloat16:
+        return Real<Float16>(json);
+      case DataType::kBfloat16:
+        return Real<Bfloat16>(json);
+      case DataType::kInt8:
+        return Integer<int8_t>(json);
+      case DataType::kUint8:
+        return Integer<uint8_t>(json);
+      case DataType::kInt16:
+        return Integer<int16_t>(json);
+      case DataType::kUint16:
+        return Integer<uint16_t>(json);
+      case DataType::kInt32:
+        return Integer<int32_t>(json);
+      case DataType::kUint32:
+        return Integer<uint32_t>(json);
+      case DataType::kInt64:
+        return Integer<int64_t>(json);
+      case DataType::kUint64:
+        return Integer<uint64_t>(json);
+      case DataType::kBool:
+        return Boolean(json);
+      case DataType::kString:
+        return Text(json);
       default:
-        return InvalidArgument(StrCat("input '", input_, "': type ",
-                                      DataTypeName(tensor_.type()), " has no JSON form"));
+        return InvalidArgument(StrCat("input '", input_, "': type ", DataTypeName(tensor_.type()),
+                                      " has no JSON form"));
     }
   }
 
@@ -77,18 +97,25 @@ class ElementWriter {
 
  private:
   Status Wrong(const std::string& what) const {
-    return InvalidArgument(StrCat("input '", input_, "' element ", at_, " is ", what,
-                                  ", expected ", DataTypeName(tensor_.type())));
+    return InvalidArgument(StrCat("input '", input_, "' element ", at_, " is ", what, ", expected ",
+                                  DataTypeName(tensor_.type())));
   }
 
   template <typename T>
   Status Real(const element& json) {
     double value;
     switch (json.type()) {
-      case element_type::DOUBLE: value = double(json); break;
-      case element_type::INT64: value = static_cast<double>(int64_t(json)); break;
-      case element_type::UINT64: value = static_cast<double>(uint64_t(json)); break;
-      default: return Wrong(KindOf(json));
+      case element_type::DOUBLE:
+        value = double(json);
+        break;
+      case element_type::INT64:
+        value = static_cast<double>(int64_t(json));
+        break;
+      case element_type::UINT64:
+        value = static_cast<double>(uint64_t(json));
+        break;
+      default:
+        return Wrong(KindOf(json));
     }
     if constexpr (std::is_same_v<T, double>) {
       tensor_.mutable_data<T>()[at_++] = value;
@@ -120,11 +147,13 @@ class ElementWriter {
       case element_type::DOUBLE: {
         const double value(json);
         if (value != std::floor(value)) return Wrong(StrCat(value));
-        fits = std::abs(value) <= 9007199254740992.0 && std::in_range<T>(static_cast<int64_t>(value));
+        fits =
+            std::abs(value) <= 9007199254740992.0 && std::in_range<T>(static_cast<int64_t>(value));
         if (fits) stored = static_cast<T>(static_cast<int64_t>(value));
         break;
       }
-      default: return Wrong(KindOf(json));
+      default:
+        return Wrong(KindOf(json));
     }
     if (!fits) return Wrong("a number out of range");
     tensor_.mutable_data<T>()[at_++] = stored;
@@ -231,8 +260,7 @@ Result<std::unique_ptr<JsonDocument>> JsonDocument::Parse(std::string_view text,
   if (text.substr(0, 3) == "\xef\xbb\xbf") {
     return InvalidArgument("malformed JSON: it begins with a byte order mark");
   }
-  const auto allocated =
-      document->parser_.allocate(text.size(), static_cast<size_t>(max_depth));
+  const auto allocated = document->parser_.allocate(text.size(), static_cast<size_t>(max_depth));
   if (allocated != simdjson::SUCCESS) return ResourceExhausted("the JSON body is too large");
   const auto error = document->parser_.parse(text.data(), text.size()).get(document->root_);
   if (error == simdjson::DEPTH_ERROR) {

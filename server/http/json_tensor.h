@@ -31,7 +31,7 @@ Result<Tensor> TensorFromNested(const simdjson::dom::element& json, const ValueT
                                 const std::string& input, int64_t max_elements);
 
 // Flat or nested elements for a stated shape: "data" of the Open Inference Protocol.
-Result<Tensor> TensorFromData(const simdjson::dom::element& json, DataType type,
-                              const Shape& shape, const std::string& input, int64_t max_elements);
+Result<Tensor> TensorFromData(const simdjson::dom::element& json, DataType type, const Shape& shape,
+                              const std::string& input, int64_t max_elements);
 
 }  // namespace onnxd

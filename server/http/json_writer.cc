@@ -53,21 +53,50 @@ void AppendNumber(std::string& out, T value) {
 template <typename Body>
 bool DispatchElement(DataType type, Body body) {
   switch (type) {
-    case DataType::kFloat: body.template operator()<float>(); return true;
-    case DataType::kDouble: body.template operator()<double>(); return true;
-    case DataType::kFloat16: body.template operator()<Float16>(); return true;
-    case DataType::kBfloat16: body.template operator()<Bfloat16>(); return true;
-    case DataType::kBool: body.template operator()<bool>(); return true;
-    case DataType::kInt8: body.template operator()<int8_t>(); return true;
-    case DataType::kUint8: body.template operator()<uint8_t>(); return true;
-    case DataType::kInt16: body.template operator()<int16_t>(); return true;
-    case DataType::kUint16: body.template operator()<uint16_t>(); return true;
-    case DataType::kInt32: body.template operator()<int32_t>(); return true;
-    case DataType::kUint32: body.template operator()<uint32_t>(); return true;
-    case DataType::kInt64: body.template operator()<int64_t>(); return true;
-    case DataType::kUint64: body.template operator()<uint64_t>(); return true;
-    case DataType::kString: body.template operator()<std::string>(); return true;
-    default: return false;
+    case DataType::kFloat:
+      body.template operator()<float>();
+      return true;
+    case DataType::kDouble:
+      body.template operator()<double>();
+      return true;
+    case DataType::kFloat16:
+      body.template operator()<Float16>();
+      return true;
+    case DataType::kBfloat16:
+      body.template operator()<Bfloat16>();
+      return true;
+    case DataType::kBool:
+      body.template operator()<bool>();
+      return true;
+    case DataType::kInt8:
+      body.template operator()<int8_t>();
+      return true;
+    case DataType::kUint8:
+      body.template operator()<uint8_t>();
+      return true;
+    case DataType::kInt16:
+      body.template operator()<int16_t>();
+      return true;
+    case DataType::kUint16:
+      body.template operator()<uint16_t>();
+      return true;
+    case DataType::kInt32:
+      body.template operator()<int32_t>();
+      return true;
+    case DataType::kUint32:
+      body.template operator()<uint32_t>();
+      return true;
+    case DataType::kInt64:
+      body.template operator()<int64_t>();
+      return true;
+    case DataType::kUint64:
+      body.template operator()<uint64_t>();
+      return true;
+    case DataType::kString:
+      body.template operator()<std::string>();
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -179,9 +208,8 @@ Status AppendNested(std::string& out, const Value& value) {
   if (value.is_tensor()) {
     const Tensor& tensor = value.tensor();
     ONNXD_RETURN_IF_ERROR(CheckWritable(tensor));
-    DispatchElement(tensor.type(), [&]<typename T>() {
-      AppendAxis(out, tensor.shape(), 0, tensor.data<T>());
-    });
+    DispatchElement(tensor.type(),
+                    [&]<typename T>() { AppendAxis(out, tensor.shape(), 0, tensor.data<T>()); });
     return Status::Ok();
   }
   if (const Sequence* sequence = value.sequence()) {

@@ -39,8 +39,8 @@ void AppendTensorMetadata(std::string& out, const std::vector<TensorMetadata>& t
     out += ",\"datatype\":";
     const ValueType& type = tensors[i].type;
     // Values that are no tensors have no datatype in the protocol; their ONNX type is shown.
-    AppendJsonString(out, type.is_tensor() ? std::string(ProtocolTypeName(type.element))
-                                           : ToString(type));
+    AppendJsonString(
+        out, type.is_tensor() ? std::string(ProtocolTypeName(type.element)) : ToString(type));
     out += ",\"shape\":[";
     if (type.shape) {
       for (size_t axis = 0; axis < type.shape->size(); ++axis) {
@@ -230,9 +230,9 @@ Status ReadParameters(const element& json, ParsedRequest& parsed) {
         return InvalidArgument("timeout must be a number of microseconds");
       }
       if (microseconds > 0) {
-        parsed.request.deadline = std::chrono::steady_clock::now() +
-                                  std::chrono::microseconds(std::min<int64_t>(
-                                      microseconds, int64_t{3600} * 1000000));
+        parsed.request.deadline =
+            std::chrono::steady_clock::now() +
+            std::chrono::microseconds(std::min<int64_t>(microseconds, int64_t{3600} * 1000000));
       }
     } else if (key == "sequence_id") {
       return Unimplemented("sequence requests are not supported");
@@ -276,8 +276,7 @@ Result<ParsedRequest> ReadRequest(const element& root, std::string_view binary_b
   }
   if (!has_inputs) return InvalidArgument("the request has no \"inputs\"");
   if (binary.left() > 0) {
-    return InvalidArgument(
-        StrCat(binary.left(), " bytes of binary data belong to no input"));
+    return InvalidArgument(StrCat(binary.left(), " bytes of binary data belong to no input"));
   }
   return parsed;
 }
@@ -343,8 +342,8 @@ Status AppendOutput(std::string& json, std::string& binary, const NamedValue& ou
   const Tensor& tensor = output.value.tensor();
   const std::string_view type = ProtocolTypeName(tensor.type());
   if (type.empty()) {
-    return Unimplemented(StrCat("output '", output.name, "' of type ",
-                                DataTypeName(tensor.type()), " has no protocol datatype"));
+    return Unimplemented(StrCat("output '", output.name, "' of type ", DataTypeName(tensor.type()),
+                                " has no protocol datatype"));
   }
   json += "{\"name\":";
   AppendJsonString(json, output.name);
@@ -355,7 +354,8 @@ Status AppendOutput(std::string& json, std::string& binary, const NamedValue& ou
     json += StrCat(",\"parameters\":{\"binary_data_size\":", binary.size() - before, "}");
   } else {
     json += ",\"data\":";
-    ONNXD_RETURN_IF_ERROR(AppendFlat(json, tensor).WithContext(StrCat("output '", output.name, "'")));
+    ONNXD_RETURN_IF_ERROR(
+        AppendFlat(json, tensor).WithContext(StrCat("output '", output.name, "'")));
   }
   json += '}';
   return Status::Ok();
@@ -396,8 +396,8 @@ Result<ParsedRequest> ReadInfer(const ModelVersion& version, const ServerOptions
                                 const HttpRequest& request) {
   if (const std::string* encoding = request.Header("Content-Encoding");
       encoding != nullptr && *encoding != "identity") {
-    return Unimplemented(StrCat("content encoding '", encoding->substr(0, 32),
-                                "' is not supported"));
+    return Unimplemented(
+        StrCat("content encoding '", encoding->substr(0, 32), "' is not supported"));
   }
   ONNXD_ASSIGN_OR_RETURN(const size_t length, JsonLength(request));
   if (length == 0 && request.Header(kHeaderLength) != nullptr) {
@@ -456,7 +456,8 @@ void HandleOpenInference(InferenceService& service, const ServerOptions::Limits&
                          const OpenInferenceRoute& route, HttpRequest request,
                          HttpRespond respond) {
   switch (route.verb) {
-    case Verb::kServerMetadata: return respond(ServerMetadata());
+    case Verb::kServerMetadata:
+      return respond(ServerMetadata());
     case Verb::kModelMetadata: {
       const auto metadata = service.Metadata(route.model, route.version);
       return respond(metadata.ok() ? ModelMetadataResponse(*metadata)
@@ -471,7 +472,8 @@ void HandleOpenInference(InferenceService& service, const ServerOptions::Limits&
       response.body += StrCat(",\"ready\":", ready, "}");
       return respond(std::move(response));
     }
-    case Verb::kInfer: return Infer(service, limits, route, request, std::move(respond));
+    case Verb::kInfer:
+      return Infer(service, limits, route, request, std::move(respond));
   }
 }
 

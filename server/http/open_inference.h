@@ -22,7 +22,6 @@ struct OpenInferenceRoute {
 std::optional<OpenInferenceRoute> OpenInferenceRouteOf(const std::vector<std::string>& path);
 
 void HandleOpenInference(InferenceService& service, const ServerOptions::Limits& limits,
-                         const OpenInferenceRoute& route, HttpRequest request,
-                         HttpRespond respond);
+                         const OpenInferenceRoute& route, HttpRequest request, HttpRespond respond);
 
 }  // namespace onnxd

@@ -53,8 +53,8 @@ Status AddInput(const ModelVersion& version, const std::string& name, const elem
   for (const auto& signature : version.session->inputs()) {
     if (signature.name != name) continue;
     if (!signature.type.is_tensor()) {
-      return Unimplemented(StrCat("input '", name, "' of type ", ToString(signature.type),
-                                  " has no JSON form"));
+      return Unimplemented(
+          StrCat("input '", name, "' of type ", ToString(signature.type), " has no JSON form"));
     }
     ONNXD_ASSIGN_OR_RETURN(Tensor tensor,
                            TensorFromNested(json, signature.type, name, max_elements));
@@ -99,8 +99,8 @@ Result<Prediction> ReadRequest(InferenceService& service, const ServerOptions::L
     return InvalidArgument("\"inputs\" must be an object of arrays by input name");
   }
   for (const auto& [name, value] : simdjson::dom::object(*body.inputs)) {
-    ONNXD_RETURN_IF_ERROR(AddInput(*prediction.version, std::string(name), value, max_elements,
-                                   prediction.request));
+    ONNXD_RETURN_IF_ERROR(
+        AddInput(*prediction.version, std::string(name), value, max_elements, prediction.request));
   }
   return prediction;
 }

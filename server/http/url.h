@@ -9,8 +9,9 @@
 
 namespace onnxd {
 
-// "/v2/models/a%20b/infer?x=1" -> {"v2", "models", "a b", "infer"}; the query is dropped. A trailing
-// slash is dropped. kInvalidArgument for targets that do not begin with '/', empty segments, "." and
+// "/v2/models/a%20b/infer?x=1" -> {"v2", "models", "a b", "infer"}; the query is dropped. A
+// trailing slash is dropped. kInvalidArgument for targets that do not begin with '/', empty
+// segments, "." and
 // "..", malformed escapes, and escapes of slashes or control characters.
 Result<std::vector<std::string>> PathSegments(std::string_view target);
 

@@ -24,7 +24,9 @@ const prometheus::Histogram::BucketBoundaries kSeconds = {
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
     0.05,    0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30};
 
-const char* ProtocolName(Protocol protocol) { return protocol == Protocol::kHttp ? "http" : "grpc"; }
+const char* ProtocolName(Protocol protocol) {
+  return protocol == Protocol::kHttp ? "http" : "grpc";
+}
 
 double ResidentBytes() {
   std::FILE* file = std::fopen("/proc/self/statm", "r");
@@ -58,10 +60,11 @@ double CpuSeconds() {
 
 struct ModelMetrics::Families {
   explicit Families(prometheus::Registry& registry)
-      : requests(BuildCounter()
-                     .Name("onnxd_requests_total")
-                     .Help("Inference requests by model, version, protocol and canonical status code")
-                     .Register(registry)),
+      : requests(
+            BuildCounter()
+                .Name("onnxd_requests_total")
+                .Help("Inference requests by model, version, protocol and canonical status code")
+                .Register(registry)),
         request_duration(BuildHistogram()
                              .Name("onnxd_request_duration_seconds")
                              .Help("From a request's last byte to its answer being ready to send")

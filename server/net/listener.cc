@@ -88,8 +88,7 @@ Result<std::shared_ptr<Listener>> Listener::Bind(asio::io_context& context,
   if (!error) acceptor.listen(kBacklog, error);
   if (error) {
     const std::string holder = PortHolder(port);
-    return FailedPrecondition(StrCat("cannot listen on ", address, ":", port, ": ",
-                                     error.message(),
+    return FailedPrecondition(StrCat("cannot listen on ", address, ":", port, ": ", error.message(),
                                      holder.empty() ? "" : StrCat("; held by ", holder)));
   }
   listener->port_ = acceptor.local_endpoint().port();
@@ -112,22 +111,22 @@ void Listener::Accept() {
   if (!acceptor_.is_open()) return;
   acceptor_.async_accept(
       asio::make_strand(context_),
-      asio::bind_executor(strand_, [self = shared_from_this()](boost::system::error_code error,
-                                                               auto socket) {
-        if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
-        if (!error) {
-          boost::system::error_code ignored;
-          socket.set_option(tcp::no_delay(true), ignored);
-          self->on_connection_(std::move(socket));
-          self->Accept();
-          return;
-        }
-        self->metrics_.CountAcceptError();
-        LogWarning(StrCat("accept failed: ", error.message()));
-        self->backoff_.expires_after(kAcceptBackoff);
-        self->backoff_.async_wait(asio::bind_executor(
-            self->strand_, [self](boost::system::error_code) { self->Accept(); }));
-      }));
+      asio::bind_executor(
+          strand_, [self = shared_from_this()](boost::system::error_code error, auto socket) {
+            if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
+            if (!error) {
+              boost::system::error_code ignored;
+              socket.set_option(tcp::no_delay(true), ignored);
+              self->on_connection_(std::move(socket));
+              self->Accept();
+              return;
+            }
+            self->metrics_.CountAcceptError();
+            LogWarning(StrCat("accept failed: ", error.message()));
+            self->backoff_.expires_after(kAcceptBackoff);
+            self->backoff_.async_wait(asio::bind_executor(
+                self->strand_, [self](boost::system::error_code) { self->Accept(); }));
+          }));
 }
 
 std::string PortHolder(int port) {

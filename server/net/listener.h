@@ -1,8 +1,6 @@
 // The I/O threads, and the one way in: a listener that survives failed accepts.
 #pragma once
 
-#include <utility>  // Boost 1.74 in C++20 needs it first
-
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -11,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>  // Boost 1.74 in C++20 needs it first
 #include <vector>
 
 #include "runtime/base/status.h"
@@ -38,8 +37,9 @@ class IoThreads {
   std::vector<std::thread> threads_;
 };
 
-using TcpSocket = boost::asio::basic_stream_socket<boost::asio::ip::tcp,
-                                                   boost::asio::strand<boost::asio::io_context::executor_type>>;
+using TcpSocket =
+    boost::asio::basic_stream_socket<boost::asio::ip::tcp,
+                                     boost::asio::strand<boost::asio::io_context::executor_type>>;
 
 // Accepts connections and hands each on, with a strand of its own. A failed accept (descriptors or
 // memory exhausted, a connection aborted) is counted, and accepting goes on after 20 ms.
@@ -51,8 +51,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   // holder where the system tells.
   static Result<std::shared_ptr<Listener>> Bind(boost::asio::io_context& context,
                                                 const std::string& address, int port,
-                                                ServerMetrics& metrics,
-                                                OnConnection on_connection);
+                                                ServerMetrics& metrics, OnConnection on_connection);
   void Start();
   // Stops accepting; connections live on.
   void Close();

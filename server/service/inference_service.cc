@@ -20,8 +20,8 @@ Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceReq
       std::vector<std::string> names;
       for (const auto& s : signature) names.push_back(s.name);
       return InvalidArgument(StrCat("model '", version.model, "' has no input '",
-                                    input.name.substr(0, 128), "'; it takes: ",
-                                    StrJoin(names, ", ")));
+                                    input.name.substr(0, 128),
+                                    "'; it takes: ", StrJoin(names, ", ")));
     }
     Value& slot = ordered[static_cast<size_t>(found - signature.begin())];
     if (!slot.absent()) {
@@ -31,8 +31,8 @@ Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceReq
   }
   for (size_t i = 0; i < signature.size(); ++i) {
     if (ordered[i].absent()) {
-      return InvalidArgument(StrCat("model '", version.model, "' needs input '",
-                                    signature[i].name, "' of type ", ToString(signature[i].type)));
+      return InvalidArgument(StrCat("model '", version.model, "' needs input '", signature[i].name,
+                                    "' of type ", ToString(signature[i].type)));
     }
     const Status status = version.session->CheckInput(i, ordered[i]);
     if (!status.ok()) return status.WithContext(StrCat("model '", version.model, "'"));
@@ -53,8 +53,8 @@ Result<std::vector<size_t>> SelectOutputs(const ModelVersion& version,
     const auto found = std::find_if(signature.begin(), signature.end(),
                                     [&](const auto& s) { return s.name == name; });
     if (found == signature.end()) {
-      return InvalidArgument(StrCat("model '", version.model, "' has no output '",
-                                    name.substr(0, 128), "'"));
+      return InvalidArgument(
+          StrCat("model '", version.model, "' has no output '", name.substr(0, 128), "'"));
     }
     const auto index = static_cast<size_t>(found - signature.begin());
     if (std::find(selected.begin(), selected.end(), index) != selected.end()) {

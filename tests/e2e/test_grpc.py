@@ -1,8 +1,10 @@
 """gRPC against the running daemon: tritonclient, grpcio, and hand-made HTTP/2 frames."""
 
 import concurrent.futures
+import os
 import socket
 import struct
+import subprocess
 import threading
 import time
 import unittest
@@ -100,6 +102,15 @@ class Clients(Grpc):
         code, text = self.code_of(predict, raw)
         self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
         self.assertIn("input 'measurements': 3 bytes", text)
+
+    def test_cpp_clients(self):
+        binary = os.environ.get("TEST_CPP_CLIENTS")
+        if binary is None:
+            self.skipTest("TEST_CPP_CLIENTS names no binary")
+        done = subprocess.run(
+            [binary, "127.0.0.1", str(self.daemon.http_port), str(self.daemon.grpc_port)],
+            capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "all answers are right\n"), done.stderr)
 
     def test_health(self):
         stub = health_pb2_grpc.HealthStub(self.channel)

@@ -1,6 +1,7 @@
 """REST against the running daemon: raw sockets, urllib and tritonclient."""
 
 import json
+import re
 import shutil
 import socket
 import struct
@@ -139,16 +140,16 @@ class Health(Rest):
             [("x", TensorProto.STRING, [1])], [("y", TensorProto.STRING, [1])],
         )) as folder:
             process = subprocess.Popen(
-                [daemon.BINARY, "serve", folder, "--http-port", "18765", "--grpc-port", "0",
+                [daemon.BINARY, "serve", folder, "--http-port", "0", "--grpc-port", "0",
                  "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             try:
-                process.stdout.readline()
+                url = re.search(r"http://[0-9.:]+", process.stdout.readline()).group(0)
                 with self.assertRaises(urllib.error.HTTPError) as caught:
-                    urllib.request.urlopen("http://127.0.0.1:18765/health")
+                    urllib.request.urlopen(url + "/health")
                 with caught.exception as error:
                     self.assertEqual(error.code, 503)
                     self.assertEqual(error.read(), b'{"status":"unhealthy","model_loaded":false}')
-                urllib.request.urlopen("http://127.0.0.1:18765/health/live").close()
+                urllib.request.urlopen(url + "/health/live").close()
             finally:
                 process.kill()
                 process.communicate()

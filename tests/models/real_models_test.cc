@@ -1,4 +1,5 @@
-// Real models from other projects, compared with their recorded outputs at every optimization level.
+// Real models from other projects, compared with their recorded outputs at every optimization
+// level.
 #include <gtest/gtest.h>
 
 #include "runtime/base/file.h"
@@ -11,7 +12,6 @@ namespace onnxd {
 namespace {
 
 namespace fs = std::filesystem;
-
 
 class RealModel : public testing::TestWithParam<std::tuple<const char*, OptimizationLevel>> {};
 
@@ -46,18 +46,19 @@ TEST_P(RealModel, GivesItsRecordedOutputs) {
 
 INSTANTIATE_TEST_SUITE_P(
     Levels, RealModel,
-    testing::Combine(
-        testing::Values("basic_pitch_nmp", "dnsmos_sig_bak_ovr", "dtln_1", "dtln_2",
-                        "genai_tiny_lfm2_fp32", "gtcrn_stream_simple", "magika_standard_v1",
-                        "magika_standard_v3_3", "mnist_original_ie", "onnx2c_mnist_zoo",
-                        "onnx2c_treeensembleclassifier", "ortx_fastestdet", "silero_vad_16k_op15",
-                        "silero_vad_v4", "silero_vad_v6", "tract_byte_sb_bidi_lstm",
-                        "tract_keras_tf2_example", "tract_lgbm_classifier_tensor",
-                        "tract_lgbm_regressor_tensor", "tribuo_cnn_mnist", "tribuo_iris_lr",
-                        "tribuo_tinybert", "ultraface_rfb_320", "ultraface_rfb_640",
-                        "winml_iris_regression", "zoo_super_resolution"),
-        testing::Values(OptimizationLevel::kDisable, OptimizationLevel::kBasic,
-                        OptimizationLevel::kExtended, OptimizationLevel::kAll)),
+    testing::Combine(testing::Values("basic_pitch_nmp", "dnsmos_sig_bak_ovr", "dtln_1", "dtln_2",
+                                     "genai_tiny_lfm2_fp32", "gtcrn_stream_simple",
+                                     "magika_standard_v1", "magika_standard_v3_3",
+                                     "mnist_original_ie", "onnx2c_mnist_zoo",
+                                     "onnx2c_treeensembleclassifier", "ortx_fastestdet",
+                                     "silero_vad_16k_op15", "silero_vad_v4", "silero_vad_v6",
+                                     "tract_byte_sb_bidi_lstm", "tract_keras_tf2_example",
+                                     "tract_lgbm_classifier_tensor", "tract_lgbm_regressor_tensor",
+                                     "tribuo_cnn_mnist", "tribuo_iris_lr", "tribuo_tinybert",
+                                     "ultraface_rfb_320", "ultraface_rfb_640",
+                                     "winml_iris_regression", "zoo_super_resolution"),
+                     testing::Values(OptimizationLevel::kDisable, OptimizationLevel::kBasic,
+                                     OptimizationLevel::kExtended, OptimizationLevel::kAll)),
     [](const auto& info) {
       return StrCat(std::get<0>(info.param), "_", OptimizationLevelName(std::get<1>(info.param)));
     });

@@ -58,7 +58,9 @@ Result<std::unique_ptr<InferenceSession>> TestModel::Load(OptimizationLevel leve
   return InferenceSession::FromModel(model_, DefaultSession(level));
 }
 
-std::filesystem::path EmbeddedModels() { return std::filesystem::path(ONNXD_SOURCE_DIR) / "models"; }
+std::filesystem::path EmbeddedModels() {
+  return std::filesystem::path(ONNXD_SOURCE_DIR) / "models";
+}
 
 std::filesystem::path SharedModels() {
   const auto folder = std::filesystem::path(ONNXD_SOURCE_DIR) / ".." / "shared" / "models";

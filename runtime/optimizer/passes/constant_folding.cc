@@ -67,8 +67,7 @@ class Pass : public GraphPass {
     if (!results) return false;
     for (const Tensor& result : *results) {
       // Widening weights costs memory for the life of the model.
-      if (result.bytes() > kSmallBytes && result.bytes() > input_bytes &&
-          !node.Is("Constant")) {
+      if (result.bytes() > kSmallBytes && result.bytes() > input_bytes && !node.Is("Constant")) {
         return false;
       }
     }

@@ -7,9 +7,7 @@
 namespace onnxd {
 namespace {
 
-bool IsConv(const Node& node) {
-  return node.Is("Conv") || node.Is("FusedConv", "com.microsoft");
-}
+bool IsConv(const Node& node) { return node.Is("Conv") || node.Is("FusedConv", "com.microsoft"); }
 
 struct FusedActivation {
   std::string name;
@@ -37,8 +35,8 @@ std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node
     return FusedActivation{"LeakyRelu", {node.attributes.Float("alpha", 0.01f)}};
   }
   if (node.op_type == "HardSigmoid") {
-    return FusedActivation{"HardSigmoid", {node.attributes.Float("alpha", 0.2f),
-                                           node.attributes.Float("beta", 0.5f)}};
+    return FusedActivation{
+        "HardSigmoid", {node.attributes.Float("alpha", 0.2f), node.attributes.Float("beta", 0.5f)}};
   }
   if (node.op_type != "Clip") return std::nullopt;
   constexpr float kLow = std::numeric_limits<float>::lowest();
@@ -72,7 +70,8 @@ class Pass : public GraphPass {
   std::string_view name() const override { return "conv_activation"; }
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
-  // One fusion a call keeps the index valid; the pass manager's rounds are few, so the loop is here.
+  // One fusion a call keeps the index valid; the pass manager's rounds are few, so the loop is
+  // here.
   Result<bool> Run(Graph& graph, const PassContext&) const override {
     bool changed = false;
     while (FuseOne(graph)) {

@@ -9,8 +9,7 @@ namespace {
 // The float elements of a constant value; null when it is none.
 Result<const Initializer*> FloatConstant(const Graph& graph, ValueId id) {
   const auto found = graph.initializers.find(id);
-  const bool usable =
-      found != graph.initializers.end() && found->second.type() == DataType::kFloat;
+  const bool usable = found != graph.initializers.end() && found->second.type() == DataType::kFloat;
   return usable ? &found->second : nullptr;
 }
 
@@ -78,8 +77,8 @@ class Pass : public GraphPass {
     ONNXD_ASSIGN_OR_RETURN(Tensor new_bias, Tensor::Create(DataType::kFloat, Shape{channels}));
     const int64_t filter = old_weights.ElementCount() / std::max<int64_t>(channels, 1);
     for (int64_t c = 0; c < channels; ++c) {
-      const float scale = parameters[0].data<float>()[c] /
-                          std::sqrt(parameters[3].data<float>()[c] + epsilon);
+      const float scale =
+          parameters[0].data<float>()[c] / std::sqrt(parameters[3].data<float>()[c] + epsilon);
       for (int64_t j = c * filter; j < (c + 1) * filter; ++j) {
         new_weights.mutable_data<float>()[j] = old_weights.data<float>()[j] * scale;
       }

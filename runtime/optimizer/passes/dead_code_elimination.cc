@@ -32,9 +32,10 @@ class Pass : public GraphPass {
     }
     std::reverse(kept.begin(), kept.end());
     graph.nodes = std::move(kept);
-    changed = std::erase_if(graph.initializers, [&](const auto& entry) {
-                return !used[static_cast<size_t>(entry.first)];
-              }) > 0 || changed;
+    changed = std::erase_if(
+                  graph.initializers,
+                  [&](const auto& entry) { return !used[static_cast<size_t>(entry.first)]; }) > 0 ||
+              changed;
     return changed;
   }
 };

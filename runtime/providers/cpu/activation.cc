@@ -11,13 +11,20 @@ namespace onnxd {
 void Activation::Apply(float* x, int64_t n) const {
   const math::Simd& simd = math::CurrentSimd();
   switch (kind) {
-    case Kind::kNone: return;
-    case Kind::kRelu: return simd.unary(math::Unary::kRelu, x, x, n);
-    case Kind::kClip: return simd.clip(x, x, n, alpha, beta);
-    case Kind::kSigmoid: return simd.unary(math::Unary::kSigmoid, x, x, n);
-    case Kind::kTanh: return simd.unary(math::Unary::kTanh, x, x, n);
-    case Kind::kHardSwish: return simd.unary(math::Unary::kHardSwish, x, x, n);
-    case Kind::kSilu: return simd.unary(math::Unary::kSilu, x, x, n);
+    case Kind::kNone:
+      return;
+    case Kind::kRelu:
+      return simd.unary(math::Unary::kRelu, x, x, n);
+    case Kind::kClip:
+      return simd.clip(x, x, n, alpha, beta);
+    case Kind::kSigmoid:
+      return simd.unary(math::Unary::kSigmoid, x, x, n);
+    case Kind::kTanh:
+      return simd.unary(math::Unary::kTanh, x, x, n);
+    case Kind::kHardSwish:
+      return simd.unary(math::Unary::kHardSwish, x, x, n);
+    case Kind::kSilu:
+      return simd.unary(math::Unary::kSilu, x, x, n);
     case Kind::kLeakyRelu:
       for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? x[i] * alpha : x[i];
       return;
@@ -29,10 +36,14 @@ void Activation::Apply(float* x, int64_t n) const {
 
 Result<Activation> ActivationOf(const Node& node) {
   static const std::map<std::string, Activation::Kind> kinds = {
-      {"", Activation::Kind::kNone},           {"Relu", Activation::Kind::kRelu},
-      {"Clip", Activation::Kind::kClip},       {"Sigmoid", Activation::Kind::kSigmoid},
-      {"Tanh", Activation::Kind::kTanh},       {"HardSwish", Activation::Kind::kHardSwish},
-      {"Silu", Activation::Kind::kSilu},       {"LeakyRelu", Activation::Kind::kLeakyRelu},
+      {"", Activation::Kind::kNone},
+      {"Relu", Activation::Kind::kRelu},
+      {"Clip", Activation::Kind::kClip},
+      {"Sigmoid", Activation::Kind::kSigmoid},
+      {"Tanh", Activation::Kind::kTanh},
+      {"HardSwish", Activation::Kind::kHardSwish},
+      {"Silu", Activation::Kind::kSilu},
+      {"LeakyRelu", Activation::Kind::kLeakyRelu},
       {"HardSigmoid", Activation::Kind::kHardSigmoid}};
   const std::string name = node.attributes.String("activation", "");
   const auto found = kinds.find(name);
@@ -46,8 +57,8 @@ Result<Activation> ActivationOf(const Node& node) {
                    activation.kind == Activation::Kind::kHardSigmoid;
   const size_t wanted = two ? 2 : activation.kind == Activation::Kind::kLeakyRelu ? 1 : 0;
   if (parameters.size() < wanted) {
-    return InvalidArgument(StrCat(Describe(node), ": activation '", name, "' needs ", wanted,
-                                  " activation_params"));
+    return InvalidArgument(
+        StrCat(Describe(node), ": activation '", name, "' needs ", wanted, " activation_params"));
   }
   if (wanted > 0) activation.alpha = parameters[0];
   if (wanted > 1) activation.beta = parameters[1];

@@ -10,7 +10,17 @@
 namespace onnxd {
 
 struct Activation {
-  enum class Kind { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSwish, kSilu, kLeakyRelu, kHardSigmoid };
+  enum class Kind {
+    kNone,
+    kRelu,
+    kClip,
+    kSigmoid,
+    kTanh,
+    kHardSwish,
+    kSilu,
+    kLeakyRelu,
+    kHardSigmoid
+  };
   Kind kind = Kind::kNone;
   float alpha = 0.0f, beta = 0.0f;  // Clip: low, high; LeakyRelu: slope; HardSigmoid: alpha, beta
 

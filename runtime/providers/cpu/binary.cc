@@ -34,8 +34,8 @@ Status CheckBroadcast(const Node& node, const Shape& shape, const Shape& out) {
                                 " does not broadcast to ", out.ToString()));
 }
 
-// Combines `count` pairs; steps are in elements, 0 or 1 mostly. Erased to pointers so that the kernel
-// around it is compiled once.
+// Combines `count` pairs; steps are in elements, 0 or 1 mostly. Erased to pointers so that the
+// kernel around it is compiled once.
 using PairLoop = void (*)(const void* a, const void* b, void* out, int64_t count, int64_t a_step,
                           int64_t b_step);
 
@@ -132,7 +132,8 @@ template <math::Binary simd, typename Function>
 Result<std::unique_ptr<Kernel>> ArithmeticKernel(const KernelInfo& info, Function function) {
   if (info.InputType(0) == DataType::kFloat) return SimdPair<simd>();
   std::unique_ptr<Kernel> kernel;
-  DispatchNumber(info.InputType(0), [&]<typename T>() { kernel = PairFunction<T, T, T>(function); });
+  DispatchNumber(info.InputType(0),
+                 [&]<typename T>() { kernel = PairFunction<T, T, T>(function); });
   if (kernel == nullptr) return DeclineType(info.node.op_type, info.InputType(0));
   return kernel;
 }
@@ -162,21 +163,18 @@ Result<std::unique_ptr<Kernel>> IntegerKernel(const KernelInfo& info, Function f
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeAdd(const KernelInfo& info) {
-  return ArithmeticKernel<math::Binary::kAdd>(info, [](auto a, auto b) {
-    return Wrapping(a, b, [](auto x, auto y) { return x + y; });
-  });
+  return ArithmeticKernel<math::Binary::kAdd>(
+      info, [](auto a, auto b) { return Wrapping(a, b, [](auto x, auto y) { return x + y; }); });
 }
 
 Result<std::unique_ptr<Kernel>> MakeSub(const KernelInfo& info) {
-  return ArithmeticKernel<math::Binary::kSub>(info, [](auto a, auto b) {
-    return Wrapping(a, b, [](auto x, auto y) { return x - y; });
-  });
+  return ArithmeticKernel<math::Binary::kSub>(
+      info, [](auto a, auto b) { return Wrapping(a, b, [](auto x, auto y) { return x - y; }); });
 }
 
 Result<std::unique_ptr<Kernel>> MakeMul(const KernelInfo& info) {
-  return ArithmeticKernel<math::Binary::kMul>(info, [](auto a, auto b) {
-    return Wrapping(a, b, [](auto x, auto y) { return x * y; });
-  });
+  return ArithmeticKernel<math::Binary::kMul>(
+      info, [](auto a, auto b) { return Wrapping(a, b, [](auto x, auto y) { return x * y; }); });
 }
 
 // Integer division truncates; by zero it gives 0, and the smallest integer by -1 gives itself.
@@ -284,9 +282,7 @@ Result<std::unique_ptr<Kernel>> MakePow(const KernelInfo& info) {
     }
   };
   std::unique_ptr<Kernel> kernel;
-  const auto make = [&]<typename X, typename Y>() {
-    kernel = PairFunction<X, Y, X>(power);
-  };
+  const auto make = [&]<typename X, typename Y>() { kernel = PairFunction<X, Y, X>(power); };
   // The pairs that exporters write; the rest is declined by name.
   const auto with_exponent = [&]<typename X>() {
     if (exponent == DataType::kFloat) make.template operator()<X, float>();
@@ -399,7 +395,8 @@ Result<std::unique_ptr<Kernel>> MakeWhere(const KernelInfo& info) {
 
 // com.microsoft BiasGelu and FastGelu: gelu of the sum, exact or by tanh.
 Result<std::unique_ptr<Kernel>> MakeBiasGelu(const KernelInfo& info) {
-  if (info.InputType(0) != DataType::kFloat) return DeclineType(info.node.op_type, info.InputType(0));
+  if (info.InputType(0) != DataType::kFloat)
+    return DeclineType(info.node.op_type, info.InputType(0));
   const auto exact = [](float x) { return 0.5f * x * (1.0f + std::erf(x * 0.70710678f)); };
   const auto fast = [](float x) {
     return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));

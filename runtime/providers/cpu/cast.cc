@@ -127,8 +127,8 @@ void Convert(DataType from, DataType to, const void* in, void* out, int64_t coun
 Result<std::unique_ptr<Kernel>> MakeCast(const KernelInfo& info) {
   const DataType from = info.InputType(0), to = info.OutputType(0);
   if (from != to && (!IsCastable(from) || !IsCastable(to))) {
-    return Unimplemented(StrCat("Cast from ", DataTypeName(from), " to ", DataTypeName(to),
-                                " is not supported"));
+    return Unimplemented(
+        StrCat("Cast from ", DataTypeName(from), " to ", DataTypeName(to), " is not supported"));
   }
   return MakeKernel([from, to](const PrepareContext& context) -> Result<PreparedKernel> {
     PreparedKernel prepared;

@@ -57,8 +57,8 @@ Result<Geometry> MakeGeometry(const PrepareContext& context, bool transposed) {
 constexpr int64_t kMaxPanel = 64;
 
 // Gathers the taps of `width` output pixels from `first` on: panel[(channel, tap)][pixel].
-void GatherPanel(const Geometry& g, const float* x, int64_t first, int64_t width, int64_t panel_width,
-                 float* panel) {
+void GatherPanel(const Geometry& g, const float* x, int64_t first, int64_t width,
+                 int64_t panel_width, float* panel) {
   std::array<std::array<int64_t, kMaxPanel>, 3> origin;
   for (int64_t j = 0; j < width; ++j) {
     int64_t pixel = first + j;
@@ -80,12 +80,13 @@ void GatherPanel(const Geometry& g, const float* x, int64_t first, int64_t width
           const int64_t z = origin[0][at] + d * g.dilations[0];
           const int64_t y = origin[1][at] + h * g.dilations[1];
           const int64_t c = origin[2][at] + w * g.dilations[2];
-          const bool inside = z >= 0 && z < g.input[0] && y >= 0 && y < g.input[1] && c >= 0 &&
-                              c < g.input[2];
+          const bool inside =
+              z >= 0 && z < g.input[0] && y >= 0 && y < g.input[1] && c >= 0 && c < g.input[2];
           offset[at] = inside ? (z * g.input[1] + y) * g.input[2] + c : -1;
           inside_all = inside_all && inside;
         }
-        const bool run = inside_all && offset[static_cast<size_t>(width - 1)] - offset[0] == width - 1 &&
+        const bool run = inside_all &&
+                         offset[static_cast<size_t>(width - 1)] - offset[0] == width - 1 &&
                          g.strides[2] == 1;
         for (int64_t channel = 0; channel < g.in_channels; ++channel) {
           float* to = panel + (channel * taps + tap) * panel_width;
@@ -140,12 +141,12 @@ class FloatConv : public Kernel {
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(context, false));
     if (context.HasInput(2) && context.InputShape(2).ElementCount() != g.out_channels * g.group) {
-      return InvalidArgument(StrCat(Describe(context.node), ": bias has shape ",
-                                    context.InputShape(2).ToString()));
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": bias has shape ", context.InputShape(2).ToString()));
     }
     if (context.HasInput(3) && !(context.InputShape(3) == context.OutputShape(0))) {
-      return InvalidArgument(StrCat(Describe(context.node), ": Z has shape ",
-                                    context.InputShape(3).ToString()));
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": Z has shape ", context.InputShape(3).ToString()));
     }
     const math::Simd& simd = math::CurrentSimd();
     const int64_t depth = g.in_channels * g.taps();
@@ -251,7 +252,8 @@ Result<std::unique_ptr<Kernel>> MakeConvTranspose(const KernelInfo& info) {
         simd.gemm({rows, pixels, g.in_channels, weights, g.in_channels, packed_x, columns, pixels});
         for (int64_t c = 0; c < g.out_channels; ++c) {
           float* y = k.output<float>(0) + (i * g.out_channels + c) * g.out_plane();
-          std::fill_n(y, g.out_plane(), has_bias ? k.input<float>(2)[group * g.out_channels + c] : 0);
+          std::fill_n(y, g.out_plane(),
+                      has_bias ? k.input<float>(2)[group * g.out_channels + c] : 0);
           const float* column = columns + c * g.taps() * pixels;
           for (int64_t tap = 0; tap < g.taps(); ++tap) {
             const int64_t kx = tap % g.kernel[2], ky = tap / g.kernel[2] % g.kernel[1];

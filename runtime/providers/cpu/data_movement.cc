@@ -14,8 +14,7 @@
 namespace onnxd {
 namespace {
 
-constexpr const char* kNeedsValues =
-    "the output shape depends on values that are not known yet";
+constexpr const char* kNeedsValues = "the output shape depends on values that are not known yet";
 
 Result<PreparedKernel> CopyKernel(StridedLoop<2> loop, DataType type, int64_t in_offset,
                                   bool empty) {
@@ -90,8 +89,8 @@ Result<std::unique_ptr<Kernel>> MakeSlice(const KernelInfo& info) {
         ONNXD_ASSIGN_OR_RETURN(const auto starts, Ints(context, 1, "starts", {}));
         ONNXD_ASSIGN_OR_RETURN(const auto ends, Ints(context, 2, "ends", {}));
         ONNXD_ASSIGN_OR_RETURN(auto axes, Ints(context, 3, "axes", Iota(starts.size())));
-        ONNXD_ASSIGN_OR_RETURN(
-            const auto steps, Ints(context, 4, "", std::vector<int64_t>(starts.size(), 1)));
+        ONNXD_ASSIGN_OR_RETURN(const auto steps,
+                               Ints(context, 4, "", std::vector<int64_t>(starts.size(), 1)));
         StridedLoop<2> loop;
         loop.dims = context.OutputShape(0).dims();
         loop.strides[0] = DenseStrides(context.OutputShape(0));
@@ -154,12 +153,13 @@ Result<std::unique_ptr<Kernel>> MakeDepthToSpace(const KernelInfo& info) {
     loop.dims = {in[0], channels, height, block, width, block};  // n, c, y, by, x, bx
     const int64_t plane = height * width;
     const int64_t image = deep.ElementCount(1, 4);
-    const std::vector<int64_t> wide = {image, plane * block * block, width * block * block,
-                                       width * block, block, 1};
+    const std::vector<int64_t> wide = {
+        image, plane * block * block, width * block * block, width * block, block, 1};
     const std::vector<int64_t> deep_strides =
-        column_row ? std::vector<int64_t>{image, block * block * plane, width, block * plane, 1, plane}
-                   : std::vector<int64_t>{image, plane, width, block * channels * plane, 1,
-                                          channels * plane};
+        column_row
+            ? std::vector<int64_t>{image, block * block * plane, width, block * plane, 1, plane}
+            : std::vector<int64_t>{image, plane,           width, block * channels * plane,
+                                   1,     channels * plane};
     loop.strides[0] = to_space ? wide : deep_strides;
     loop.strides[1] = to_space ? deep_strides : wide;
     return loop;
@@ -219,7 +219,8 @@ Result<std::unique_ptr<Kernel>> MakeSplit(const KernelInfo& info) {
       for (int64_t row = 0; row < outer; ++row) {
         for (size_t i = 0; i < bytes.size(); ++i) {
           const auto size = static_cast<size_t>(bytes[i]);
-          if (wanted[i] && size > 0) std::memcpy(k.output<std::byte>(i) + row * bytes[i], from, size);
+          if (wanted[i] && size > 0)
+            std::memcpy(k.output<std::byte>(i) + row * bytes[i], from, size);
           from += bytes[i];
         }
       }

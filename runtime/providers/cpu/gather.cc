@@ -17,8 +17,7 @@ Status OutOfRange(const std::string& node, int64_t index, int64_t extent) {
 
 // Index i of an int32 or int64 tensor.
 int64_t IndexAt(const void* indices, bool wide, int64_t i) {
-  return wide ? static_cast<const int64_t*>(indices)[i]
-              : static_cast<const int32_t*>(indices)[i];
+  return wide ? static_cast<const int64_t*>(indices)[i] : static_cast<const int32_t*>(indices)[i];
 }
 
 bool IsIndexType(DataType type) { return type == DataType::kInt64 || type == DataType::kInt32; }
@@ -171,10 +170,9 @@ Result<std::unique_ptr<Kernel>> MakeGatherND(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsMovable(type)) return DeclineType("GatherND", type);
   return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
-    ONNXD_ASSIGN_OR_RETURN(
-        const TupleWalk walk,
-        MakeTupleWalk(context.node, context.InputShape(0), context.InputShape(1),
-                      context.node.attributes.Int("batch_dims", 0)));
+    ONNXD_ASSIGN_OR_RETURN(const TupleWalk walk,
+                           MakeTupleWalk(context.node, context.InputShape(0), context.InputShape(1),
+                                         context.node.attributes.Int("batch_dims", 0)));
     const int64_t width = DataTypeBits(type) / 8;
     PreparedKernel prepared;
     prepared.compute = [walk, width](const KernelContext& k) {

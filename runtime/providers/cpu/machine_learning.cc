@@ -26,7 +26,8 @@ struct LinearModel {
   template <typename T>
   void Scores(const T* x, int64_t width, float* scores) const {
     for (int64_t o = 0; o < outputs; ++o) {
-      float total = static_cast<size_t>(o) < intercepts.size() ? intercepts[static_cast<size_t>(o)] : 0;
+      float total =
+          static_cast<size_t>(o) < intercepts.size() ? intercepts[static_cast<size_t>(o)] : 0;
       const float* row = coefficients.data() + o * width;
       for (int64_t i = 0; i < width; ++i) total += static_cast<float>(x[i]) * row[i];
       scores[o] = total;
@@ -66,8 +67,8 @@ Result<std::unique_ptr<Kernel>> MakeScaler(const KernelInfo& info) {
         for (int64_t i = 0; i < count; ++i) {
           const auto column = static_cast<size_t>(i % width);
           const float shift = offset[offset.size() == 1 ? 0 : column];
-          k.output<float>(0)[i] =
-              (static_cast<float>(k.input<T>(0)[i]) - shift) * scale[scale.size() == 1 ? 0 : column];
+          k.output<float>(0)[i] = (static_cast<float>(k.input<T>(0)[i]) - shift) *
+                                  scale[scale.size() == 1 ? 0 : column];
         }
       });
       return Status::Ok();
@@ -94,7 +95,7 @@ Result<std::unique_ptr<Kernel>> MakeNormalizer(const KernelInfo& info) {
           float total = norm == "MAX" ? -INFINITY : 0.0f;
           for (int64_t i = 0; i < width; ++i) {
             const auto x = static_cast<float>(in[i]);
-            total = norm == "MAX" ? std::max(total, x)
+            total = norm == "MAX"  ? std::max(total, x)
                     : norm == "L1" ? total + std::abs(x)
                                    : total + x * x;
           }

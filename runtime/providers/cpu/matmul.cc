@@ -1,5 +1,5 @@
-// MatMul, Gemm and com.microsoft FusedMatMul on the plain GEMM of runtime/math. A constant right side
-// is packed when the model loads.
+// MatMul, Gemm and com.microsoft FusedMatMul on the plain GEMM of runtime/math. A constant right
+// side is packed when the model loads.
 #include <algorithm>
 #include <cstring>
 
@@ -105,9 +105,7 @@ void TransposeMatrix(const float* in, int64_t rows, int64_t columns, float* out)
   CopyStrided(loop, sizeof(float), out, in);
 }
 
-size_t Aligned(int64_t floats) {
-  return static_cast<size_t>((floats * 4 + 63) / 64 * 64);
-}
+size_t Aligned(int64_t floats) { return static_cast<size_t>((floats * 4 + 63) / 64 * 64); }
 
 // Float products. `packed` is defined for a constant B of rank <= 2.
 class FloatMatMul : public Kernel {
@@ -118,12 +116,10 @@ class FloatMatMul : public Kernel {
   bool ReadsInput(size_t i) const override { return i != 1 || !packed_.defined(); }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
-    const ProductPlan plan =
-        PlanProduct(context.InputShape(0), context.InputShape(1), options_);
+    const ProductPlan plan = PlanProduct(context.InputShape(0), context.InputShape(1), options_);
     const math::Simd& simd = packed_.defined() ? *packed_.simd : math::CurrentSimd();
     PreparedKernel prepared;
-    const size_t b_bytes =
-        packed_.defined() ? 0 : Aligned(math::PackedBSize(simd, plan.k, plan.n));
+    const size_t b_bytes = packed_.defined() ? 0 : Aligned(math::PackedBSize(simd, plan.k, plan.n));
     const size_t a_bytes = options_.transpose_a ? Aligned(plan.m * plan.k) : 0;
     prepared.scratch_bytes = a_bytes + b_bytes;
     const ProductOptions options = options_;
@@ -246,8 +242,7 @@ class FloatGemm : public Kernel {
     StridedLoop<2> c_loop;
     if (has_c && !is_bias) c_loop = BroadcastLoop<1>(out, {context.inputs[2].shape});
     PreparedKernel prepared;
-    const size_t b_bytes =
-        packed_.defined() ? 0 : Aligned(math::PackedBSize(simd, plan.k, plan.n));
+    const size_t b_bytes = packed_.defined() ? 0 : Aligned(math::PackedBSize(simd, plan.k, plan.n));
     prepared.scratch_bytes = b_bytes + (options_.transpose_a ? Aligned(plan.m * plan.k) : 0);
     const ProductOptions options = options_;
     const PackedMatrix packed = packed_;

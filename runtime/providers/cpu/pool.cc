@@ -55,13 +55,14 @@ Result<PoolPlan> MakePoolPlan(const PrepareContext& context) {
     return Unimplemented(StrCat(Describe(context.node), ": rank ", x.rank(), " is not supported"));
   }
   const std::vector<int64_t> spatial(x.begin() + 2, x.end());
-  ONNXD_ASSIGN_OR_RETURN(const Window window,
-                         PoolWindow(context.node, spatial,
-                                    context.node.attributes.Ints("kernel_shape")));
+  ONNXD_ASSIGN_OR_RETURN(
+      const Window window,
+      PoolWindow(context.node, spatial, context.node.attributes.Ints("kernel_shape")));
   PoolPlan plan;
   plan.planes = x[0] * x[1];
   plan.in_plane = x.ElementCount(2, x.rank());
-  plan.out_plane = context.outputs[0].present ? context.OutputShape(0).ElementCount(2, x.rank()) : 0;
+  plan.out_plane =
+      context.outputs[0].present ? context.OutputShape(0).ElementCount(2, x.rank()) : 0;
   plan.include_pad = context.node.attributes.Int("count_include_pad", 0) != 0;
   const size_t shift = 3 - spatial.size();
   for (size_t i = 0; i < 3; ++i) plan.axes[i] = SinglePosition();
@@ -106,34 +107,35 @@ Result<std::unique_ptr<Kernel>> MakeMaxPool(const KernelInfo& info) {
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
-        k.pool().ParallelFor(plan.planes, 1 + 16384 / (plan.out_plane + 1), [&](int64_t begin,
-                                                                               int64_t end) {
-          for (int64_t p = begin; p < end; ++p) {
-            const T* in = k.input<T>(0) + p * plan.in_plane;
-            int64_t at = p * plan.out_plane;
-            ForPositions(plan, [&](size_t z, size_t y, size_t x) {
-              T best = std::numeric_limits<T>::lowest();
-              int64_t where = -1;
-              ForTaps(plan, z, y, x, [&](int64_t offset) {
-                if (where < 0 || in[offset] > best || in[offset] != in[offset]) {
-                  best = in[offset];
-                  where = offset;
-                }
-              });
-              k.output<T>(0)[at] = best;
-              if (wants_indices) {
-                int64_t flat = where;
-                if (column_major && where >= 0) {
-                  const int64_t ix = where % plan.input[2], iy = where / plan.input[2] % plan.input[1];
-                  const int64_t iz = where / (plan.input[2] * plan.input[1]);
-                  flat = (ix * plan.input[1] + iy) * plan.input[0] + iz;
-                }
-                k.output<int64_t>(1)[at] = p * plan.in_plane + flat;
+        k.pool().ParallelFor(
+            plan.planes, 1 + 16384 / (plan.out_plane + 1), [&](int64_t begin, int64_t end) {
+              for (int64_t p = begin; p < end; ++p) {
+                const T* in = k.input<T>(0) + p * plan.in_plane;
+                int64_t at = p * plan.out_plane;
+                ForPositions(plan, [&](size_t z, size_t y, size_t x) {
+                  T best = std::numeric_limits<T>::lowest();
+                  int64_t where = -1;
+                  ForTaps(plan, z, y, x, [&](int64_t offset) {
+                    if (where < 0 || in[offset] > best || in[offset] != in[offset]) {
+                      best = in[offset];
+                      where = offset;
+                    }
+                  });
+                  k.output<T>(0)[at] = best;
+                  if (wants_indices) {
+                    int64_t flat = where;
+                    if (column_major && where >= 0) {
+                      const int64_t ix = where % plan.input[2],
+                                    iy = where / plan.input[2] % plan.input[1];
+                      const int64_t iz = where / (plan.input[2] * plan.input[1]);
+                      flat = (ix * plan.input[1] + iy) * plan.input[0] + iz;
+                    }
+                    k.output<int64_t>(1)[at] = p * plan.in_plane + flat;
+                  }
+                  ++at;
+                });
               }
-              ++at;
             });
-          }
-        });
       });
       return Status::Ok();
     };
@@ -147,26 +149,26 @@ Result<std::unique_ptr<Kernel>> MakeAveragePool(const KernelInfo& info) {
     ONNXD_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(context));
     PreparedKernel prepared;
     prepared.compute = [plan](const KernelContext& k) {
-      k.pool().ParallelFor(plan.planes, 1 + 16384 / (plan.out_plane + 1), [&](int64_t begin,
-                                                                             int64_t end) {
-        for (int64_t p = begin; p < end; ++p) {
-          const float* in = k.input<float>(0) + p * plan.in_plane;
-          float* out = k.output<float>(0) + p * plan.out_plane;
-          ForPositions(plan, [&](size_t z, size_t y, size_t x) {
-            float total = 0;
-            int64_t count = 0;
-            ForTaps(plan, z, y, x, [&](int64_t offset) {
-              total += in[offset];
-              ++count;
-            });
-            if (plan.include_pad) {
-              count = plan.axes[0].padded_count[z] * plan.axes[1].padded_count[y] *
-                      plan.axes[2].padded_count[x];
+      k.pool().ParallelFor(
+          plan.planes, 1 + 16384 / (plan.out_plane + 1), [&](int64_t begin, int64_t end) {
+            for (int64_t p = begin; p < end; ++p) {
+              const float* in = k.input<float>(0) + p * plan.in_plane;
+              float* out = k.output<float>(0) + p * plan.out_plane;
+              ForPositions(plan, [&](size_t z, size_t y, size_t x) {
+                float total = 0;
+                int64_t count = 0;
+                ForTaps(plan, z, y, x, [&](int64_t offset) {
+                  total += in[offset];
+                  ++count;
+                });
+                if (plan.include_pad) {
+                  count = plan.axes[0].padded_count[z] * plan.axes[1].padded_count[y] *
+                          plan.axes[2].padded_count[x];
+                }
+                *out++ = count == 0 ? 0.0f : total / static_cast<float>(count);
+              });
             }
-            *out++ = count == 0 ? 0.0f : total / static_cast<float>(count);
           });
-        }
-      });
       return Status::Ok();
     };
     return prepared;

@@ -1,7 +1,7 @@
 // LSTM, GRU and RNN in float. Source of the equations: ONNX LSTM-14, GRU-14, RNN-14.
 //
-// Per direction, the input part of all gates of all steps is one matrix product; each step then adds
-// the recurrent part and applies the gates.
+// Per direction, the input part of all gates of all steps is one matrix product; each step then
+// adds the recurrent part and applies the gates.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -46,11 +46,12 @@ Result<GateFunction> MakeGateFunction(const std::string& name, const float* alph
     const char* name;
     float alpha, beta;
   };
-  static constexpr Known kKnown[] = {
-      {"Sigmoid", 0, 0},      {"Tanh", 0, 0},          {"Relu", 0, 0},
-      {"Affine", 1, 0},       {"LeakyRelu", 0.01f, 0}, {"ThresholdedRelu", 1, 0},
-      {"ScaledTanh", 1, 1},   {"HardSigmoid", 0.2f, 0.5f}, {"Elu", 1, 0},
-      {"Softsign", 0, 0},     {"Softplus", 0, 0}};
+  static constexpr Known kKnown[] = {{"Sigmoid", 0, 0},       {"Tanh", 0, 0},
+                                     {"Relu", 0, 0},          {"Affine", 1, 0},
+                                     {"LeakyRelu", 0.01f, 0}, {"ThresholdedRelu", 1, 0},
+                                     {"ScaledTanh", 1, 1},    {"HardSigmoid", 0.2f, 0.5f},
+                                     {"Elu", 1, 0},           {"Softsign", 0, 0},
+                                     {"Softplus", 0, 0}};
   for (const Known& known : kKnown) {
     if (name == known.name) {
       return GateFunction{name, alpha ? *alpha : known.alpha, beta ? *beta : known.beta};
@@ -89,8 +90,8 @@ Result<Settings> ReadSettings(const Node& node) {
     }
   }
   if (names.size() != defaults.size() * static_cast<size_t>(s.directions)) {
-    return InvalidArgument(StrCat(Describe(node), ": 'activations' has ", names.size(),
-                                  " entries"));
+    return InvalidArgument(
+        StrCat(Describe(node), ": 'activations' has ", names.size(), " entries"));
   }
   const auto alphas = node.attributes.Floats("activation_alpha");
   const auto betas = node.attributes.Floats("activation_beta");
@@ -105,8 +106,8 @@ Result<Settings> ReadSettings(const Node& node) {
 
 // The operands of one direction during a run.
 struct Direction {
-  const float* w = nullptr;       // packed [input, gates * hidden]
-  const float* r = nullptr;       // packed [hidden, gates * hidden], for GRU [hidden, 2h] then [h, h]
+  const float* w = nullptr;  // packed [input, gates * hidden]
+  const float* r = nullptr;  // packed [hidden, gates * hidden], for GRU [hidden, 2h] then [h, h]
   const float* bias_w = nullptr;  // [gates * hidden] or null
   const float* bias_r = nullptr;
   const float* peephole = nullptr;  // [3 * hidden], order i, o, f
@@ -193,7 +194,7 @@ void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates
   update_reset.accumulate = true;
   simd.gemm(update_reset);
   const float* candidate_r = d.r + math::PackedBSize(simd, n, 2 * n);
-  float* candidate = w.recurrent;           // [batch, hidden]
+  float* candidate = w.recurrent;            // [batch, hidden]
   float* gated = w.recurrent + z.batch * n;  // r * h, [batch, hidden]
   for (int64_t b = 0; b < z.batch; ++b) {
     float* row = gates + b * width;
@@ -201,8 +202,8 @@ void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates
     d.functions[0].Apply(row, 2 * n);
     for (int64_t j = 0; j < n; ++j) gated[b * n + j] = row[n + j] * w.h[b * n + j];
   }
-  math::GemmArguments product{z.batch, n, n, s.linear_before_reset ? w.h : gated, n, candidate_r,
-                              candidate, n};
+  math::GemmArguments product{z.batch, n,           n,         s.linear_before_reset ? w.h : gated,
+                              n,       candidate_r, candidate, n};
   if (d.bias_r != nullptr) product.bias = d.bias_r + 2 * n;
   simd.gemm(product);
   for (int64_t b = 0; b < z.batch; ++b) {
@@ -326,9 +327,11 @@ class RecurrentKernel : public Kernel {
     const auto at = static_cast<size_t>(index);
     Direction d;
     d.reverse = s.reverse_first || index == 1;
-    d.functions = s.functions.data() + at * (s.functions.size() / static_cast<size_t>(s.directions));
+    d.functions =
+        s.functions.data() + at * (s.functions.size() / static_cast<size_t>(s.directions));
     if (w_.empty()) {
-      simd.pack_b(k.input<float>(1) + index * width * z.input, z.input, true, z.input, width, own_w);
+      simd.pack_b(k.input<float>(1) + index * width * z.input, z.input, true, z.input, width,
+                  own_w);
     }
     if (r_.empty()) {
       PackR(simd, k.input<float>(2) + index * width * z.hidden, z.gates, z.hidden, own_r);

@@ -38,13 +38,19 @@ struct ReducePlan {
 template <typename T>
 T Accumulate(Reduction op, T total, T x) {
   switch (op) {
-    case Reduction::kMax: return x > total || x != x ? x : total;
-    case Reduction::kMin: return x < total || x != x ? x : total;
-    case Reduction::kProd: return static_cast<T>(total * x);
-    case Reduction::kL1: return static_cast<T>(total + (x < T(0) ? static_cast<T>(-x) : x));
+    case Reduction::kMax:
+      return x > total || x != x ? x : total;
+    case Reduction::kMin:
+      return x < total || x != x ? x : total;
+    case Reduction::kProd:
+      return static_cast<T>(total * x);
+    case Reduction::kL1:
+      return static_cast<T>(total + (x < T(0) ? static_cast<T>(-x) : x));
     case Reduction::kL2:
-    case Reduction::kSumSquare: return static_cast<T>(total + x * x);
-    default: return static_cast<T>(total + x);
+    case Reduction::kSumSquare:
+      return static_cast<T>(total + x * x);
+    default:
+      return static_cast<T>(total + x);
   }
 }
 
@@ -65,10 +71,14 @@ T Initial(Reduction op) {
 template <typename T>
 T Finish(Reduction op, T total, int64_t count) {
   switch (op) {
-    case Reduction::kMean: return static_cast<T>(total / static_cast<T>(count));
-    case Reduction::kL2: return static_cast<T>(std::sqrt(static_cast<double>(total)));
-    case Reduction::kLogSum: return static_cast<T>(std::log(static_cast<double>(total)));
-    default: return total;
+    case Reduction::kMean:
+      return static_cast<T>(total / static_cast<T>(count));
+    case Reduction::kL2:
+      return static_cast<T>(std::sqrt(static_cast<double>(total)));
+    case Reduction::kLogSum:
+      return static_cast<T>(std::log(static_cast<double>(total)));
+    default:
+      return total;
   }
 }
 
@@ -99,12 +109,23 @@ T ReduceOne(const ReducePlan& plan, Reduction op, const T* base) {
 bool ReduceContiguous(Reduction op, const float* x, int64_t n, float* out) {
   const math::Simd& simd = math::CurrentSimd();
   switch (op) {
-    case Reduction::kSum: *out = simd.sum(x, n); return true;
-    case Reduction::kMean: *out = simd.sum(x, n) / static_cast<float>(n); return true;
-    case Reduction::kMax: *out = simd.max(x, n); return true;
-    case Reduction::kSumSquare: *out = simd.sum_of_squares(x, n, 0.0f); return true;
-    case Reduction::kL2: *out = std::sqrt(simd.sum_of_squares(x, n, 0.0f)); return true;
-    default: return false;
+    case Reduction::kSum:
+      *out = simd.sum(x, n);
+      return true;
+    case Reduction::kMean:
+      *out = simd.sum(x, n) / static_cast<float>(n);
+      return true;
+    case Reduction::kMax:
+      *out = simd.max(x, n);
+      return true;
+    case Reduction::kSumSquare:
+      *out = simd.sum_of_squares(x, n, 0.0f);
+      return true;
+    case Reduction::kL2:
+      *out = std::sqrt(simd.sum_of_squares(x, n, 0.0f));
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -121,8 +142,8 @@ Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes) {
   plan.elements = Shape(plan.reduced.dims).ElementCount();
   plan.kept.Merge();
   plan.reduced.Merge();
-  plan.contiguous = plan.reduced.dims.size() == 1 &&
-                    (plan.reduced.inner_stride(0) == 1 || plan.elements == 1);
+  plan.contiguous =
+      plan.reduced.dims.size() == 1 && (plan.reduced.inner_stride(0) == 1 || plan.elements == 1);
   return plan;
 }
 
@@ -162,9 +183,8 @@ Result<std::unique_ptr<Kernel>> MakeReduce(const KernelInfo& info) {
       if (known == nullptr) return FailedPrecondition("the axes are not known yet");
       axes = IntElements(*known).value_or(axes);
     }
-    ONNXD_ASSIGN_OR_RETURN(
-        const auto reduced,
-        ReductionAxes(context.node, axes, context.InputShape(0).rank()));
+    ONNXD_ASSIGN_OR_RETURN(const auto reduced,
+                           ReductionAxes(context.node, axes, context.InputShape(0).rank()));
     ONNXD_ASSIGN_OR_RETURN(const ReducePlan plan, MakePlan(context.InputShape(0), reduced));
     PreparedKernel prepared;
     prepared.compute = [type, op, plan](const KernelContext& k) {

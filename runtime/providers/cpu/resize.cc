@@ -93,8 +93,8 @@ Result<std::unique_ptr<Kernel>> MakeResize(const KernelInfo& info) {
   }
   // Versions before 11 have the asymmetric coordinates and round down.
   const bool old = node.op_type == "Upsample" || node.since_version < 11;
-  mode.coordinates = old ? "asymmetric"
-                         : node.attributes.String("coordinate_transformation_mode", "half_pixel");
+  mode.coordinates =
+      old ? "asymmetric" : node.attributes.String("coordinate_transformation_mode", "half_pixel");
   mode.nearest = old ? "floor" : node.attributes.String("nearest_mode", "round_prefer_floor");
   if (mode.coordinates == "tf_crop_and_resize" || node.attributes.Int("antialias", 0) != 0) {
     return Unimplemented(StrCat(node.op_type, " with tf_crop_and_resize or antialias"));
@@ -112,8 +112,8 @@ Result<std::unique_ptr<Kernel>> MakeResize(const KernelInfo& info) {
     std::vector<double> scales(static_cast<size_t>(in.rank()), 0.0);
     const Tensor* given =
         context.HasInput(scales_input) ? context.inputs[scales_input].value : nullptr;
-    const bool per_axis = given != nullptr && given->type() == DataType::kFloat &&
-                          given->ElementCount() == in.rank();
+    const bool per_axis =
+        given != nullptr && given->type() == DataType::kFloat && given->ElementCount() == in.rank();
     std::vector<std::pair<int, AxisPlan>> axes;
     int64_t largest = 0;
     Shape shape = in;

@@ -91,11 +91,16 @@ void CopyStrided(const StridedLoop<2>& loop, size_t width, void* out, const void
     }
   };
   switch (width) {
-    case 1: return copy.operator()<uint8_t>();
-    case 2: return copy.operator()<uint16_t>();
-    case 4: return copy.operator()<uint32_t>();
-    case 8: return copy.operator()<uint64_t>();
-    default: return copy.operator()<Bytes16>();
+    case 1:
+      return copy.operator()<uint8_t>();
+    case 2:
+      return copy.operator()<uint16_t>();
+    case 4:
+      return copy.operator()<uint32_t>();
+    case 8:
+      return copy.operator()<uint64_t>();
+    default:
+      return copy.operator()<Bytes16>();
   }
 }
 

@@ -42,8 +42,8 @@ struct Ensemble {
 
 std::optional<Mode> ModeOf(std::string_view name) {
   static const std::map<std::string_view, Mode> modes = {
-      {"BRANCH_LEQ", Mode::kLeq}, {"BRANCH_LT", Mode::kLt},   {"BRANCH_GTE", Mode::kGte},
-      {"BRANCH_GT", Mode::kGt},   {"BRANCH_EQ", Mode::kEq},   {"BRANCH_NEQ", Mode::kNeq},
+      {"BRANCH_LEQ", Mode::kLeq}, {"BRANCH_LT", Mode::kLt}, {"BRANCH_GTE", Mode::kGte},
+      {"BRANCH_GT", Mode::kGt},   {"BRANCH_EQ", Mode::kEq}, {"BRANCH_NEQ", Mode::kNeq},
       {"LEAF", Mode::kLeaf}};
   const auto found = modes.find(name);
   return found == modes.end() ? std::nullopt : std::optional(found->second);
@@ -54,8 +54,8 @@ Result<std::vector<float>> FloatsOf(const Attributes& attributes, const std::str
   if (const Initializer* tensor = attributes.TensorValue(name + "_as_tensor")) {
     ONNXD_ASSIGN_OR_RETURN(const Tensor values, tensor->Materialize());
     if (values.type() != DataType::kFloat) {
-      return Unimplemented(StrCat(name, "_as_tensor of type ", DataTypeName(values.type()),
-                                  " is not supported"));
+      return Unimplemented(
+          StrCat(name, "_as_tensor of type ", DataTypeName(values.type()), " is not supported"));
     }
     const auto elements = values.elements<float>();
     return std::vector<float>(elements.begin(), elements.end());
@@ -169,13 +169,20 @@ Result<Ensemble> ReadEnsemble(const Node& node, const std::string& prefix, int64
 bool TakesYes(const TreeNode& node, float x) {
   if (std::isnan(x)) return node.missing_tracks_true;
   switch (node.mode) {
-    case Mode::kLeq: return x <= node.value;
-    case Mode::kLt: return x < node.value;
-    case Mode::kGte: return x >= node.value;
-    case Mode::kGt: return x > node.value;
-    case Mode::kEq: return x == node.value;
-    case Mode::kNeq: return x != node.value;
-    case Mode::kLeaf: break;
+    case Mode::kLeq:
+      return x <= node.value;
+    case Mode::kLt:
+      return x < node.value;
+    case Mode::kGte:
+      return x >= node.value;
+    case Mode::kGt:
+      return x > node.value;
+    case Mode::kEq:
+      return x == node.value;
+    case Mode::kNeq:
+      return x != node.value;
+    case Mode::kLeaf:
+      break;
   }
   return false;
 }
@@ -222,8 +229,8 @@ struct Rows {
 Result<Rows> RowsOf(const PrepareContext& context, int64_t features) {
   const Shape& shape = context.InputShape(0);
   if (shape.rank() < 1 || shape.rank() > 2) {
-    return InvalidArgument(StrCat(Describe(context.node), ": the input must be a matrix, it is ",
-                                  shape.ToString()));
+    return InvalidArgument(
+        StrCat(Describe(context.node), ": the input must be a matrix, it is ", shape.ToString()));
   }
   const Rows rows{shape.rank() == 2 ? shape[0] : 1, shape[shape.rank() - 1]};
   if (rows.width < features) {
@@ -315,12 +322,14 @@ Result<std::unique_ptr<Kernel>> MakeTreeEnsembleClassifier(const KernelInfo& inf
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
     ONNXD_ASSIGN_OR_RETURN(const Rows rows, RowsOf(context, ensemble->features));
     const int64_t count = static_cast<int64_t>(labels);
-    const size_t converted =
-        type == DataType::kFloat ? 0 : static_cast<size_t>((rows.count * rows.width + 15) / 16 * 64);
+    const size_t converted = type == DataType::kFloat
+                                 ? 0
+                                 : static_cast<size_t>((rows.count * rows.width + 15) / 16 * 64);
     const bool wants_label = context.HasOutput(0), wants_scores = context.HasOutput(1);
     PreparedKernel prepared;
     // Scores in double, flags, and probabilities nobody asked for.
-    prepared.scratch_bytes = converted + labels * (sizeof(double) + sizeof(float) + sizeof(bool)) + 64;
+    prepared.scratch_bytes =
+        converted + labels * (sizeof(double) + sizeof(float) + sizeof(bool)) + 64;
     prepared.compute = [=](const KernelContext& k) -> Status {
       const float* in = FloatRows(k, type, rows.count * rows.width);
       auto* scores = reinterpret_cast<double*>(k.scratch<std::byte>() + converted);
@@ -358,8 +367,9 @@ Result<std::unique_ptr<Kernel>> MakeTreeEnsembleRegressor(const KernelInfo& info
   const auto ensemble = std::make_shared<const Ensemble>(std::move(*read));
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
     ONNXD_ASSIGN_OR_RETURN(const Rows rows, RowsOf(context, ensemble->features));
-    const size_t converted =
-        type == DataType::kFloat ? 0 : static_cast<size_t>((rows.count * rows.width + 15) / 16 * 64);
+    const size_t converted = type == DataType::kFloat
+                                 ? 0
+                                 : static_cast<size_t>((rows.count * rows.width + 15) / 16 * 64);
     PreparedKernel prepared;
     prepared.scratch_bytes =
         converted + static_cast<size_t>(targets) * (sizeof(double) + sizeof(bool)) + 64;
@@ -371,9 +381,10 @@ Result<std::unique_ptr<Kernel>> MakeTreeEnsembleRegressor(const KernelInfo& info
         Scores(*ensemble, in + row * rows.width, scores, touched);
         float* out = k.output<float>(0) + row * targets;
         for (int64_t t = 0; t < targets; ++t) {
-          const double base = static_cast<size_t>(t) < ensemble->base_values.size()
-                                  ? static_cast<double>(ensemble->base_values[static_cast<size_t>(t)])
-                                  : 0.0;
+          const double base =
+              static_cast<size_t>(t) < ensemble->base_values.size()
+                  ? static_cast<double>(ensemble->base_values[static_cast<size_t>(t)])
+                  : 0.0;
           out[t] = static_cast<float>(scores[t] + base);
         }
         ApplyPostTransform(ensemble->post_transform, out, targets);

@@ -14,17 +14,38 @@ namespace onnxd {
 template <typename Body>
 bool DispatchNumber(DataType type, Body body) {
   switch (type) {
-    case DataType::kFloat: body.template operator()<float>(); return true;
-    case DataType::kDouble: body.template operator()<double>(); return true;
-    case DataType::kInt8: body.template operator()<int8_t>(); return true;
-    case DataType::kUint8: body.template operator()<uint8_t>(); return true;
-    case DataType::kInt16: body.template operator()<int16_t>(); return true;
-    case DataType::kUint16: body.template operator()<uint16_t>(); return true;
-    case DataType::kInt32: body.template operator()<int32_t>(); return true;
-    case DataType::kUint32: body.template operator()<uint32_t>(); return true;
-    case DataType::kInt64: body.template operator()<int64_t>(); return true;
-    case DataType::kUint64: body.template operator()<uint64_t>(); return true;
-    default: return false;
+    case DataType::kFloat:
+      body.template operator()<float>();
+      return true;
+    case DataType::kDouble:
+      body.template operator()<double>();
+      return true;
+    case DataType::kInt8:
+      body.template operator()<int8_t>();
+      return true;
+    case DataType::kUint8:
+      body.template operator()<uint8_t>();
+      return true;
+    case DataType::kInt16:
+      body.template operator()<int16_t>();
+      return true;
+    case DataType::kUint16:
+      body.template operator()<uint16_t>();
+      return true;
+    case DataType::kInt32:
+      body.template operator()<int32_t>();
+      return true;
+    case DataType::kUint32:
+      body.template operator()<uint32_t>();
+      return true;
+    case DataType::kInt64:
+      body.template operator()<int64_t>();
+      return true;
+    case DataType::kUint64:
+      body.template operator()<uint64_t>();
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -50,12 +71,23 @@ struct Bytes16 {
 template <typename Body>
 bool DispatchWidth(DataType type, Body body) {
   switch (DataTypeBits(type)) {
-    case 8: body.template operator()<uint8_t>(); return true;
-    case 16: body.template operator()<uint16_t>(); return true;
-    case 32: body.template operator()<uint32_t>(); return true;
-    case 64: body.template operator()<uint64_t>(); return true;
-    case 128: body.template operator()<Bytes16>(); return true;
-    default: return false;
+    case 8:
+      body.template operator()<uint8_t>();
+      return true;
+    case 16:
+      body.template operator()<uint16_t>();
+      return true;
+    case 32:
+      body.template operator()<uint32_t>();
+      return true;
+    case 64:
+      body.template operator()<uint64_t>();
+      return true;
+    case 128:
+      body.template operator()<Bytes16>();
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kGrain = 16384;
 
-// Applies an operator to `count` elements; the two may be the same memory. Erased to pointers so that
-// the kernel around it is compiled once.
+// Applies an operator to `count` elements; the two may be the same memory. Erased to pointers so
+// that the kernel around it is compiled once.
 using ElementLoop = std::function<void(const void* in, void* out, int64_t count)>;
 
 std::unique_ptr<Kernel> ElementwiseKernel(int64_t width, ElementLoop loop) {
@@ -81,9 +81,9 @@ T Softplus(T x) {
 
 }  // namespace
 
-#define ONNXD_FLOAT_UNARY(Name, expression)                             \
-  Result<std::unique_ptr<Kernel>> Make##Name(const KernelInfo& info) {  \
-    return FloatOrDouble(info, [](auto x) { return expression; });      \
+#define ONNXD_FLOAT_UNARY(Name, expression)                            \
+  Result<std::unique_ptr<Kernel>> Make##Name(const KernelInfo& info) { \
+    return FloatOrDouble(info, [](auto x) { return expression; });     \
   }
 
 ONNXD_FLOAT_UNARY(Acos, std::acos(x))
@@ -97,7 +97,7 @@ ONNXD_FLOAT_UNARY(Cos, std::cos(x))
 ONNXD_FLOAT_UNARY(Cosh, std::cosh(x))
 ONNXD_FLOAT_UNARY(Floor, std::floor(x))
 ONNXD_FLOAT_UNARY(Log, std::log(x))
-ONNXD_FLOAT_UNARY(Mish, x * std::tanh(Softplus(x)))
+ONNXD_FLOAT_UNARY(Mish, x* std::tanh(Softplus(x)))
 ONNXD_FLOAT_UNARY(Reciprocal, decltype(x)(1) / x)
 ONNXD_FLOAT_UNARY(Round, std::nearbyint(x))
 ONNXD_FLOAT_UNARY(Sin, std::sin(x))

@@ -47,9 +47,7 @@ TEST(CheckedMath, ReportsOverflow) {
   EXPECT_EQ(CheckedAdd(2, 3), 5);
 }
 
-TEST(Log, EscapesControlCharacters) {
-  EXPECT_EQ(EscapeControl("a\nb\tc\x01"), "a\\nb\\tc\\x01");
-}
+TEST(Log, EscapesControlCharacters) { EXPECT_EQ(EscapeControl("a\nb\tc\x01"), "a\\nb\\tc\\x01"); }
 
 TEST(ThreadPool, CoversEveryIndexOnce) {
   ThreadPool pool(3);

@@ -127,19 +127,22 @@ TEST(ModelReader, SaysWhatIsWrong) {
          AddNode(graph, "Frobnicate", {"x"}, {"y"});
          AddValue(graph, 11, "x");
          AddValue(graph, 12, "y");
-       }), "Frobnicate"},
+       }),
+       "Frobnicate"},
       {"cycle", ModelOf([](WireWriter& graph) {
          AddNode(graph, "Add", {"x", "b"}, {"a"});
          AddNode(graph, "Relu", {"a"}, {"b"});
          AddValue(graph, 11, "x");
          AddValue(graph, 12, "b");
-       }), "cycle"},
+       }),
+       "cycle"},
       {"two producers", ModelOf([](WireWriter& graph) {
          AddNode(graph, "Relu", {"x"}, {"y"});
          AddNode(graph, "Relu", {"x"}, {"y"});
          AddValue(graph, 11, "x");
          AddValue(graph, 12, "y");
-       }), "'y' is defined twice"},
+       }),
+       "'y' is defined twice"},
       {"subgraphs too deep", deep, "nested deeper"},
       {"short initializer", ModelOf([](WireWriter& graph) {
          graph.Message(5, [](WireWriter& tensor) {
@@ -149,7 +152,8 @@ TEST(ModelReader, SaysWhatIsWrong) {
            tensor.Bytes(9, "123");
          });
          AddValue(graph, 12, "w");
-       }), "tensor 'w': raw data has 3 bytes, float[4] needs 16"},
+       }),
+       "tensor 'w': raw data has 3 bytes, float[4] needs 16"},
       {"giant initializer", ModelOf([](WireWriter& graph) {
          graph.Message(5, [](WireWriter& tensor) {
            tensor.Varint(1, uint64_t{1} << 40);
@@ -157,7 +161,8 @@ TEST(ModelReader, SaysWhatIsWrong) {
            tensor.Varint(2, 1);
            tensor.Bytes(8, "w");
          });
-       }), "too many elements"},
+       }),
+       "too many elements"},
       {"external data in bytes", ModelOf([](WireWriter& graph) {
          graph.Message(5, [](WireWriter& tensor) {
            tensor.Varint(1, 1);
@@ -165,7 +170,8 @@ TEST(ModelReader, SaysWhatIsWrong) {
            tensor.Bytes(8, "w");
            tensor.Varint(14, 1);
          });
-       }), "external data is refused"},
+       }),
+       "external data is refused"},
   };
   for (const BadModel& bad : cases) {
     const auto model = ReadModelBytes(bad.bytes);

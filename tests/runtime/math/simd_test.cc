@@ -22,7 +22,8 @@ class EverySimd : public testing::TestWithParam<const char*> {
 };
 
 std::vector<float> Inputs() {
-  std::vector<float> x = {0.0f, -0.0f, 1e-30f, -1e-30f, 88.0f, 89.0f, -87.0f, -104.0f, 1e30f, -1e30f};
+  std::vector<float> x = {0.0f,  -0.0f,  1e-30f,  -1e-30f, 88.0f,
+                          89.0f, -87.0f, -104.0f, 1e30f,   -1e30f};
   std::mt19937 random(3);
   std::uniform_real_distribution<float> wide(-20, 20), narrow(-1, 1);
   for (int i = 0; i < 1003; ++i) x.push_back(i % 2 == 0 ? wide(random) : narrow(random));
@@ -31,17 +32,28 @@ std::vector<float> Inputs() {
 
 double Reference(Unary op, double x) {
   switch (op) {
-    case Unary::kRelu: return x > 0 ? x : 0;
-    case Unary::kSigmoid: return 1 / (1 + std::exp(-x));
-    case Unary::kTanh: return std::tanh(x);
-    case Unary::kExp: return std::exp(x);
-    case Unary::kErf: return std::erf(x);
-    case Unary::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case Unary::kSilu: return x / (1 + std::exp(-x));
-    case Unary::kHardSwish: return x * std::min(std::max(x / 6 + 0.5, 0.0), 1.0);
-    case Unary::kSqrt: return std::sqrt(x);
-    case Unary::kAbs: return std::abs(x);
-    case Unary::kNeg: return -x;
+    case Unary::kRelu:
+      return x > 0 ? x : 0;
+    case Unary::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Unary::kTanh:
+      return std::tanh(x);
+    case Unary::kExp:
+      return std::exp(x);
+    case Unary::kErf:
+      return std::erf(x);
+    case Unary::kGelu:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Unary::kSilu:
+      return x / (1 + std::exp(-x));
+    case Unary::kHardSwish:
+      return x * std::min(std::max(x / 6 + 0.5, 0.0), 1.0);
+    case Unary::kSqrt:
+      return std::sqrt(x);
+    case Unary::kAbs:
+      return std::abs(x);
+    case Unary::kNeg:
+      return -x;
   }
   return 0;
 }
@@ -108,7 +120,7 @@ TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
 
 TEST_P(EverySimd, ReductionsAgree) {
   const std::vector<float> x = {3, -1, 4, 1, -5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4,
-                                6, 2, 6, 4, 3, 3, 8, 3, 2, 7, 9, 5, 0, 2, 8, 8, 4, 1, 9, 7};
+                                6, 2,  6, 4, 3,  3, 8, 3, 2, 7, 9, 5, 0, 2, 8, 8, 4, 1, 9, 7};
   double sum = 0, squares = 0;
   for (const float value : x) {
     sum += value;

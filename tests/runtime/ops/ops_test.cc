@@ -33,7 +33,8 @@ TEST(CheckNode, NamesNodeOperandAndExpectation) {
   TestModel types;
   types.Input("x", DataType::kFloat, {2}).Input("i", DataType::kInt32, {2});
   types.Node("Add", {"x", "i"}, {"y"});
-  EXPECT_NE(message(types).find("mixes types: 'x' is float[2], 'i' is int32[2]"), std::string::npos);
+  EXPECT_NE(message(types).find("mixes types: 'x' is float[2], 'i' is int32[2]"),
+            std::string::npos);
   TestModel attribute;
   Attributes unknown;
   unknown.Set("speed", int64_t{3});
@@ -68,8 +69,8 @@ std::string Infer(const InferenceCase& c) {
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     node.inputs.push_back(static_cast<ValueId>(i));
     const bool has_value = i < c.known.size() && c.known[i].defined();
-    types.push_back(ValueType::TensorOf(has_value ? c.known[i].type() : DataType::kFloat,
-                                        c.inputs[i]));
+    types.push_back(
+        ValueType::TensorOf(has_value ? c.known[i].type() : DataType::kFloat, c.inputs[i]));
     known.push_back(has_value ? &c.known[i] : nullptr);
   }
   const auto outputs = InferNode(node, types, known);
@@ -92,13 +93,19 @@ TEST(ShapeInference, KnowsWhatComesOut) {
       {"MatMul", {{n, 4, 5}, {5, 6}}, {}, {}, "float[n, 4, 6]"},
       {"MatMul", {{4}, {4}}, {}, {}, "float[]"},
       {"MatMul", {{2, 3}, {4, 5}}, {}, {}, "cannot be multiplied"},
-      {"Conv", {{n, 3, 224, 224}, {64, 3, 7, 7}}, {},
-       With({{"strides", I{2, 2}}, {"pads", I{3, 3, 3, 3}}}), "float[n, 64, 112, 112]"},
+      {"Conv",
+       {{n, 3, 224, 224}, {64, 3, 7, 7}},
+       {},
+       With({{"strides", I{2, 2}}, {"pads", I{3, 3, 3, 3}}}),
+       "float[n, 64, 112, 112]"},
       {"Conv", {{1, 3, 5, 5}, {8, 4, 3, 3}}, {}, {}, "input has 3 channels, weights take 4"},
       {"Conv", {{1, 3, 2, 2}, {8, 3, 3, 3}}, {}, {}, "larger than the padded input"},
       {"Conv", {{1, 3, 5, 5}, {8, 3, 3, 3}}, {}, With({{"strides", I{0, 1}}}), "'strides' holds 0"},
-      {"MaxPool", {{1, 2, 7, 7}}, {}, With({{"kernel_shape", I{3, 3}}, {"strides", I{2, 2}},
-                                             {"ceil_mode", int64_t{1}}}), "float[1, 2, 3, 3]"},
+      {"MaxPool",
+       {{1, 2, 7, 7}},
+       {},
+       With({{"kernel_shape", I{3, 3}}, {"strides", I{2, 2}}, {"ceil_mode", int64_t{1}}}),
+       "float[1, 2, 3, 3]"},
       {"Reshape", {{2, 3, 4}, {2}}, {none, Ints(Shape{2}, {-1, 6})}, {}, "float[4, 6]"},
       {"Reshape", {{n, 3, 4}, {2}}, {none, Ints(Shape{2}, {-1, 12})}, {}, "float[n, 12]"},
       {"Reshape", {{2, 3}, {1}}, {none, Ints(Shape{1}, {7})}, {}, "the new shape [7] has 7"},
@@ -106,25 +113,37 @@ TEST(ShapeInference, KnowsWhatComesOut) {
       {"Transpose", {{2, n, 4}}, {}, With({{"perm", I{2, 0, 1}}}), "float[4, 2, n]"},
       {"Transpose", {{2, 3}}, {}, With({{"perm", I{0, 0}}}), "does not permute"},
       {"Concat", {{2, 3}, {2, n}}, {}, With({{"axis", int64_t{1}}}), "float[2, ?]"},
-      {"Slice", {{10, 4}, {1}, {1}, {1}, {1}},
-       {none, Ints(Shape{1}, {8}), Ints(Shape{1}, {-100}), Ints(Shape{1}, {0}), Ints(Shape{1}, {-3})},
-       {}, "float[3, 4]"},
-      {"Gather", {{5, 6}, {2, 3}}, {none, Ints(Shape{2, 3}, {0, 1, 2, 3, 4, 0})}, {},
+      {"Slice",
+       {{10, 4}, {1}, {1}, {1}, {1}},
+       {none, Ints(Shape{1}, {8}), Ints(Shape{1}, {-100}), Ints(Shape{1}, {0}),
+        Ints(Shape{1}, {-3})},
+       {},
+       "float[3, 4]"},
+      {"Gather",
+       {{5, 6}, {2, 3}},
+       {none, Ints(Shape{2, 3}, {0, 1, 2, 3, 4, 0})},
+       {},
        "float[2, 3, 6]"},
       {"Gemm", {{2, 3}, {4, 3}}, {}, With({{"transB", int64_t{1}}}), "float[2, 4]"},
       {"Squeeze", {{1, 3, 1}, {1}}, {none, Ints(Shape{1}, {1})}, {}, "has 3 elements, not 1"},
-      {"ReduceMean", {{2, 3, n}}, {}, With({{"axes", I{-1}}, {"keepdims", int64_t{0}}}),
+      {"ReduceMean",
+       {{2, 3, n}},
+       {},
+       With({{"axes", I{-1}}, {"keepdims", int64_t{0}}}),
        "float[2, 3]"},
       {"Expand", {{1, 3}, {3}}, {none, Ints(Shape{3}, {2, 4, 1})}, {}, "float[2, 4, 3]"},
-      {"Tile", {{2, 3}, {2}}, {none, Ints(Shape{2}, {int64_t{1} << 40, 2})}, {},
+      {"Tile",
+       {{2, 3}, {2}},
+       {none, Ints(Shape{2}, {int64_t{1} << 40, 2})},
+       {},
        "float[2199023255552, 6]"},
       {"Pad", {{2, 3}, {4}}, {none, Ints(Shape{4}, {1, 0, -9, 0})}, {}, "remove more"},
       {"Split", {{7, 2}, {2}}, {none, Ints(Shape{2}, {3, 3})}, {}, "split lists 2 sizes for 1"},
   };
   for (const InferenceCase& c : cases) {
     const std::string got = Infer(c);
-    EXPECT_NE(got.find(c.wanted), std::string::npos) << c.op << ": got " << got << ", wanted "
-                                                     << c.wanted;
+    EXPECT_NE(got.find(c.wanted), std::string::npos)
+        << c.op << ": got " << got << ", wanted " << c.wanted;
   }
 }
 
@@ -135,7 +154,8 @@ TEST(NormalizeSlice, FollowsPythonForEverySmallCase) {
         for (const int64_t step : {1, 2, 3, -1, -2, -3}) {
           // Python's rule, walked one by one.
           int64_t from = start < 0 ? start + dim : start, to = end < 0 ? end + dim : end;
-          from = step > 0 ? std::clamp<int64_t>(from, 0, dim) : std::clamp<int64_t>(from, -1, dim - 1);
+          from =
+              step > 0 ? std::clamp<int64_t>(from, 0, dim) : std::clamp<int64_t>(from, -1, dim - 1);
           to = step > 0 ? std::clamp<int64_t>(to, 0, dim) : std::clamp<int64_t>(to, -1, dim - 1);
           int64_t count = 0;
           for (int64_t i = from; step > 0 ? i < to : i > to; i += step) ++count;

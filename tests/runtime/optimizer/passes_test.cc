@@ -1,9 +1,10 @@
 // Each pass: the graph before and after, and the same results.
+#include "runtime/optimizer/passes/passes.h"
+
 #include <gtest/gtest.h>
 
 #include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/pass_manager.h"
-#include "runtime/optimizer/passes/passes.h"
 #include "runtime/session/constant_evaluator.h"
 #include "tests/support/test_model.h"
 
@@ -15,8 +16,7 @@ std::string After(TestModel& model, const GraphPass* pass) {
   PassContext context;
   context.evaluate = MakeConstantEvaluator(*MakeProviders({}), std::make_shared<ThreadPool>(1));
   EXPECT_TRUE(InferGraph(model.graph()).ok());
-  const Status status =
-      RunPasses({pass}, OptimizationLevel::kAll, model.graph(), context);
+  const Status status = RunPasses({pass}, OptimizationLevel::kAll, model.graph(), context);
   EXPECT_TRUE(status.ok()) << status.ToString();
   std::string ops;
   for (const Node& node : model.graph().nodes) ops += (ops.empty() ? "" : " ") + node.op_type;

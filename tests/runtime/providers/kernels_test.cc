@@ -1,6 +1,7 @@
 // Kernels against values that can be read, and fast paths against plain loops.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -81,8 +82,9 @@ TEST(Kernels, IntegerArithmeticIsDefinedEverywhere) {
 
 TEST(Kernels, CastSaturatesAndTruncates) {
   const Tensor x = Floats(Shape{5}, {1.9f, -1.9f, 1e30f, -1e30f, NAN});
-  EXPECT_EQ(IntsOf(RunOp("Cast", {x}, With({{"to", int64_t{7}}}))),
-            (I{1, -1, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 0}));
+  EXPECT_EQ(
+      IntsOf(RunOp("Cast", {x}, With({{"to", int64_t{7}}}))),
+      (I{1, -1, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 0}));
   const auto half = RunOp("Cast", {x}, With({{"to", int64_t{10}}}));
   ASSERT_TRUE(half.ok());
   EXPECT_EQ((*half)[0].tensor().data<Float16>()[2].bits, 0x7c00);
@@ -93,19 +95,21 @@ TEST(Kernels, DataMovement) {
   EXPECT_EQ(FloatsOf(RunOp("Transpose", {m})), (F{1, 4, 2, 5, 3, 6}));
   EXPECT_EQ(FloatsOf(RunOp("Concat", {m, m}, With({{"axis", int64_t{1}}}))),
             (F{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
-  EXPECT_EQ(FloatsOf(RunOp("Slice", {m, Ints(Shape{1}, {-1}), Ints(Shape{1}, {-9}),
-                                     Ints(Shape{1}, {1}), Ints(Shape{1}, {-2})}, {}, 17, 0b11110)),
+  EXPECT_EQ(FloatsOf(RunOp("Slice",
+                           {m, Ints(Shape{1}, {-1}), Ints(Shape{1}, {-9}), Ints(Shape{1}, {1}),
+                            Ints(Shape{1}, {-2})},
+                           {}, 17, 0b11110)),
             (F{3, 1, 6, 4}));
   EXPECT_EQ(FloatsOf(RunOp("Tile", {m, Ints(Shape{2}, {1, 2})}, {}, 17, 0b10)),
             (F{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
-  EXPECT_EQ(FloatsOf(RunOp("Pad", {m, Ints(Shape{4}, {0, 1, 1, 0}), Tensor::Scalar(9.0f)}, {}, 17,
-                           0b10)),
-            (F{9, 1, 2, 3, 9, 4, 5, 6, 9, 9, 9, 9}));
+  EXPECT_EQ(
+      FloatsOf(RunOp("Pad", {m, Ints(Shape{4}, {0, 1, 1, 0}), Tensor::Scalar(9.0f)}, {}, 17, 0b10)),
+      (F{9, 1, 2, 3, 9, 4, 5, 6, 9, 9, 9, 9}));
   EXPECT_EQ(FloatsOf(RunOp("Pad", {m, Ints(Shape{4}, {0, 2, 0, 2})},
                            With({{"mode", std::string("reflect")}}), 17, 0b10)),
             (F{3, 2, 1, 2, 3, 2, 1, 6, 5, 4, 5, 6, 5, 4}));
-  const auto split = RunOp("Split", {m, Ints(Shape{2}, {1, 2})}, With({{"axis", int64_t{1}}}), 17,
-                           0b10, "", 2);
+  const auto split =
+      RunOp("Split", {m, Ints(Shape{2}, {1, 2})}, With({{"axis", int64_t{1}}}), 17, 0b10, "", 2);
   EXPECT_EQ(FloatsOf(split, 0), (F{1, 4}));
   EXPECT_EQ(FloatsOf(split, 1), (F{2, 3, 5, 6}));
   const Tensor depth = Floats(Shape{1, 4, 1, 2}, {0, 1, 2, 3, 4, 5, 6, 7});
@@ -121,8 +125,10 @@ TEST(Kernels, SelectByIndex) {
   EXPECT_EQ(FloatsOf(RunOp("GatherElements", {m, Ints(Shape{1, 3}, {1, 0, 1})},
                            With({{"axis", int64_t{0}}}))),
             (F{4, 2, 6}));
-  EXPECT_EQ(FloatsOf(RunOp("OneHot", {Ints(Shape{3}, {1, -1, 7}), Tensor::Scalar(int64_t{3}),
-                                      Floats(Shape{2}, {0, 1})}, {}, 17, 0b10)),
+  EXPECT_EQ(FloatsOf(RunOp(
+                "OneHot",
+                {Ints(Shape{3}, {1, -1, 7}), Tensor::Scalar(int64_t{3}), Floats(Shape{2}, {0, 1})},
+                {}, 17, 0b10)),
             (F{0, 1, 0, 0, 0, 1, 0, 0, 0}));
   const auto top = RunOp("TopK", {m, Ints(Shape{1}, {2})}, {}, 17, 0b10, "", 2);
   EXPECT_EQ(FloatsOf(top, 0), (F{3, 2, 6, 5}));
@@ -169,10 +175,10 @@ F PlainConv(const Tensor& x, const Tensor& w, int64_t stride, int64_t pad, int64
                 const int64_t row = y * stride - pad + i * dilation;
                 const int64_t column = z * stride - pad + j * dilation;
                 if (row < 0 || row >= xs[2] || column < 0 || column >= xs[3]) continue;
-                total += static_cast<double>(
-                             x.data<float>()[((n * xs[1] + channel) * xs[2] + row) * xs[3] + column]) *
-                         static_cast<double>(
-                             w.data<float>()[((o * ws[1] + c) * ws[2] + i) * ws[3] + j]);
+                total +=
+                    static_cast<double>(
+                        x.data<float>()[((n * xs[1] + channel) * xs[2] + row) * xs[3] + column]) *
+                    static_cast<double>(w.data<float>()[((o * ws[1] + c) * ws[2] + i) * ws[3] + j]);
               }
             }
           }
@@ -188,7 +194,8 @@ Tensor Random(const Shape& shape, unsigned seed) {
   Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(-1, 1);
-  for (int64_t i = 0; i < shape.ElementCount(); ++i) tensor.mutable_data<float>()[i] = uniform(random);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i)
+    tensor.mutable_data<float>()[i] = uniform(random);
   return tensor;
 }
 
@@ -199,9 +206,9 @@ TEST(Conv, AgreesWithItsDefinition) {
     int64_t stride, pad, dilation, group;
   };
   const Case cases[] = {
-      {{1, 3, 9, 9}, {8, 3, 3, 3}, 1, 1, 1, 1},   {{2, 4, 7, 8}, {6, 4, 1, 1}, 1, 0, 1, 1},
-      {{1, 3, 12, 12}, {4, 3, 5, 5}, 2, 2, 1, 1}, {{1, 8, 9, 9}, {8, 1, 3, 3}, 1, 1, 1, 8},
-      {{2, 8, 9, 9}, {16, 4, 3, 3}, 2, 1, 1, 2},  {{1, 2, 11, 11}, {3, 2, 3, 3}, 1, 2, 2, 1},
+      {{1, 3, 9, 9}, {8, 3, 3, 3}, 1, 1, 1, 1},    {{2, 4, 7, 8}, {6, 4, 1, 1}, 1, 0, 1, 1},
+      {{1, 3, 12, 12}, {4, 3, 5, 5}, 2, 2, 1, 1},  {{1, 8, 9, 9}, {8, 1, 3, 3}, 1, 1, 1, 8},
+      {{2, 8, 9, 9}, {16, 4, 3, 3}, 2, 1, 1, 2},   {{1, 2, 11, 11}, {3, 2, 3, 3}, 1, 2, 2, 1},
       {{1, 16, 5, 5}, {16, 1, 5, 5}, 2, 2, 1, 16}, {{1, 32, 6, 6}, {64, 32, 3, 3}, 1, 1, 1, 1}};
   for (const Case& c : cases) {
     const Tensor x = Random(c.x, 1), w = Random(c.w, 2);
@@ -233,12 +240,14 @@ TEST(Conv, AgreesWithItsDefinition) {
 TEST(Pool, CountsPaddingAsAsked) {
   const Tensor x = Floats(Shape{1, 1, 2, 2}, {1, 2, 3, 4});
   const auto attributes = [](int64_t include) {
-    return With({{"kernel_shape", I{2, 2}}, {"pads", I{1, 1, 0, 0}}, {"count_include_pad", include}});
+    return With(
+        {{"kernel_shape", I{2, 2}}, {"pads", I{1, 1, 0, 0}}, {"count_include_pad", include}});
   };
   EXPECT_EQ(FloatsOf(RunOp("AveragePool", {x}, attributes(0))), (F{1, 1.5, 2, 2.5}));
   EXPECT_EQ(FloatsOf(RunOp("AveragePool", {x}, attributes(1))), (F{0.25, 0.75, 1, 2.5}));
-  EXPECT_EQ(FloatsOf(RunOp("MaxPool", {x}, With({{"kernel_shape", I{2, 2}}, {"pads", I{1, 1, 0, 0}}}))),
-            (F{1, 2, 3, 4}));
+  EXPECT_EQ(
+      FloatsOf(RunOp("MaxPool", {x}, With({{"kernel_shape", I{2, 2}}, {"pads", I{1, 1, 0, 0}}}))),
+      (F{1, 2, 3, 4}));
   EXPECT_EQ(FloatsOf(RunOp("GlobalAveragePool", {x})), F{2.5});
 }
 
@@ -260,7 +269,8 @@ TEST(MatMul, AgreesWithItsDefinition) {
         for (int64_t column = 0; column < 50; ++column) {
           double wanted = 0;
           for (int64_t k = 0; k < 40; ++k) {
-            wanted += static_cast<double>(a.data<float>()[row * 40 + k]) * b.data<float>()[k * 50 + column];
+            wanted += static_cast<double>(a.data<float>()[row * 40 + k]) *
+                      b.data<float>()[k * 50 + column];
           }
           ASSERT_NEAR(got[static_cast<size_t>(row * 50 + column)], wanted, 1e-4);
         }
@@ -306,6 +316,28 @@ TEST(Resize, NearestAndLinear) {
             (F{1, 1.5, 2.5, 3}));
 }
 
+// With all weights zero every gate is sigmoid(0) = 0.5 and the candidate tanh(0) = 0, so each step
+// halves the cell. The node leaves out sequence_lens and P: operands that it does not list are absent.
+TEST(Lstm, HalvesItsCellWhenAllWeightsAreZero) {
+  const auto zeros = [](const Shape& shape) {
+    Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+    std::fill_n(tensor.mutable_data<float>(), shape.ElementCount(), 0.0f);
+    return tensor;
+  };
+  const Tensor none, cell = Floats(Shape{1, 1, 2}, {4, -8});
+  for (const unsigned constants : {0u, 0b110u}) {
+    const auto outputs = RunOp("LSTM",
+                               {zeros(Shape{3, 1, 5}), zeros(Shape{1, 8, 5}), zeros(Shape{1, 8, 2}),
+                                none, none, zeros(Shape{1, 1, 2}), cell},
+                               With({{"hidden_size", int64_t{2}}}), 14, constants, "", 3);
+    const F c = FloatsOf(outputs, 2), h = FloatsOf(outputs, 1);
+    ASSERT_EQ(c.size(), 2u);
+    EXPECT_NEAR(c[0], 0.5f, 1e-6);
+    EXPECT_NEAR(c[1], -1.0f, 1e-6);
+    EXPECT_NEAR(h[1], 0.5f * std::tanh(-1.0f), 1e-6);
+  }
+}
+
 TEST(TreeEnsemble, RefusesTreesThatAreNone) {
   const auto classifier = [](I yes, I no) {
     return With({{"nodes_treeids", I{0, 0, 0}},
@@ -327,8 +359,10 @@ TEST(TreeEnsemble, RefusesTreesThatAreNone) {
                  "ai.onnx.ml", 2);
   };
   EXPECT_EQ(IntsOf(run({1, 0, 0}, {2, 0, 0})), (I{7, 8, 8}));
-  for (const auto& [yes, no] : std::vector<std::pair<I, I>>{
-           {{0, 0, 0}, {2, 0, 0}}, {{9, 0, 0}, {2, 0, 0}}, {{1, 0, 0}, {1, 0, 0}}, {{1, 0}, {2, 0}}}) {
+  for (const auto& [yes, no] : std::vector<std::pair<I, I>>{{{0, 0, 0}, {2, 0, 0}},
+                                                            {{9, 0, 0}, {2, 0, 0}},
+                                                            {{1, 0, 0}, {1, 0, 0}},
+                                                            {{1, 0}, {2, 0}}}) {
     EXPECT_FALSE(run(yes, no).ok());
   }
 }

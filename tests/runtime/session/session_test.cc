@@ -23,8 +23,8 @@ TEST(MemoryPlanner, NeverLetsLiveRequestsOverlap) {
       EXPECT_EQ(plan.offsets[i] % kTensorAlignment, 0u);
       EXPECT_LE(plan.offsets[i] + requests[i].bytes, plan.arena_bytes);
       for (size_t j = 0; j < i; ++j) {
-        const bool in_time = requests[i].first <= requests[j].last &&
-                             requests[j].first <= requests[i].last;
+        const bool in_time =
+            requests[i].first <= requests[j].last && requests[j].first <= requests[i].last;
         const bool in_space = plan.offsets[i] < plan.offsets[j] + requests[j].bytes &&
                               plan.offsets[j] < plan.offsets[i] + requests[i].bytes;
         EXPECT_FALSE(in_time && in_space);
@@ -197,7 +197,8 @@ TEST(InferenceSession, RefusesWhatNeedsMoreMemoryThanTheBudget) {
 
 TEST(InferenceSession, RefusesABombAtLoadWithoutComputingIt) {
   TestModel model;
-  model.Constant("shape", Ints(Shape{1}, {int64_t{10} << 40})).Node("ConstantOfShape", {"shape"}, {"a"});
+  model.Constant("shape", Ints(Shape{1}, {int64_t{10} << 40}))
+      .Node("ConstantOfShape", {"shape"}, {"a"});
   model.Node("ReduceSum", {"a"}, {"y"}).Output("y");
   const auto session = model.Load();
   if (session.ok()) {
@@ -225,8 +226,8 @@ TEST(InferenceSession, ThreadsThatShareItAgreeWithOne) {
   for (const char* name : {"digits_cnn", "digits_rows"}) {
     SessionOptions options = DefaultSession();
     options.pool = std::make_shared<ThreadPool>(2);
-    const auto session = InferenceSession::Load(
-        (EmbeddedModels() / name / "1" / "model.onnx").string(), options);
+    const auto session =
+        InferenceSession::Load((EmbeddedModels() / name / "1" / "model.onnx").string(), options);
     ASSERT_TRUE(session.ok()) << session.status().ToString();
     const bool image = std::string(name) == "digits_cnn";
     const auto input = [&](int64_t batch) {
@@ -238,14 +239,16 @@ TEST(InferenceSession, ThreadsThatShareItAgreeWithOne) {
       return tensor;
     };
     std::vector<std::vector<float>> wanted;
-    for (int64_t batch = 1; batch <= 4; ++batch) wanted.push_back(RunFloats(**session, {input(batch)}));
+    for (int64_t batch = 1; batch <= 4; ++batch)
+      wanted.push_back(RunFloats(**session, {input(batch)}));
     std::vector<std::thread> threads;
     std::atomic<int> wrong{0};
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < 30; ++i) {
           const int64_t batch = 1 + (t + i) % 4;
-          if (RunFloats(**session, {input(batch)}) != wanted[static_cast<size_t>(batch - 1)]) ++wrong;
+          if (RunFloats(**session, {input(batch)}) != wanted[static_cast<size_t>(batch - 1)])
+            ++wrong;
         }
       });
     }

@@ -1,9 +1,10 @@
+#include "runtime/tensor/tensor.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "runtime/tensor/float16.h"
-#include "runtime/tensor/tensor.h"
 #include "runtime/tensor/value.h"
 
 namespace onnxd {
@@ -48,8 +49,8 @@ TEST(Float16, RoundsToNearestEven) {
 }
 
 TEST(ValueType, DescribesItself) {
-  EXPECT_EQ(ToString(ValueType::TensorOf(DataType::kFloat,
-                                         SymbolicShape{Dimension::Symbol("batch"), 3, Dimension()})),
+  EXPECT_EQ(ToString(ValueType::TensorOf(
+                DataType::kFloat, SymbolicShape{Dimension::Symbol("batch"), 3, Dimension()})),
             "float[batch, 3, ?]");
   EXPECT_EQ(ToString(ValueType::SequenceOf(
                 ValueType::MapOf(DataType::kInt64, ValueType::TensorOf(DataType::kFloat)))),

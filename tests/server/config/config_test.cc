@@ -13,7 +13,8 @@ std::string ErrorOf(const std::string& text) {
 
 TEST(Config, FileThenEnvironmentThenFlags) {
   ServerOptions options;
-  ASSERT_TRUE(ApplyConfigText("server:\n  http_port: 9000\n  grpc_port: 9001\n", "f", options).ok());
+  ASSERT_TRUE(
+      ApplyConfigText("server:\n  http_port: 9000\n  grpc_port: 9001\n", "f", options).ok());
   ASSERT_TRUE(ApplyEnvironment({{"ONNXD_SERVER_HTTP_PORT", "9100"}, {"HOME", "/"}}, options).ok());
   EXPECT_EQ(options.server.http_port, 9100);
   EXPECT_EQ(options.server.grpc_port, 9001);
@@ -54,7 +55,8 @@ TEST(Config, RefusesWhatItCannotMean) {
 // The annotated file in config/ lists every key with its default, and nothing else.
 TEST(Config, TheReferenceFileAgreesWithTheStruct) {
   ServerOptions from_file;
-  const Status status = ApplyConfigFile(std::string(ONNXD_SOURCE_DIR) + "/config/onnxd.yaml", from_file);
+  const Status status =
+      ApplyConfigFile(std::string(ONNXD_SOURCE_DIR) + "/config/onnxd.yaml", from_file);
   ASSERT_TRUE(status.ok()) << status.ToString();
   const ServerOptions defaults;
   for (const OptionKey& key : OptionKeys()) {

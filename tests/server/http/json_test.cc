@@ -26,8 +26,7 @@ ValueType Matrix(DataType type) {
 }
 
 TEST(JsonTensor, ReadsNestedArrays) {
-  EXPECT_EQ(Nested("[[1,2.5],[-3,4e1]]", Matrix(DataType::kFloat)),
-            "float[2, 2][[1,2.5],[-3,40]]");
+  EXPECT_EQ(Nested("[[1,2.5],[-3,4e1]]", Matrix(DataType::kFloat)), "float[2, 2][[1,2.5],[-3,40]]");
   EXPECT_EQ(Nested("[1,2]", Matrix(DataType::kFloat)), "float[1, 2][[1,2]]");  // batch added
   EXPECT_EQ(Nested("[[1.0,2]]", Matrix(DataType::kInt8)), "int8[1, 2][[1,2]]");
   EXPECT_EQ(Nested("[[true,0]]", Matrix(DataType::kBool)), "bool[1, 2][[true,false]]");
@@ -130,7 +129,8 @@ TEST(BinaryTensor, ChecksSizesBeforeItCopies) {
   EXPECT_FALSE(TensorFromBytes("ab", DataType::kString, Shape{1}, "s").ok());
   EXPECT_FALSE(TensorFromBytes("abc", DataType::kFloat, Shape{1}, "s").ok());
   EXPECT_FALSE(TensorFromBytes("\x02", DataType::kBool, Shape{1}, "s").ok());
-  EXPECT_FALSE(TensorFromBytes("", DataType::kFloat, Shape{int64_t{1} << 32, int64_t{1} << 32}, "s").ok());
+  EXPECT_FALSE(
+      TensorFromBytes("", DataType::kFloat, Shape{int64_t{1} << 32, int64_t{1} << 32}, "s").ok());
 }
 
 }  // namespace

@@ -27,21 +27,30 @@ bool AddActivation(const Activation& activation, dnnl::post_ops& ops) {
     return true;
   };
   switch (activation.kind) {
-    case Activation::Kind::kNone: return true;
-    case Activation::Kind::kRelu: return add(algorithm::eltwise_relu, 0, 0);
-    case Activation::Kind::kLeakyRelu: return add(algorithm::eltwise_relu, activation.alpha, 0);
+    case Activation::Kind::kNone:
+      return true;
+    case Activation::Kind::kRelu:
+      return add(algorithm::eltwise_relu, 0, 0);
+    case Activation::Kind::kLeakyRelu:
+      return add(algorithm::eltwise_relu, activation.alpha, 0);
     case Activation::Kind::kClip:
       return add(algorithm::eltwise_clip, activation.alpha, activation.beta);
-    case Activation::Kind::kSigmoid: return add(algorithm::eltwise_logistic, 0, 0);
-    case Activation::Kind::kTanh: return add(algorithm::eltwise_tanh, 0, 0);
-    case Activation::Kind::kSilu: return add(algorithm::eltwise_swish, 1, 0);
-    case Activation::Kind::kHardSwish: return add(algorithm::eltwise_hardswish, 0, 0);
-    case Activation::Kind::kHardSigmoid: return false;  // applied by us afterwards
+    case Activation::Kind::kSigmoid:
+      return add(algorithm::eltwise_logistic, 0, 0);
+    case Activation::Kind::kTanh:
+      return add(algorithm::eltwise_tanh, 0, 0);
+    case Activation::Kind::kSilu:
+      return add(algorithm::eltwise_swish, 1, 0);
+    case Activation::Kind::kHardSwish:
+      return add(algorithm::eltwise_hardswish, 0, 0);
+    case Activation::Kind::kHardSigmoid:
+      return false;  // applied by us afterwards
   }
   return false;
 }
 
-// The weights in the layout that a primitive asked for, made once per layout and shared.
+// The weights in the layouts that primitives asked for, shared. Nearly always there is one; the
+// plain original is dropped once that exists.
 class PackedWeights {
  public:
   explicit PackedWeights(Tensor original) : original_(std::move(original)) {}
@@ -53,22 +62,25 @@ class PackedWeights {
     }
     memory result;
     ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-      memory source(plain, onednn::Engine(), const_cast<void*>(original_.raw()));
+      memory source = packed_.empty()
+                          ? memory(plain, onednn::Engine(), const_cast<void*>(original_.raw()))
+                          : packed_.front();
       result = memory(wanted, onednn::Engine());
       dnnl::reorder(source, result).execute(onednn::ThreadStream(), source, result);
       onednn::ThreadStream().wait();
     }));
     packed_.push_back(result);
+    original_ = Tensor();
     return result;
   }
 
  private:
-  Tensor original_;
   std::mutex mutex_;
+  Tensor original_;             // guarded by mutex_; undefined once packed
   std::vector<memory> packed_;  // guarded by mutex_
 };
 
-// One prepared primitive over rows [0, oh) of the output, with the memories it touches.
+// A prepared primitive with the memories it touches.
 struct ConvPrimitive {
   dnnl::convolution_forward primitive;
   memory::desc source, target, scratchpad;
@@ -93,12 +105,12 @@ class ConvChannelsLast : public Kernel {
     const Shape& y = context.OutputShape(0);
     const bool has_bias = context.HasInput(2), has_sum = context.HasInput(3);
     if (has_bias && context.InputShape(2).ElementCount() != w[0]) {
-      return InvalidArgument(StrCat(Describe(context.node), ": bias has shape ",
-                                    context.InputShape(2).ToString()));
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": bias has shape ", context.InputShape(2).ToString()));
     }
     if (has_sum && !(context.InputShape(3) == y)) {
-      return InvalidArgument(StrCat(Describe(context.node), ": Z has shape ",
-                                    context.InputShape(3).ToString()));
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": Z has shape ", context.InputShape(3).ToString()));
     }
     PreparedKernel prepared;
     const int64_t count = y.ElementCount();
@@ -108,8 +120,8 @@ class ConvChannelsLast : public Kernel {
     }
     ConvPrimitive conv;
     bool activation_done = false;
-    ONNXD_RETURN_IF_ERROR(MakePrimitive(x, y, window, group, has_bias, has_sum, conv,
-                                        activation_done));
+    ONNXD_RETURN_IF_ERROR(
+        MakePrimitive(x, y, window, group, has_bias, has_sum, conv, activation_done));
     prepared.scratch_bytes = conv.scratchpad.get_size();
     if (has_sum) prepared.in_place = {{0, 3}};
     const Activation after = activation_done ? Activation{} : activation_;
@@ -127,9 +139,8 @@ class ConvChannelsLast : public Kernel {
             {DNNL_ARG_DST, memory(conv.target, engine, target)},
             {DNNL_ARG_SCRATCHPAD, memory(conv.scratchpad, engine, k.scratch<void>())}};
         if (has_bias) {
-          arguments.emplace(DNNL_ARG_BIAS,
-                            memory({{channels}, kFloat, memory::format_tag::x}, engine,
-                                   const_cast<float*>(k.input<float>(2))));
+          arguments.emplace(DNNL_ARG_BIAS, memory({{channels}, kFloat, memory::format_tag::x},
+                                                  engine, const_cast<float*>(k.input<float>(2))));
         }
         conv.primitive.execute(onednn::ThreadStream(), arguments);
         onednn::ThreadStream().wait();
@@ -150,13 +161,13 @@ class ConvChannelsLast : public Kernel {
       const auto nhwc = memory::format_tag::nhwc;
       conv.source = memory::desc({x[0], x[3], x[1], x[2]}, kFloat, nhwc);
       conv.target = memory::desc({y[0], y[3], y[1], y[2]}, kFloat, nhwc);
-      const Dims filter = group == 1 ? Dims{w[0], w[1], w[2], w[3]}
-                                     : Dims{group, w[0] / group, w[1], w[2], w[3]};
+      const Dims filter =
+          group == 1 ? Dims{w[0], w[1], w[2], w[3]} : Dims{group, w[0] / group, w[1], w[2], w[3]};
       plain = memory::desc(filter, kFloat,
                            group == 1 ? memory::format_tag::oihw : memory::format_tag::goihw);
       const memory::desc any(filter, kFloat, memory::format_tag::any);
-      const memory::desc bias = has_bias ? memory::desc({w[0]}, kFloat, memory::format_tag::x)
-                                         : memory::desc();
+      const memory::desc bias =
+          has_bias ? memory::desc({w[0]}, kFloat, memory::format_tag::x) : memory::desc();
       dnnl::post_ops ops;
       if (has_sum) ops.append_sum(1.0f);
       activation_done = AddActivation(activation_, ops);
@@ -191,8 +202,7 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
     return Unimplemented("ConvChannelsLast needs constant weights of rank 4");
   }
   ONNXD_ASSIGN_OR_RETURN(Tensor tensor, weights->Materialize());
-  return std::unique_ptr<Kernel>(
-      std::make_unique<ConvChannelsLast>(activation, std::move(tensor)));
+  return std::unique_ptr<Kernel>(std::make_unique<ConvChannelsLast>(activation, std::move(tensor)));
 }
 
 }  // namespace onnxd

@@ -22,15 +22,16 @@ bool IsConv(const Graph& graph, const Node& node) {
   const auto weights = graph.initializers.find(node.input(1));
   if (weights == graph.initializers.end() || weights->second.shape().rank() != 4) return false;
   for (const int64_t pad : node.attributes.Ints("pads")) {
-    if (pad < 0) return false;  // oneDNN's padding on the far side may be negative, the near one not
+    if (pad < 0)
+      return false;  // oneDNN's padding on the far side may be negative, the near one not
   }
   return IsFloatOfRank4(graph, node.input(0));
 }
 
 bool IsElementwise(const Node& node) {
   static const std::set<std::string> unary = {
-      "Relu",  "Sigmoid", "Tanh",      "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Exp",
-      "Sqrt",  "Abs",     "Neg",       "Softplus",  "Mish",        "Erf",       "Celu", "Selu"};
+      "Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",  "Exp",
+      "Sqrt", "Abs",     "Neg",  "Softplus",  "Mish",        "Erf",       "Celu", "Selu"};
   return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
 }
 

@@ -1,13 +1,14 @@
-// The layout pass: convolutions and what lies between them work on [batch, height, width, channels].
+// The layout pass: convolutions and what lies between them work on [batch, height, width,
+// channels].
 #pragma once
 
 #include "runtime/graph/graph_pass.h"
 
 namespace onnxd {
 
-// Rewrites float 2-D convolutions with constant weights into onnxd::ConvChannelsLast and carries the
-// layout through pools, concatenations over channels and elementwise operators. Values that others
-// need in the plain layout are transposed back by visible Transpose nodes. Level all.
+// Rewrites float 2-D convolutions with constant weights into onnxd::ConvChannelsLast and carries
+// the layout through pools, concatenations over channels and elementwise operators. Values that
+// others need in the plain layout are transposed back by visible Transpose nodes. Level all.
 const GraphPass* ChannelsLast();
 
 }  // namespace onnxd
