@@ -2,6 +2,8 @@
 // level.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/value_file.h"
@@ -57,6 +59,55 @@ INSTANTIATE_TEST_SUITE_P(
                                      "tribuo_cnn_mnist", "tribuo_iris_lr", "tribuo_tinybert",
                                      "ultraface_rfb_320", "ultraface_rfb_640",
                                      "winml_iris_regression", "zoo_super_resolution"),
+                     testing::Values(OptimizationLevel::kDisable, OptimizationLevel::kBasic,
+                                     OptimizationLevel::kExtended, OptimizationLevel::kAll)),
+    [](const auto& info) {
+      return StrCat(std::get<0>(info.param), "_", OptimizationLevelName(std::get<1>(info.param)));
+    });
+
+// The same rows three times over, for models whose batch is free.
+Tensor Repeated(const Tensor& tensor, int64_t times) {
+  Shape shape = tensor.shape();
+  shape[0] *= times;
+  Tensor out = *Tensor::Create(tensor.type(), shape);
+  for (int64_t i = 0; i < times; ++i) {
+    std::memcpy(
+        static_cast<std::byte*>(out.mutable_raw()) + static_cast<size_t>(i) * tensor.bytes(),
+        tensor.raw(), tensor.bytes());
+  }
+  return out;
+}
+
+class FreeBatch : public testing::TestWithParam<std::tuple<const char*, OptimizationLevel>> {};
+
+TEST_P(FreeBatch, GivesEachRowTheRecordedOutput) {
+  const fs::path folder = SharedModels() / std::get<0>(GetParam());
+  if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
+  const auto session = InferenceSession::Load((folder / "model.onnx").string(),
+                                              DefaultSession(std::get<1>(GetParam())));
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const auto read = [&](const std::string& name, const ValueType& type) {
+    return ReadValueFile(folder / "test_data_set_0" / name, type)->tensor();
+  };
+  std::vector<Value> inputs;
+  for (size_t i = 0; i < (*session)->inputs().size(); ++i) {
+    inputs.emplace_back(
+        Repeated(read(StrCat("input_", i, ".pb"), (*session)->inputs()[i].type), 3));
+  }
+  const auto outputs = (*session)->Run(inputs, {});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  for (size_t i = 0; i < outputs->size(); ++i) {
+    const Tensor wanted =
+        Repeated(read(StrCat("output_", i, ".pb"), (*session)->outputs()[i].type), 3);
+    EXPECT_EQ(CompareValues((*outputs)[i], wanted, 1e-3, 1e-4).ToString(), "OK");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Levels, FreeBatch,
+    testing::Combine(testing::Values("basic_pitch_nmp", "dnsmos_sig_bak_ovr",
+                                     "magika_standard_v3_3", "tract_lgbm_classifier_tensor",
+                                     "tribuo_cnn_mnist"),
                      testing::Values(OptimizationLevel::kDisable, OptimizationLevel::kBasic,
                                      OptimizationLevel::kExtended, OptimizationLevel::kAll)),
     [](const auto& info) {
