@@ -430,10 +430,10 @@ Status Parser::ParseModelFields(uint64_t end, ParsedModel& model) {
                            [&](uint64_t stop) { return ParseOpset(stop, model.opsets); });
       case 14:
         return ReadMessage(reader_, field, end, [&](uint64_t stop) -> Status {
-          auto& [key, value] = model.metadata.emplace_back();
+          auto& metadata = model.metadata.emplace_back();
           return ForEachField(reader_, stop, [&](WireField entry) -> Status {
-            if (entry.number == 1) return ReadText(reader_, entry, stop, key);
-            if (entry.number == 2) return ReadText(reader_, entry, stop, value);
+            if (entry.number == 1) return ReadText(reader_, entry, stop, metadata.first);
+            if (entry.number == 2) return ReadText(reader_, entry, stop, metadata.second);
             return reader_.Skip(entry, stop);
           });
         });

@@ -76,9 +76,8 @@ class Writer {
     out.Bytes(2, graph.name.empty() ? "graph" : graph.name);
     for (const auto& [id, initializer] : graph.initializers) {
       ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, initializer.Materialize());
-      out.Message(5, [&](WireWriter& inner) {
-        WriteTensor(inner, names[static_cast<size_t>(id)], tensor);
-      });
+      const std::string& tensor_name = names[static_cast<size_t>(id)];
+      out.Message(5, [&](WireWriter& inner) { WriteTensor(inner, tensor_name, tensor); });
     }
     for (const ValueId id : graph.inputs) WriteValueInfo(out, 11, graph.value(id));
     for (const ValueId id : graph.outputs) {
@@ -161,16 +160,16 @@ Result<std::string> WriteModel(const Model& model) {
   WireWriter graph;
   ONNXD_RETURN_IF_ERROR(Writer().WriteGraph(graph, model.graph, {}));
   out.Bytes(7, std::move(graph).Take());
-  for (const auto& [domain, version] : model.opsets) {
+  for (const auto& opset : model.opsets) {
     out.Message(8, [&](WireWriter& inner) {
-      inner.Bytes(1, domain);
-      inner.Varint(2, static_cast<uint64_t>(version));
+      inner.Bytes(1, opset.first);
+      inner.Varint(2, static_cast<uint64_t>(opset.second));
     });
   }
-  for (const auto& [key, value] : model.metadata) {
+  for (const auto& entry : model.metadata) {
     out.Message(14, [&](WireWriter& inner) {
-      inner.Bytes(1, key);
-      inner.Bytes(2, value);
+      inner.Bytes(1, entry.first);
+      inner.Bytes(2, entry.second);
     });
   }
   std::string bytes = std::move(out).Take();

@@ -74,7 +74,9 @@ Status CheckArity(const Node& node, const OpSchema& schema) {
 
 Status CheckAttributes(const Node& node, const OpSchema& schema) {
   const AttributeSchema* end = schema.attributes + schema.attribute_rows;
-  for (const auto& [name, attribute] : node.attributes.entries()) {
+  for (const auto& entry : node.attributes.entries()) {
+    const std::string& name = entry.first;
+    const Attribute& attribute = entry.second;
     const AttributeSchema* row = std::find_if(
         schema.attributes, end, [&](const AttributeSchema& a) { return name == a.name; });
     if (row == end) {

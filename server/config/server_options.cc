@@ -111,7 +111,8 @@ std::string VariableName(const std::string& section, const std::string& key) {
 
 Status ApplyEnvironment(const std::map<std::string, std::string>& variables,
                         ServerOptions& options) {
-  for (const auto& [name, value] : variables) {
+  for (const auto& variable : variables) {
+    const std::string& name = variable.first;
     const auto begins_with_section = [&](const OptionKey& key) {
       return name.starts_with(VariableName(key.section, ""));
     };
@@ -122,7 +123,7 @@ Status ApplyEnvironment(const std::map<std::string, std::string>& variables,
     if (key == OptionKeys().end()) {
       return InvalidArgument(StrCat("environment variable ", name, " names no configuration key"));
     }
-    ONNXD_RETURN_IF_ERROR(key->set(options, value).WithContext(name));
+    ONNXD_RETURN_IF_ERROR(key->set(options, variable.second).WithContext(name));
   }
   return Status::Ok();
 }
