@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import numpy
+import onnx
 
 import daemon
 
@@ -68,6 +69,28 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(report["inputs"], [{"name": "measurements", "type": "float[batch, 4]"}])
         self.assertEqual(report["operators"]["ai.onnx.ml::TreeEnsembleClassifier"], 1)
         self.assertTrue(re.search(r"input +image: float\[batch, 1, 8, 8\]", onnxd("inspect", CNN).stdout))
+
+    def test_external_data_beneath_the_model_alone(self):
+        model = onnx.load(CNN)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model" / "model.onnx"
+            path.parent.mkdir()
+            onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+            inputs = pathlib.Path(folder) / "in"
+            inputs.mkdir()
+            numpy.save(inputs / "image.npy", numpy.full((2, 1, 8, 8), 0.5, numpy.float32))
+            self.assertEqual(onnxd("run", CNN, "--inputs", inputs, "--outputs", inputs).returncode, 0)
+            same = onnxd("run", path, "--inputs", inputs, "--compare", inputs)
+            self.assertEqual(same.returncode, 0, same.stderr)
+            weights = path.parent / "weights.bin"
+            weights.rename(pathlib.Path(folder) / "weights.bin")
+            weights.symlink_to(pathlib.Path(folder) / "weights.bin")
+            refused = onnxd("check", path)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("cannot be opened beneath the model's folder", refused.stderr)
+            weights.unlink()
+            weights.write_bytes(b"short")
+            self.assertIn("is outside its file of 5 bytes", onnxd("check", path).stderr)
 
     def test_check(self):
         self.assertEqual(onnxd("check", CNN).returncode, 0)
