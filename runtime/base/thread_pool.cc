@@ -18,7 +18,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::ParallelFor(int64_t count, int64_t grain,
-                             const std::function<void(int64_t, int64_t)>& body) {
+                             FunctionRef<void(int64_t, int64_t)> body) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
   if (workers_.empty() || count <= grain || !caller_mutex_.try_lock()) {

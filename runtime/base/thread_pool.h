@@ -4,10 +4,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "runtime/base/function_ref.h"
 
 namespace onnxd {
 
@@ -24,7 +25,7 @@ class ThreadPool {
   // Calls body(begin, end) over disjoint ranges that cover [0, count), each of about `grain` items
   // or more, and returns when all have finished. Several threads may call at once: while the
   // workers serve one caller, another runs its whole range itself. `body` must not throw.
-  void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+  void ParallelFor(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
  private:
   void Work();
@@ -38,7 +39,7 @@ class ThreadPool {
   uint64_t generation_ = 0;  // guarded by mutex_
   int active_ = 0;           // guarded by mutex_
   bool stopping_ = false;    // guarded by mutex_
-  const std::function<void(int64_t, int64_t)>* body_ = nullptr;
+  const FunctionRef<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t count_ = 0;
   int64_t chunk_ = 1;
   std::atomic<int64_t> next_{0};

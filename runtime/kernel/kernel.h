@@ -33,11 +33,19 @@ struct PrepareContext {
   const Node& node;
   std::span<const OperandInfo> inputs;   // one per node.inputs
   std::span<const OperandInfo> outputs;  // one per node.outputs, shapes from the schema's inference
+  int threads = 1;                       // among which compute may split its work
 
   bool HasInput(size_t i) const { return i < inputs.size() && inputs[i].present; }
   bool HasOutput(size_t i) const { return i < outputs.size() && outputs[i].present; }
   const Shape& InputShape(size_t i) const { return *inputs[i].shape; }
   const Shape& OutputShape(size_t i) const { return *outputs[i].shape; }
+};
+
+// What a prepared kernel keeps for one run at a time, such as a library's argument objects. Made
+// once per execution context and used again by every run of that context.
+class KernelState {
+ public:
+  virtual ~KernelState() = default;
 };
 
 // The operands of one call. A dense tensor whose shape is planned is a pointer to its elements,
@@ -46,8 +54,8 @@ struct PrepareContext {
 class KernelContext {
  public:
   KernelContext(std::span<void* const> inputs, std::span<void* const> outputs, void* scratch,
-                ThreadPool* pool)
-      : inputs_(inputs), outputs_(outputs), scratch_(scratch), pool_(pool) {}
+                KernelState* state, ThreadPool* pool)
+      : inputs_(inputs), outputs_(outputs), scratch_(scratch), state_(state), pool_(pool) {}
 
   // Null as well for operands beyond those that the node lists.
   template <typename T>
@@ -64,12 +72,18 @@ class KernelContext {
   T* scratch() const {
     return static_cast<T*>(scratch_);
   }
+  // Requires T to be what make_state returns.
+  template <typename T>
+  T& state() const {
+    return *static_cast<T*>(state_);
+  }
   ThreadPool& pool() const { return *pool_; }
 
  private:
   std::span<void* const> inputs_;
   std::span<void* const> outputs_;
   void* scratch_;
+  KernelState* state_;
   ThreadPool* pool_;
 };
 
@@ -77,6 +91,7 @@ struct PreparedKernel {
   // Any thread, several at once with contexts of their own.
   std::function<Status(const KernelContext&)> compute;
   size_t scratch_bytes = 0;
+  std::function<Result<std::unique_ptr<KernelState>>()> make_state;  // null: no state
   // {output, input}: the output's bytes are the input's, unchanged; compute need not touch them,
   // and is skipped when every output is such a view.
   std::vector<std::pair<int, int>> views;

@@ -176,7 +176,7 @@ class Planner {
       if (Evaluate(node, compiled, reads_shape_only)) return Status::Ok();
     }
     if (!outputs_known) return AddUnplanned(node, compiled);
-    auto prepared = compiled.kernel->Prepare({node, inputs, outputs});
+    auto prepared = compiled.kernel->Prepare({node, inputs, outputs, request_.pool.threads()});
     if (!prepared.ok()) {
       if (prepared.status().code() == StatusCode::kFailedPrecondition) {
         return AddUnplanned(node, compiled);

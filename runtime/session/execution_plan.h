@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/kernel/kernel.h"
-#include "runtime/session/control_flow.h"
+#include "runtime/session/compiled_node.h"
 
 namespace onnxd {
 
@@ -57,13 +57,6 @@ struct ExecutionPlan {
   size_t operands = 0;
   // Positions in the operand array that each run fills with the addresses of inputs and outputs.
   std::vector<std::pair<size_t, size_t>> input_patches, output_patches;
-};
-
-// One node of a compiled graph: its kernel, or its control flow.
-struct CompiledNode {
-  std::unique_ptr<Kernel> kernel;
-  std::unique_ptr<ControlFlow> control_flow;
-  std::string provider;
 };
 
 struct PlanRequest {

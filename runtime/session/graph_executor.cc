@@ -5,6 +5,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/session/conditional.h"
 #include "runtime/session/node_runner.h"
+#include "runtime/session/partitioner.h"
 
 namespace onnxd {
 namespace {
@@ -20,6 +21,7 @@ struct GraphExecutor::Context {
   Buffer arena;
   std::vector<Value> cells;
   std::vector<void*> operands;  // addresses by position, see Step::first_operand
+  std::vector<std::unique_ptr<KernelState>> states;  // one per step, most are null
 };
 
 struct GraphExecutor::PlanEntry {
@@ -72,34 +74,9 @@ Status GraphExecutor::CompileNode(const Node& node) {
     nodes_.push_back(std::move(compiled));
     return Status::Ok();
   }
-  std::vector<ValueType> inputs, outputs;
-  for (const ValueId id : node.inputs) {
-    inputs.push_back(id == kNoValue ? ValueType{} : graph_->value(id).type);
-  }
-  for (const ValueId id : node.outputs) {
-    outputs.push_back(id == kNoValue ? ValueType{} : graph_->value(id).type);
-  }
-  const auto constant_input = [&](size_t i) -> const Initializer* {
-    const auto found = graph_->initializers.find(node.input(i));
-    return found == graph_->initializers.end() ? nullptr : &found->second;
-  };
-  std::string reasons;
-  for (const auto& provider : options_.providers) {
-    auto kernel = provider->CreateKernel({node, inputs, outputs, constant_input});
-    if (kernel.ok()) {
-      CompiledNode compiled;
-      compiled.kernel = std::move(*kernel);
-      compiled.provider = provider->name();
-      nodes_.push_back(std::move(compiled));
-      return Status::Ok();
-    }
-    if (kernel.status().code() != StatusCode::kUnimplemented) {
-      return kernel.status().WithContext(Describe(node));
-    }
-    reasons +=
-        StrCat(reasons.empty() ? "" : "; ", provider->name(), ": ", kernel.status().message());
-  }
-  return Unimplemented(StrCat(Describe(node), " runs on no provider (", reasons, ")"));
+  ONNXD_ASSIGN_OR_RETURN(CompiledNode compiled, AssignProvider(*graph_, node, options_.providers));
+  nodes_.push_back(std::move(compiled));
+  return Status::Ok();
 }
 
 size_t GraphExecutor::constant_bytes() const {
@@ -137,6 +114,36 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
   return made;
 }
 
+Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
+    const ExecutionPlan& plan) {
+  auto context = std::make_unique<Context>();
+  context->arena = AllocateBuffer(plan.arena_bytes);
+  if (context->arena == nullptr) {
+    return ResourceExhausted(StrCat("no memory for an arena of ", plan.arena_bytes, " bytes"));
+  }
+  context->cells.resize(plan.cells);
+  context->operands.resize(plan.operands);
+  context->states.resize(plan.steps.size());
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    if (step.prepared.make_state) {
+      ONNXD_ASSIGN_OR_RETURN(context->states[i], step.prepared.make_state());
+    }
+    size_t position = step.first_operand;
+    for (const auto* slots : {&step.inputs, &step.outputs}) {
+      for (const Slot& slot : *slots) {
+        void*& address = context->operands[position++];
+        if (slot.kind == Slot::Kind::kArena) address = context->arena.get() + slot.index;
+        if (slot.kind == Slot::Kind::kCell) address = &context->cells[slot.index];
+        if (slot.kind == Slot::Kind::kConstant) {
+          address = const_cast<void*>(plan.constants[slot.index].raw());
+        }
+      }
+    }
+  }
+  return context;
+}
+
 Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
                                               const RunOptions& options) const {
   ONNXD_ASSIGN_OR_RETURN(const auto entry, FindOrMakePlan(inputs));
@@ -150,27 +157,7 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
     }
   }
   if (context == nullptr) {
-    context = std::make_unique<Context>();
-    context->arena = AllocateBuffer(plan.arena_bytes);
-    if (context->arena == nullptr) {
-      return ResourceExhausted(StrCat("no memory for an arena of ", plan.arena_bytes, " bytes"));
-    }
-    context->cells.resize(plan.cells);
-    context->operands.resize(plan.operands);
-    for (const Step& step : plan.steps) {
-      size_t position = step.first_operand;
-      for (const auto* slots : {&step.inputs, &step.outputs}) {
-        for (const Slot& slot : *slots) {
-          void*& address = context->operands[position++];
-          if (slot.kind == Slot::Kind::kArena) address = context->arena.get() + slot.index;
-          if (slot.kind == Slot::Kind::kCell) address = &context->cells[slot.index];
-          if (slot.kind == Slot::Kind::kConstant) {
-            const Tensor& constant = plan.constants[slot.index];
-            address = const_cast<void*>(constant.raw());
-          }
-        }
-      }
-    }
+    ONNXD_ASSIGN_OR_RETURN(context, MakeContext(plan));
   }
   std::vector<Value> outputs(graph_->outputs.size());
   const Status status = RunSteps(plan, *context, inputs, outputs, options);
@@ -200,7 +187,8 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
   for (const auto& [position, output] : plan.output_patches) {
     context.operands[position] = outputs[output].tensor().mutable_raw();
   }
-  for (const Step& step : plan.steps) {
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
     if (options.cancelled != nullptr && options.cancelled->load(std::memory_order_relaxed)) {
       return Cancelled("the request was cancelled");
     }
@@ -214,7 +202,7 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     void* const* operands = context.operands.data() + step.first_operand;
     const KernelContext kernel_context(
         {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()},
-        context.arena.get() + step.scratch_offset, options_.pool.get());
+        context.arena.get() + step.scratch_offset, context.states[i].get(), options_.pool.get());
     const Status status = step.prepared.compute(kernel_context);
     if (!status.ok()) return status;
   }

@@ -48,6 +48,7 @@ class GraphExecutor {
 
   GraphExecutor() = default;
   Status CompileNode(const Node& node);
+  static Result<std::unique_ptr<Context>> MakeContext(const ExecutionPlan& plan);
   Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
   Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,
                   std::vector<Value>& outputs, const RunOptions& options) const;

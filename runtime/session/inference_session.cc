@@ -128,14 +128,14 @@ Status InferenceSession::CheckInput(size_t index, const Value& value) const {
   }
   if (!value.is_tensor()) return fail("a value that is no tensor");
   const Tensor& tensor = value.tensor();
-  const std::string got = Describe(tensor.type(), tensor.shape());
-  if (tensor.type() != expected.type.element) return fail(got);
+  const auto got = [&] { return Describe(tensor.type(), tensor.shape()); };
+  if (tensor.type() != expected.type.element) return fail(got());
   if (!expected.type.shape) return Status::Ok();
   const SymbolicShape& shape = *expected.type.shape;
-  if (static_cast<int>(shape.size()) != tensor.shape().rank()) return fail(got);
+  if (static_cast<int>(shape.size()) != tensor.shape().rank()) return fail(got());
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis].known() && shape[axis].value != tensor.shape()[static_cast<int>(axis)]) {
-      return fail(got);
+      return fail(got());
     }
   }
   return Status::Ok();

@@ -71,7 +71,7 @@ Result<std::vector<Value>> RunNode(const Kernel& kernel, const Node& node,
     }
   }
   ONNXD_ASSIGN_OR_RETURN(const PreparedKernel prepared,
-                         kernel.Prepare({node, input_infos, output_infos}));
+                         kernel.Prepare({node, input_infos, output_infos, pool.threads()}));
   if (static_cast<int64_t>(prepared.scratch_bytes) > max_bytes) {
     return ResourceExhausted(StrCat(onnxd::Describe(node), " needs ", prepared.scratch_bytes,
                                     " bytes of scratch, the limit is ", max_bytes));
@@ -106,7 +106,11 @@ Result<std::vector<Value>> RunNode(const Kernel& kernel, const Node& node,
     scratch = AllocateBuffer(prepared.scratch_bytes);
     if (scratch == nullptr) return ResourceExhausted("no memory for scratch");
   }
-  const KernelContext context(input_pointers, output_pointers, scratch.get(), &pool);
+  std::unique_ptr<KernelState> state;
+  if (prepared.make_state) {
+    ONNXD_ASSIGN_OR_RETURN(state, prepared.make_state());
+  }
+  const KernelContext context(input_pointers, output_pointers, scratch.get(), state.get(), &pool);
   ONNXD_RETURN_IF_ERROR(prepared.compute(context));
   return outputs;
 }

@@ -98,13 +98,6 @@ ProductPlan PlanProduct(const Shape& a, const Shape& b, const ProductOptions& op
   return plan;
 }
 
-void TransposeMatrix(const float* in, int64_t rows, int64_t columns, float* out) {
-  StridedLoop<2> loop;
-  loop.dims = {columns, rows};
-  loop.strides = {std::vector<int64_t>{rows, 1}, std::vector<int64_t>{1, columns}};
-  CopyStrided(loop, sizeof(float), out, in);
-}
-
 size_t Aligned(int64_t floats) { return static_cast<size_t>((floats * 4 + 63) / 64 * 64); }
 
 // Float products. `packed` is defined for a constant B of rank <= 2.

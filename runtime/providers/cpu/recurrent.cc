@@ -119,6 +119,17 @@ struct Sizes {
   int64_t steps, batch, input, hidden, gates;
 };
 
+// Which rows have not reached the end of their sequence.
+struct ActiveRows {
+  const int32_t* lengths;  // null: all rows have all steps
+  int64_t step, steps;
+
+  bool operator()(int64_t row) const { return step < Length(row); }
+  int64_t Length(int64_t row) const {
+    return lengths == nullptr ? steps : std::clamp<int64_t>(lengths[row], 0, steps);
+  }
+};
+
 void ClipGates(float* x, int64_t n, float clip) {
   if (clip > 0) math::CurrentSimd().clip(x, x, n, -clip, clip);
 }
@@ -129,6 +140,7 @@ struct Workspace {
   float* recurrent;  // [batch, gates * hidden]
   float* h;          // [batch, hidden]
   float* c;          // [batch, hidden]
+  float* gathered;   // [batch, gates * hidden], of reverse directions
 };
 
 void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, float* h, float* c) {
@@ -166,13 +178,13 @@ void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, flo
 
 // One step of all rows of an LSTM or RNN: gates += h * R.
 void SimpleStep(const Settings& s, const Direction& d, const Sizes& z, float* gates,
-                const Workspace& w, const std::vector<bool>& active) {
+                const Workspace& w, const ActiveRows& active) {
   const int64_t width = z.gates * z.hidden;
   math::GemmArguments g{z.batch, width, z.hidden, w.h, z.hidden, d.r, gates, width};
   g.accumulate = true;
   math::CurrentSimd().gemm(g);
   for (int64_t b = 0; b < z.batch; ++b) {
-    if (!active[static_cast<size_t>(b)]) continue;
+    if (!active(b)) continue;
     float* row = gates + b * width;
     float* h = w.h + b * z.hidden;
     if (s.cell == Cell::kLstm) {
@@ -187,7 +199,7 @@ void SimpleStep(const Settings& s, const Direction& d, const Sizes& z, float* ga
 
 // GRU: z and r first, then the candidate, whose recurrent part depends on r.
 void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates,
-             const Workspace& w, const std::vector<bool>& active) {
+             const Workspace& w, const ActiveRows& active) {
   const math::Simd& simd = math::CurrentSimd();
   const int64_t n = z.hidden, width = 3 * n;
   math::GemmArguments update_reset{z.batch, 2 * n, n, w.h, n, d.r, gates, width};
@@ -207,7 +219,7 @@ void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates
   if (d.bias_r != nullptr) product.bias = d.bias_r + 2 * n;
   simd.gemm(product);
   for (int64_t b = 0; b < z.batch; ++b) {
-    if (!active[static_cast<size_t>(b)]) continue;
+    if (!active(b)) continue;
     float* row = gates + b * width;
     float* h = w.h + b * n;
     float* hidden = row + 2 * n;
@@ -259,11 +271,13 @@ class RecurrentKernel : public Kernel {
     const int64_t transposed_x = s.batch_first ? aligned(z.steps * z.batch * z.input) : 0;
     const int64_t gates_floats = aligned(z.steps * z.batch * width);
     const int64_t state_floats = aligned(z.batch * z.hidden);
+    const bool reverse = s.reverse_first || s.directions == 2;
+    const int64_t gathered_floats = reverse ? aligned(z.batch * width) : 0;
     const int64_t recurrent_floats = aligned(z.batch * std::max<int64_t>(width, 2 * z.hidden));
     PreparedKernel prepared;
     prepared.scratch_bytes =
         static_cast<size_t>(aligned(packed_w) + aligned(packed_r) + transposed_x + gates_floats +
-                            2 * state_floats + recurrent_floats) *
+                            2 * state_floats + recurrent_floats + gathered_floats) *
         sizeof(float);
     prepared.compute = [=, this](const KernelContext& k) {
       float* cursor = k.scratch<float>();
@@ -290,6 +304,7 @@ class RecurrentKernel : public Kernel {
       w.recurrent = take(recurrent_floats);
       w.h = take(state_floats);
       w.c = take(state_floats);
+      w.gathered = take(gathered_floats);
       for (int64_t direction = 0; direction < s.directions; ++direction) {
         RunDirection(k, z, direction, input, own_w, own_r, w);
       }
@@ -361,47 +376,37 @@ class RecurrentKernel : public Kernel {
                 const Workspace& w) const {
     const auto* lengths = k.input<int32_t>(4);
     const int64_t width = z.gates * z.hidden;
-    std::vector<bool> active(static_cast<size_t>(z.batch), true);
-    std::vector<float> gathered;
     for (int64_t step = 0; step < z.steps; ++step) {
+      const ActiveRows active{lengths, step, z.steps};
       float* gates = w.gates + step * z.batch * width;
       if (d.reverse) {
         // Each row reads its own sequence backwards.
-        gathered.resize(static_cast<size_t>(z.batch * width));
         for (int64_t b = 0; b < z.batch; ++b) {
-          const int64_t from = std::max<int64_t>(0, Length(lengths, b, z) - 1 - step);
-          std::copy_n(w.gates + (from * z.batch + b) * width, width, gathered.data() + b * width);
+          const int64_t from = std::max<int64_t>(0, active.Length(b) - 1 - step);
+          std::copy_n(w.gates + (from * z.batch + b) * width, width, w.gathered + b * width);
         }
-        gates = gathered.data();
-      }
-      for (int64_t b = 0; b < z.batch; ++b) {
-        active[static_cast<size_t>(b)] = step < Length(lengths, b, z);
+        gates = w.gathered;
       }
       if (settings_.cell == Cell::kGru) {
         GruStep(settings_, d, z, gates, w, active);
       } else {
         SimpleStep(settings_, d, z, gates, w, active);
       }
-      StoreOutputs(k.output<float>(0), lengths, z, index, step, d.reverse, w.h);
+      StoreOutputs(k.output<float>(0), active, z, index, d.reverse, w.h);
     }
   }
 
-  static int64_t Length(const int32_t* lengths, int64_t row, const Sizes& z) {
-    return lengths == nullptr ? z.steps : std::clamp<int64_t>(lengths[row], 0, z.steps);
-  }
-
-  void StoreOutputs(float* y, const int32_t* lengths, const Sizes& z, int64_t index, int64_t step,
-                    bool reverse, const float* h) const {
+  void StoreOutputs(float* y, const ActiveRows& active, const Sizes& z, int64_t index, bool reverse,
+                    const float* h) const {
     if (y == nullptr) return;
     for (int64_t b = 0; b < z.batch; ++b) {
-      const int64_t length = Length(lengths, b, z);
-      const bool active = step < length;
-      const int64_t position = active && reverse ? length - 1 - step : step;
+      const int64_t position =
+          active(b) && reverse ? active.Length(b) - 1 - active.step : active.step;
       const int64_t row = settings_.batch_first
                               ? (b * z.steps + position) * settings_.directions + index
                               : (position * settings_.directions + index) * z.batch + b;
       float* to = y + row * z.hidden;
-      if (active) {
+      if (active(b)) {
         std::copy_n(h + b * z.hidden, z.hidden, to);
       } else {
         std::fill_n(to, z.hidden, 0.0f);

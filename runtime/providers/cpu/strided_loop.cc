@@ -45,12 +45,9 @@ bool TryTranspose(const StridedLoop<2>& loop, T* out, const T* in) {
   if (rank < 2) return false;
   const size_t a = rank - 2, b = rank - 1;
   if (loop.strides[0][b] != 1 || loop.strides[1][a] != 1) return false;
-  StridedLoop<2> outer = loop;
-  outer.dims.resize(a);
-  for (auto& strides : outer.strides) strides.resize(a);
-  outer.dims.push_back(1);
-  for (auto& strides : outer.strides) strides.push_back(0);
-  outer.ForOuter(0, outer.outer_count(), [&](const std::array<int64_t, 2>& offsets) {
+  int64_t matrices = 1;
+  for (size_t axis = 0; axis < a; ++axis) matrices *= loop.dims[axis];
+  loop.ForLeading(a, 0, matrices, [&](const std::array<int64_t, 2>& offsets) {
     TransposeTiles(out + offsets[0], in + offsets[1], loop.dims[a], loop.dims[b],
                    loop.strides[0][a], loop.strides[1][b]);
   });
@@ -58,6 +55,10 @@ bool TryTranspose(const StridedLoop<2>& loop, T* out, const T* in) {
 }
 
 }  // namespace
+
+void TransposeMatrix(const float* in, int64_t rows, int64_t columns, float* out) {
+  TransposeTiles(out, in, columns, rows, rows, columns);
+}
 
 std::vector<int64_t> DenseStrides(const Shape& shape) {
   std::vector<int64_t> strides(static_cast<size_t>(shape.rank()));

@@ -60,7 +60,12 @@ struct StridedLoop {
   // element; the body walks inner_count() elements with the inner strides.
   template <typename Body>
   void ForOuter(int64_t begin, int64_t end, Body body) const {
-    const size_t outer = dims.size() - 1;
+    ForLeading(dims.size() - 1, begin, end, body);
+  }
+
+  // The same over the first `outer` dimensions.
+  template <typename Body>
+  void ForLeading(size_t outer, int64_t begin, int64_t end, Body body) const {
     std::array<int64_t, kMaxRank> index{};
     std::array<int64_t, N> offsets{};
     int64_t rest = begin;
@@ -94,5 +99,8 @@ StridedLoop<N + 1> BroadcastLoop(const Shape& out, const std::array<const Shape*
 
 // Copies elements of `width` bytes (1, 2, 4, 8, 16): operand 0 is written, operand 1 read.
 void CopyStrided(const StridedLoop<2>& loop, size_t width, void* out, const void* in);
+
+// out[columns, rows] = the transpose of in[rows, columns].
+void TransposeMatrix(const float* in, int64_t rows, int64_t columns, float* out);
 
 }  // namespace onnxd

@@ -1,9 +1,9 @@
 // onnxd::ConvChannelsLast: a 2-D convolution whose input, sum and output are
 // [batch, height, width, channels]; weights stay [out, in / group, height, width]. Computed by
 // oneDNN with its activation and residual sum as post-operations.
+#include <array>
 #include <cstring>
 #include <mutex>
-#include <unordered_map>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
@@ -80,11 +80,44 @@ class PackedWeights {
   std::vector<memory> packed_;  // guarded by mutex_
 };
 
-// A prepared primitive with the memories it touches.
+// A prepared primitive with what it touches.
 struct ConvPrimitive {
   dnnl::convolution_forward primitive;
-  memory::desc source, target, scratchpad;
+  memory::desc source, target, scratchpad, bias;
   memory weights;
+};
+
+// The argument objects of one primitive for one run at a time.
+class ConvArguments : public KernelState {
+ public:
+  explicit ConvArguments(const ConvPrimitive& conv)
+      : source_(conv.source, onednn::Engine(), nullptr),
+        target_(conv.target, onednn::Engine(), nullptr),
+        scratchpad_(conv.scratchpad, onednn::Engine(), nullptr),
+        bias_(conv.bias, onednn::Engine(), nullptr),
+        list_{{{DNNL_ARG_SRC, source_.get()},
+              {DNNL_ARG_WEIGHTS, conv.weights.get()},
+              {DNNL_ARG_DST, target_.get()},
+              {DNNL_ARG_SCRATCHPAD, scratchpad_.get()},
+              {DNNL_ARG_BIAS, bias_.get()}}} {}
+
+  // `bias` may be null.
+  Status Execute(const dnnl::convolution_forward& primitive, const float* source, const float* bias,
+                 float* target, void* scratchpad) {
+    source_.set_data_handle(const_cast<float*>(source));
+    target_.set_data_handle(target);
+    scratchpad_.set_data_handle(scratchpad);
+    if (bias != nullptr) bias_.set_data_handle(const_cast<float*>(bias));
+    const int count = bias != nullptr ? 5 : 4;
+    const dnnl_status_t status =
+        dnnl_primitive_execute(primitive.get(), onednn::ThreadStream().get(), count, list_.data());
+    if (status == dnnl_success) return Status::Ok();
+    return Internal(StrCat("oneDNN: convolution failed with status ", static_cast<int>(status)));
+  }
+
+ private:
+  memory source_, target_, scratchpad_, bias_;
+  std::array<dnnl_exec_arg_t, 5> list_;
 };
 
 class ConvChannelsLast : public Kernel {
@@ -125,26 +158,22 @@ class ConvChannelsLast : public Kernel {
     prepared.scratch_bytes = conv.scratchpad.get_size();
     if (has_sum) prepared.in_place = {{0, 3}};
     const Activation after = activation_done ? Activation{} : activation_;
-    const int64_t channels = w[0];
+    prepared.make_state = [conv]() -> Result<std::unique_ptr<KernelState>> {
+      std::unique_ptr<KernelState> state;
+      ONNXD_RETURN_IF_ERROR(onednn::Guard([&] { state = std::make_unique<ConvArguments>(conv); }));
+      return state;
+    };
     prepared.compute = [=](const KernelContext& k) -> Status {
       float* target = k.output<float>(0);
       if (has_sum && k.input<float>(3) != target) {
         std::memcpy(target, k.input<float>(3), static_cast<size_t>(count) * sizeof(float));
       }
+      Status status;
       ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-        const dnnl::engine& engine = onednn::Engine();
-        std::unordered_map<int, memory> arguments = {
-            {DNNL_ARG_SRC, memory(conv.source, engine, const_cast<float*>(k.input<float>(0)))},
-            {DNNL_ARG_WEIGHTS, conv.weights},
-            {DNNL_ARG_DST, memory(conv.target, engine, target)},
-            {DNNL_ARG_SCRATCHPAD, memory(conv.scratchpad, engine, k.scratch<void>())}};
-        if (has_bias) {
-          arguments.emplace(DNNL_ARG_BIAS, memory({{channels}, kFloat, memory::format_tag::x},
-                                                  engine, const_cast<float*>(k.input<float>(2))));
-        }
-        conv.primitive.execute(onednn::ThreadStream(), arguments);
-        onednn::ThreadStream().wait();
+        status = k.state<ConvArguments>().Execute(conv.primitive, k.input<float>(0),
+                                                  k.input<float>(2), target, k.scratch<void>());
       }));
+      ONNXD_RETURN_IF_ERROR(status);
       after.Apply(target, count);
       return Status::Ok();
     };
@@ -166,8 +195,7 @@ class ConvChannelsLast : public Kernel {
       plain = memory::desc(filter, kFloat,
                            group == 1 ? memory::format_tag::oihw : memory::format_tag::goihw);
       const memory::desc any(filter, kFloat, memory::format_tag::any);
-      const memory::desc bias =
-          has_bias ? memory::desc({w[0]}, kFloat, memory::format_tag::x) : memory::desc();
+      if (has_bias) conv.bias = memory::desc({w[0]}, kFloat, memory::format_tag::x);
       dnnl::post_ops ops;
       if (has_sum) ops.append_sum(1.0f);
       activation_done = AddActivation(activation_, ops);
@@ -176,8 +204,8 @@ class ConvChannelsLast : public Kernel {
       attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
       const dnnl::convolution_forward::desc description(
           dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, conv.source, any,
-          bias, conv.target, window.strides, {window.dilations[0] - 1, window.dilations[1] - 1},
-          window.pads_begin, window.pads_end);
+          conv.bias, conv.target, window.strides,
+          {window.dilations[0] - 1, window.dilations[1] - 1}, window.pads_begin, window.pads_end);
       const dnnl::convolution_forward::primitive_desc chosen(description, attributes,
                                                              onednn::Engine());
       conv.primitive = dnnl::convolution_forward(chosen);

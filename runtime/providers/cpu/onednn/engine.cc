@@ -21,7 +21,7 @@ dnnl::stream& ThreadStream() {
   return stream;
 }
 
-Status Guard(const std::function<void()>& body) {
+Status Guard(FunctionRef<void()> body) {
   try {
     body();
     return Status::Ok();

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <dnnl.hpp>
-#include <functional>
 
+#include "runtime/base/function_ref.h"
 #include "runtime/base/status.h"
 
 namespace onnxd::onednn {
@@ -14,7 +14,7 @@ const dnnl::engine& Engine();
 dnnl::stream& ThreadStream();
 
 // Runs `body`, turning dnnl::error into kInternal.
-Status Guard(const std::function<void()>& body);
+Status Guard(FunctionRef<void()> body);
 
 // Whether the implementation is a reference loop, which is slower than our plain kernels.
 bool IsReference(const dnnl::primitive_desc_base& description);

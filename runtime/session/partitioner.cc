@@ -1,0 +1,45 @@
+#include "runtime/session/partitioner.h"
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+namespace {
+
+std::vector<ValueType> TypesOf(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<ValueType> types;
+  for (const ValueId id : ids) {
+    types.push_back(id == kNoValue ? ValueType{} : graph.value(id).type);
+  }
+  return types;
+}
+
+}  // namespace
+
+Result<CompiledNode> AssignProvider(
+    const Graph& graph, const Node& node,
+    std::span<const std::shared_ptr<const ExecutionProvider>> providers) {
+  const std::vector<ValueType> inputs = TypesOf(graph, node.inputs);
+  const std::vector<ValueType> outputs = TypesOf(graph, node.outputs);
+  const auto constant_input = [&](size_t i) -> const Initializer* {
+    const auto found = graph.initializers.find(node.input(i));
+    return found == graph.initializers.end() ? nullptr : &found->second;
+  };
+  std::string reasons;
+  for (const auto& provider : providers) {
+    auto kernel = provider->CreateKernel({node, inputs, outputs, constant_input});
+    if (kernel.ok()) {
+      CompiledNode compiled;
+      compiled.kernel = std::move(*kernel);
+      compiled.provider = provider->name();
+      return compiled;
+    }
+    if (kernel.status().code() != StatusCode::kUnimplemented) {
+      return kernel.status().WithContext(Describe(node));
+    }
+    reasons +=
+        StrCat(reasons.empty() ? "" : "; ", provider->name(), ": ", kernel.status().message());
+  }
+  return Unimplemented(StrCat(Describe(node), " runs on no provider (", reasons, ")"));
+}
+
+}  // namespace onnxd
