@@ -34,10 +34,13 @@ class Pass : public GraphPass {
     };
     for (const Node& node : graph.nodes) {
       const ValueId out = node.output(0), in = node.input(0);
+      if (in == kNoValue || !PassesInputThrough(graph, node)) {
+        kept.push_back(node);
+        continue;
+      }
       // A graph output needs a producer of its own to take over the name.
-      const bool needed = graph.IsOutput(out) &&
-                          (index.producer(in) < 0 || graph.IsOutput(in) || current(in) != in);
-      if (!PassesInputThrough(graph, node) || in == kNoValue || needed) {
+      if (graph.IsOutput(out) &&
+          (index.producer(in) < 0 || graph.IsOutput(in) || current(in) != in)) {
         kept.push_back(node);
         continue;
       }

@@ -1,0 +1,72 @@
+"""Runs a model through onnxd and through onnxruntime and compares the outputs."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import numpy
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+BINARY = os.environ.get(
+    "TEST_ONNXD_BINARY",
+    str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "tools" / "onnxd"))
+LEVELS = ("disable", "all")
+
+
+def expected_outputs(model, feeds):
+    """What onnxruntime computes, with its optimizations off: the plainest reading of the graph."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return session.run(None, feeds)
+
+
+def random_feeds(model, seed=0, dims=None, high=2):
+    """Inputs for a model: normal floats, integers below `high`; `dims` gives free dimensions."""
+    random = numpy.random.default_rng(seed)
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    feeds = {}
+    for value in model.graph.input:
+        if value.name in initialized:
+            continue
+        tensor = value.type.tensor_type
+        shape = [d.dim_value if d.HasField("dim_value") else (dims or {}).get(d.dim_param, 2)
+                 for d in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if dtype == numpy.bool_:
+            feeds[value.name] = random.random(shape) < 0.5
+        elif numpy.issubdtype(dtype, numpy.integer):
+            feeds[value.name] = random.integers(0, high, shape).astype(dtype)
+        else:
+            feeds[value.name] = random.standard_normal(shape).astype(dtype)
+    return feeds
+
+
+def write_case(model, feeds, outputs, folder):
+    """The folder as `onnxd run` reads it: model.onnx, input_i.pb, output_i.pb."""
+    path = pathlib.Path(folder)
+    (path / "model.onnx").write_bytes(model.SerializeToString())
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in initialized]
+    for kind, values in (("input", [feeds[name] for name in names]), ("output", outputs)):
+        for i, value in enumerate(values):
+            tensor = numpy_helper.from_array(numpy.ascontiguousarray(value))
+            (path / f"{kind}_{i}.pb").write_bytes(tensor.SerializeToString())
+
+
+def assert_same(test, model, feeds, rtol=1e-3, atol=1e-5, outputs=None, levels=LEVELS):
+    """Fails `test` unless onnxd gives onnxruntime's outputs at every level."""
+    if outputs is None:
+        outputs = expected_outputs(model, feeds)
+    with tempfile.TemporaryDirectory() as folder:
+        write_case(model, feeds, outputs, folder)
+        for level in levels:
+            done = subprocess.run(
+                [BINARY, "run", f"{folder}/model.onnx", "--inputs", folder, "--compare", folder,
+                 "--rtol", str(rtol), "--atol", str(atol), "--optimization", level],
+                capture_output=True, text=True)
+            test.assertEqual(done.returncode, 0, f"{level}: {done.stderr}{done.stdout}")

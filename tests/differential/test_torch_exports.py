@@ -1,0 +1,31 @@
+"""Graphs that torch.onnx.export wrote give onnxruntime's outputs, with batch 1 and 3."""
+
+import pathlib
+import unittest
+
+import onnx
+
+import oracle
+import seeded_weights
+
+EXPORTS = pathlib.Path(__file__).parent / "exports"
+
+
+class TorchExports(unittest.TestCase):
+    def test_every_export_is_small(self):
+        for path in EXPORTS.glob("*.onnx"):
+            self.assertLessEqual(path.stat().st_size, 50_000, path.name)
+
+    def check(self, path):
+        model = seeded_weights.fill(onnx.load(path))
+        for batch in (1, 3):
+            dims = {dim.dim_param: batch for value in model.graph.input
+                    for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+            oracle.assert_same(self, model, oracle.random_feeds(model, batch, dims), rtol=1e-3, atol=1e-4)
+
+
+for _path in sorted(EXPORTS.glob("torch_*.onnx")):
+    setattr(TorchExports, f"test_{_path.stem}", lambda self, path=_path: self.check(path))
+
+if __name__ == "__main__":
+    unittest.main()
