@@ -2,28 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 namespace {
 
-template <typename T>
-double AsDouble(T value) {
-  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>) {
-    return static_cast<double>(static_cast<float>(value));
-  } else {
-    return static_cast<double>(value);
-  }
-}
-
-template <typename T>
 Status CompareNumbers(const Tensor& got, const Tensor& wanted, double relative, double absolute) {
+  ONNXD_ASSIGN_OR_RETURN(const Tensor got_numbers, Converted(got, DataType::kDouble));
+  ONNXD_ASSIGN_OR_RETURN(const Tensor wanted_numbers, Converted(wanted, DataType::kDouble));
   int64_t worst = -1, wrong = 0;
   double largest = -1;
   for (int64_t i = 0; i < wanted.ElementCount(); ++i) {
-    const double a = AsDouble(got.data<T>()[i]), b = AsDouble(wanted.data<T>()[i]);
+    const double a = got_numbers.data<double>()[i], b = wanted_numbers.data<double>()[i];
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
     const double difference = std::abs(a - b);
     if (difference <= absolute + relative * std::abs(b)) continue;
@@ -35,8 +27,8 @@ Status CompareNumbers(const Tensor& got, const Tensor& wanted, double relative, 
   }
   if (wrong == 0) return Status::Ok();
   return InvalidArgument(StrCat(wrong, " of ", wanted.ElementCount(), " elements differ, most at ",
-                                worst, ": got ", AsDouble(got.data<T>()[worst]), ", expected ",
-                                AsDouble(wanted.data<T>()[worst])));
+                                worst, ": got ", got_numbers.data<double>()[worst], ", expected ",
+                                wanted_numbers.data<double>()[worst]));
 }
 
 Status CompareTensors(const Tensor& got, const Tensor& wanted, double relative, double absolute) {
@@ -44,50 +36,20 @@ Status CompareTensors(const Tensor& got, const Tensor& wanted, double relative, 
     return InvalidArgument(StrCat("got ", Describe(got.type(), got.shape()), ", expected ",
                                   Describe(wanted.type(), wanted.shape())));
   }
-  const auto numbers = [&]<typename T>() {
-    return CompareNumbers<T>(got, wanted, relative, absolute);
-  };
-  switch (wanted.type()) {
-    case DataType::kFloat:
-      return numbers.operator()<float>();
-    case DataType::kDouble:
-      return numbers.operator()<double>();
-    case DataType::kFloat16:
-      return numbers.operator()<Float16>();
-    case DataType::kBfloat16:
-      return numbers.operator()<Bfloat16>();
-    case DataType::kInt8:
-      return numbers.operator()<int8_t>();
-    case DataType::kUint8:
-      return numbers.operator()<uint8_t>();
-    case DataType::kInt16:
-      return numbers.operator()<int16_t>();
-    case DataType::kUint16:
-      return numbers.operator()<uint16_t>();
-    case DataType::kInt32:
-      return numbers.operator()<int32_t>();
-    case DataType::kUint32:
-      return numbers.operator()<uint32_t>();
-    case DataType::kInt64:
-      return numbers.operator()<int64_t>();
-    case DataType::kUint64:
-      return numbers.operator()<uint64_t>();
-    case DataType::kString: {
-      const auto a = got.elements<std::string>(), b = wanted.elements<std::string>();
-      for (size_t i = 0; i < b.size(); ++i) {
-        if (a[i] != b[i]) {
-          return InvalidArgument(StrCat("element ", i, " is '", a[i], "', expected '", b[i], "'"));
-        }
+  if (wanted.type() == DataType::kString) {
+    const auto a = got.elements<std::string>(), b = wanted.elements<std::string>();
+    for (size_t i = 0; i < b.size(); ++i) {
+      if (a[i] != b[i]) {
+        return InvalidArgument(StrCat("element ", i, " is '", a[i], "', expected '", b[i], "'"));
       }
-      return Status::Ok();
     }
-    default: {
-      const auto* a = static_cast<const unsigned char*>(got.raw());
-      const auto* b = static_cast<const unsigned char*>(wanted.raw());
-      if (std::equal(a, a + got.bytes(), b)) return Status::Ok();
-      return InvalidArgument(StrCat("bytes differ in ", DataTypeName(wanted.type()), " tensors"));
-    }
+    return Status::Ok();
   }
+  if (IsConvertible(wanted.type())) return CompareNumbers(got, wanted, relative, absolute);
+  const auto* a = static_cast<const unsigned char*>(got.raw());
+  const auto* b = static_cast<const unsigned char*>(wanted.raw());
+  if (std::equal(a, a + got.bytes(), b)) return Status::Ok();
+  return InvalidArgument(StrCat("bytes differ in ", DataTypeName(wanted.type()), " tensors"));
 }
 
 Status CompareLists(const std::vector<Value>& got, const std::vector<Value>& wanted,

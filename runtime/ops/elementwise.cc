@@ -53,6 +53,7 @@ constexpr InferenceRule kRules[] = {
     {"", "Asinh", SameShapeAsInput},
     {"", "Atan", SameShapeAsInput},
     {"", "Atanh", SameShapeAsInput},
+    {"", "BitCast", Cast},
     {"", "BitShift", BroadcastAll},
     {"", "BitwiseAnd", BroadcastAll},
     {"", "BitwiseNot", SameShapeAsInput},

@@ -24,6 +24,8 @@ std::span<const InferenceRule> NormalizationRules();
 std::span<const InferenceRule> RecurrentRules();
 std::span<const InferenceRule> MachineLearningRules();
 std::span<const InferenceRule> ControlFlowRules();
+std::span<const InferenceRule> AttentionRules();
+std::span<const InferenceRule> TrainingRules();
 
 // Null when the operator has no rule: its output shapes are known only once it ran.
 InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op);

@@ -3,6 +3,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/cpu/fast_kernels.h"
+#include "runtime/providers/cpu/widening.h"
 
 namespace onnxd {
 
@@ -40,7 +41,10 @@ class CpuProvider : public ExecutionProvider {
       return Unimplemented(StrCat(Describe(info.node), ": operator version ",
                                   info.node.since_version, " is not supported"));
     }
-    return factory(info);
+    auto kernel = factory(info);
+    const bool declined = !kernel.ok() && kernel.status().code() == StatusCode::kUnimplemented;
+    if (declined && HasNarrowFloats(info)) return MakeWideningKernel(info, factory);
+    return kernel;
   }
 
   std::vector<const GraphPass*> Passes() const override { return FastPasses(); }

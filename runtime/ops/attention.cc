@@ -1,0 +1,121 @@
+// Attention and what transformers put around it.
+#include "runtime/ops/attention.h"
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/inference_rules.h"
+
+namespace onnxd {
+namespace {
+
+std::optional<Shape> ConcreteShape(const InferenceContext& context, size_t i) {
+  const SymbolicShape* shape = context.shape(i);
+  return shape == nullptr ? std::nullopt : ToConcrete(*shape);
+}
+
+// With symbols in a shape only what a copy of a dimension gives is known.
+void SymbolicAttention(InferenceContext& context) {
+  const SymbolicShape* q = context.shape(0);
+  const SymbolicShape* v = context.shape(2);
+  if (q == nullptr || v == nullptr || q->size() != v->size()) return;
+  SymbolicShape y = *q;
+  if (q->size() == 4) {
+    y[3] = (*v)[3];
+  } else if (q->size() == 3) {
+    const int64_t heads = context.attributes().Int("q_num_heads", 0);
+    const int64_t key_heads = context.attributes().Int("kv_num_heads", 0);
+    y[2] = (*v)[2].known() && key_heads > 0 ? Dimension((*v)[2].value / key_heads * heads)
+                                            : Dimension();
+  }
+  context.SetShape(0, std::move(y));
+}
+
+Status Attention(InferenceContext& context) {
+  for (size_t i = 0; i < 3; ++i) {
+    if (context.shape(i) == nullptr) return Status::Ok();
+  }
+  const bool has_past = context.HasInput(4);
+  const auto q = ConcreteShape(context, 0), k = ConcreteShape(context, 1),
+             v = ConcreteShape(context, 2), past_key = ConcreteShape(context, 4),
+             past_value = ConcreteShape(context, 5);
+  if (!q || !k || !v || (has_past && (!past_key || !past_value))) {
+    SymbolicAttention(context);
+    return Status::Ok();
+  }
+  ONNXD_ASSIGN_OR_RETURN(
+      const AttentionSizes s,
+      AttentionSizesOf(context.node(), *q, *k, *v, past_key ? &*past_key : nullptr,
+                       past_value ? &*past_value : nullptr));
+  if (s.split_heads) {
+    context.SetShape(0, {s.batch, s.query_heads, s.queries, s.value_head});
+  } else {
+    context.SetShape(0, {s.batch, s.queries, s.query_heads * s.value_head});
+  }
+  context.SetShape(1, {s.batch, s.key_heads, s.total(), s.head});
+  context.SetShape(2, {s.batch, s.key_heads, s.total(), s.value_head});
+  context.SetShape(3, {s.batch, s.query_heads, s.queries, s.total()});
+  return Status::Ok();
+}
+
+constexpr InferenceRule kRules[] = {
+    {"", "Attention", Attention},
+};
+
+}  // namespace
+
+Result<AttentionSizes> AttentionSizesOf(const Node& node, const Shape& q, const Shape& k,
+                                        const Shape& v, const Shape* past_key,
+                                        const Shape* past_value) {
+  const auto fail = [&](std::string_view why) {
+    return InvalidArgument(StrCat(Describe(node), ": ", why, " (Q ", q.ToString(), ", K ",
+                                  k.ToString(), ", V ", v.ToString(), ")"));
+  };
+  AttentionSizes s;
+  if (q.rank() != k.rank() || q.rank() != v.rank() || (q.rank() != 3 && q.rank() != 4)) {
+    return fail("Q, K and V must all have rank 3 or all rank 4");
+  }
+  s.split_heads = q.rank() == 4;
+  s.batch = q[0];
+  if (s.split_heads) {
+    s.query_heads = q[1];
+    s.key_heads = k[1];
+    s.queries = q[2];
+    s.keys = k[2];
+    s.head = q[3];
+    s.value_head = v[3];
+    if (k[3] != s.head || v[1] != s.key_heads || v[2] != s.keys) return fail("shapes do not match");
+  } else {
+    s.query_heads = node.attributes.Int("q_num_heads", 0);
+    s.key_heads = node.attributes.Int("kv_num_heads", 0);
+    if (s.query_heads <= 0 || s.key_heads <= 0) {
+      return fail("rank 3 needs q_num_heads and kv_num_heads");
+    }
+    s.queries = q[1];
+    s.keys = k[1];
+    if (q[2] % s.query_heads != 0 || k[2] % s.key_heads != 0 || v[2] % s.key_heads != 0) {
+      return fail("the last dimension is no multiple of the number of heads");
+    }
+    s.head = q[2] / s.query_heads;
+    s.value_head = v[2] / s.key_heads;
+    if (k[2] / s.key_heads != s.head || v[1] != s.keys) return fail("shapes do not match");
+  }
+  if (k[0] != s.batch || v[0] != s.batch) return fail("batch sizes differ");
+  if (s.key_heads == 0 || s.query_heads % s.key_heads != 0) {
+    return fail("the number of query heads is no multiple of that of key heads");
+  }
+  if ((past_key == nullptr) != (past_value == nullptr)) {
+    return fail("past_key and past_value go together");
+  }
+  if (past_key != nullptr) {
+    if (past_key->rank() != 4) return fail("past_key must have rank 4");
+    s.past = (*past_key)[2];
+    if (!(*past_key == Shape{s.batch, s.key_heads, s.past, s.head}) ||
+        !(*past_value == Shape{s.batch, s.key_heads, s.past, s.value_head})) {
+      return fail("past_key or past_value do not match");
+    }
+  }
+  return s;
+}
+
+std::span<const InferenceRule> AttentionRules() { return kRules; }
+
+}  // namespace onnxd
