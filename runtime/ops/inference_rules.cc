@@ -11,7 +11,7 @@ InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op
     std::map<std::pair<std::string_view, std::string_view>, InferenceFunction> all;
     for (const auto& family : {ElementwiseRules(), ReductionRules(), DataMovementRules(),
                                ConvolutionRules(), MatMulRules(), NormalizationRules(),
-                               RecurrentRules(), MachineLearningRules(), ControlFlowRules(), AttentionRules(), TrainingRules()}) {
+                               RecurrentRules(), MachineLearningRules(), ControlFlowRules(), AttentionRules(), TrainingRules(), QuantizationRules()}) {
       for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
     }
     return all;

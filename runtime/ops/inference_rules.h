@@ -26,6 +26,7 @@ std::span<const InferenceRule> MachineLearningRules();
 std::span<const InferenceRule> ControlFlowRules();
 std::span<const InferenceRule> AttentionRules();
 std::span<const InferenceRule> TrainingRules();
+std::span<const InferenceRule> QuantizationRules();
 
 // Null when the operator has no rule: its output shapes are known only once it ran.
 InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op);

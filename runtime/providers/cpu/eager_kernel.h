@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 
@@ -18,5 +19,38 @@ using EagerFunction =
     std::function<Result<std::vector<Value>>(const Node& node, std::span<const Value> inputs)>;
 
 std::unique_ptr<Kernel> MakeEagerKernel(EagerFunction function);
+
+// The elements of a tensor of numbers as a C++ type (see ConvertElements); vector<bool> is none.
+template <typename T>
+std::vector<T> ElementsAs(const Tensor& tensor) {
+  std::vector<T> elements(static_cast<size_t>(tensor.ElementCount()));
+  if (!elements.empty()) {
+    ConvertElements(tensor.type(), tensor.raw(), kDataTypeOf<T>, elements.data(),
+                    tensor.ElementCount());
+  }
+  return elements;
+}
+
+// A tensor of `type` from elements of another type of numbers.
+template <typename T>
+Result<Tensor> TensorFrom(DataType type, const Shape& shape, const std::vector<T>& elements,
+                          const MinifloatOptions& options = {}) {
+  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type, shape));
+  if (!elements.empty()) {
+    ConvertElements(kDataTypeOf<T>, elements.data(), type, tensor.mutable_raw(),
+                    static_cast<int64_t>(elements.size()), options);
+  }
+  return tensor;
+}
+
+inline const Tensor* TensorAt(std::span<const Value> values, size_t i) {
+  return i < values.size() && values[i].is_tensor() ? &values[i].tensor() : nullptr;
+}
+
+// {tensor}, or its error.
+inline Result<std::vector<Value>> OneValue(Result<Tensor> tensor) {
+  ONNXD_RETURN_IF_ERROR(tensor.status());
+  return std::vector<Value>{std::move(*tensor)};
+}
 
 }  // namespace onnxd
