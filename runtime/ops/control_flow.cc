@@ -27,9 +27,97 @@ Status If(InferenceContext& context) {
   return Status::Ok();
 }
 
-constexpr InferenceRule kRules[] = {{"", "If", If}};
+// What a body computes per iteration, stacked along a new axis.
+ValueType Stacked(const ValueType& each, int64_t axis) {
+  ValueType type = each;
+  if (!type.shape) return type;
+  const auto at = NormalizeAxis(axis, static_cast<int>(type.shape->size()) + 1);
+  if (!at.ok()) {
+    type.shape.reset();
+    return type;
+  }
+  type.shape->insert(type.shape->begin() + *at, Dimension());
+  return type;
+}
+
+// Carried values keep their type; their shapes may change from one iteration to the next.
+Status Loop(InferenceContext& context) {
+  const std::shared_ptr<Graph> body = context.attributes().Subgraph("body");
+  if (body == nullptr || context.input_count() < 2) return context.Fail("it lacks a body");
+  const size_t carried = context.input_count() - 2;
+  for (size_t i = 0; i < context.output_count() && i + 1 < body->outputs.size(); ++i) {
+    ValueType type = body->value(body->outputs[i + 1]).type;
+    if (i >= carried) {
+      context.SetType(i, Stacked(type, 0));
+      continue;
+    }
+    type.shape.reset();
+    context.SetType(i, std::move(type));
+  }
+  return Status::Ok();
+}
+
+Status Scan(InferenceContext& context) {
+  const std::shared_ptr<Graph> body = context.attributes().Subgraph("body");
+  if (body == nullptr) return context.Fail("it lacks a body");
+  const bool batched = context.version() < 9;
+  const auto scanned = static_cast<size_t>(context.attributes().Int("num_scan_inputs", 0));
+  const size_t operands = context.input_count() - (batched ? 1 : 0);
+  if (scanned > operands) return context.Fail("num_scan_inputs is too large");
+  const size_t states = operands - scanned;
+  const auto axes = context.attributes().Ints("scan_output_axes");
+  for (size_t i = 0; i < context.output_count() && i < body->outputs.size(); ++i) {
+    ValueType type = body->value(body->outputs[i]).type;
+    if (i >= states) type = Stacked(type, i - states < axes.size() ? axes[i - states] : 0);
+    if (batched || i < states) type.shape.reset();
+    context.SetType(i, std::move(type));
+  }
+  return Status::Ok();
+}
+
+Status SequenceMap(InferenceContext& context) {
+  const std::shared_ptr<Graph> body = context.attributes().Subgraph("body");
+  if (body == nullptr) return context.Fail("it lacks a body");
+  for (size_t i = 0; i < context.output_count() && i < body->outputs.size(); ++i) {
+    ValueType element = body->value(body->outputs[i]).type;
+    element.shape.reset();
+    if (element.known()) context.SetType(i, ValueType::SequenceOf(std::move(element)));
+  }
+  return Status::Ok();
+}
+
+constexpr InferenceRule kRules[] = {
+    {"", "If", If}, {"", "Loop", Loop}, {"", "Scan", Scan}, {"", "SequenceMap", SequenceMap}};
+
+void Bind(Graph& body, size_t input, ValueType type) {
+  if (input >= body.inputs.size()) return;
+  ValueType& declared = body.value(body.inputs[input]).type;
+  if (!declared.known()) declared = std::move(type);
+}
 
 }  // namespace
+
+void BindBodyInputs(const Node& node, std::span<const ValueType> inputs, Graph& body) {
+  const auto without_shape = [](ValueType type) {
+    type.shape.reset();
+    return type;
+  };
+  if (node.Is("Loop")) {
+    Bind(body, 0, ValueType::TensorOf(DataType::kInt64, SymbolicShape{}));
+    Bind(body, 1, ValueType::TensorOf(DataType::kBool, SymbolicShape{}));
+    for (size_t i = 2; i < inputs.size(); ++i) Bind(body, i, without_shape(inputs[i]));
+  }
+  if (node.Is("Scan")) {
+    const size_t first = node.since_version < 9 ? 1 : 0;
+    for (size_t i = first; i < inputs.size(); ++i) Bind(body, i - first, without_shape(inputs[i]));
+  }
+  if (node.Is("SequenceMap")) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool sequence = inputs[i].kind == ValueType::Kind::kSequence && inputs[i].inner;
+      Bind(body, i, without_shape(sequence ? *inputs[i].inner : inputs[i]));
+    }
+  }
+}
 
 std::span<const InferenceRule> ControlFlowRules() { return kRules; }
 

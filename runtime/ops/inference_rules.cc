@@ -9,9 +9,10 @@ namespace onnxd {
 InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op) {
   static const auto rules = [] {
     std::map<std::pair<std::string_view, std::string_view>, InferenceFunction> all;
-    for (const auto& family : {ElementwiseRules(), ReductionRules(), DataMovementRules(),
-                               ConvolutionRules(), MatMulRules(), NormalizationRules(),
-                               RecurrentRules(), MachineLearningRules(), ControlFlowRules(), AttentionRules(), TrainingRules(), QuantizationRules()}) {
+    for (const auto& family :
+         {ElementwiseRules(), ReductionRules(), DataMovementRules(), ConvolutionRules(),
+          MatMulRules(), NormalizationRules(), RecurrentRules(), MachineLearningRules(),
+          ControlFlowRules(), AttentionRules(), TrainingRules(), QuantizationRules()}) {
       for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
     }
     return all;

@@ -26,6 +26,7 @@ std::span<const InferenceRule> MachineLearningRules();
 std::span<const InferenceRule> ControlFlowRules();
 std::span<const InferenceRule> AttentionRules();
 std::span<const InferenceRule> TrainingRules();
+std::span<const InferenceRule> SequenceRules();
 std::span<const InferenceRule> QuantizationRules();
 
 // Null when the operator has no rule: its output shapes are known only once it ran.
@@ -35,6 +36,9 @@ InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op
 // the other side decides. kInvalidArgument when they cannot be broadcast.
 // Source: https://onnx.ai/onnx/repo-docs/Broadcasting.html
 Result<SymbolicShape> Broadcast(const SymbolicShape& a, const SymbolicShape& b);
+
+// Gives inputs of a control-flow body that declare no type the type of what the node hands in.
+void BindBodyInputs(const Node& node, std::span<const ValueType> inputs, Graph& body);
 
 // Output 0 has the shape of input 0.
 Status SameShapeAsInput(InferenceContext& context);

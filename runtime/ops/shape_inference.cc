@@ -53,6 +53,11 @@ Status Merge(const ValueType& inferred, ValueType& declared, std::string_view na
     declared = inferred;
     return Status::Ok();
   }
+  // A value may be declared optional, or not, on either side of a control-flow boundary.
+  if (inferred.kind != declared.kind && (inferred.kind == ValueType::Kind::kOptional ||
+                                         declared.kind == ValueType::Kind::kOptional)) {
+    return Status::Ok();
+  }
   if (inferred.kind != declared.kind ||
       (inferred.is_tensor() && inferred.element != declared.element)) {
     return InvalidArgument(StrCat("value '", name, "' is declared as ", ToString(declared),
@@ -151,6 +156,7 @@ Status InferGraph(Graph& graph) {
         const ValueId inner = (*subgraph)->captures[i];
         if (inner != kNoValue) (*subgraph)->value(inner).type = graph.value(node.captures[i]).type;
       }
+      BindBodyInputs(node, inputs, **subgraph);
       ONNXD_RETURN_IF_ERROR(InferGraph(**subgraph).WithContext(Describe(node)));
     }
     ONNXD_ASSIGN_OR_RETURN(const auto outputs, InferNode(node, inputs, known));

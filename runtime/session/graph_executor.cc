@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "runtime/base/str_cat.h"
-#include "runtime/session/conditional.h"
+#include "runtime/session/control_flow_nodes.h"
 #include "runtime/session/node_runner.h"
 #include "runtime/session/partitioner.h"
 
@@ -66,10 +66,10 @@ Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<Gra
 }
 
 Status GraphExecutor::CompileNode(const Node& node) {
-  if (node.op_type == "If" && node.domain.empty()) {
-    ONNXD_ASSIGN_OR_RETURN(auto conditional, MakeConditional(node, options_));
+  ONNXD_ASSIGN_OR_RETURN(auto control_flow, MakeControlFlow(node, options_));
+  if (control_flow != nullptr) {
     CompiledNode compiled;
-    compiled.control_flow = std::move(conditional);
+    compiled.control_flow = std::move(control_flow);
     compiled.provider = "session";
     nodes_.push_back(std::move(compiled));
     return Status::Ok();

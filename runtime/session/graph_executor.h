@@ -20,6 +20,7 @@ struct ExecutorOptions {
   std::shared_ptr<ThreadPool> pool;
   int64_t max_run_bytes = 0;  // memory of one run beyond its inputs
   size_t max_plans = 64;
+  int64_t max_iterations = 10'000'000;  // of one Loop
 };
 
 // Immutable but for its pool of plans and contexts; Run may be called from any thread.
