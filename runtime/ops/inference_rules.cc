@@ -12,7 +12,9 @@ InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op
     for (const auto& family :
          {ElementwiseRules(), ReductionRules(), DataMovementRules(), ConvolutionRules(),
           MatMulRules(), NormalizationRules(), RecurrentRules(), MachineLearningRules(),
-          ControlFlowRules(), AttentionRules(), TrainingRules(), QuantizationRules()}) {
+          ControlFlowRules(), AttentionRules(), TrainingRules(), QuantizationRules(),
+          SequenceRules(), VisionRules(), TextRules(), SelectionRules(), SignalRules(),
+          EinsumRules()}) {
       for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
     }
     return all;

@@ -26,6 +26,11 @@ std::span<const InferenceRule> MachineLearningRules();
 std::span<const InferenceRule> ControlFlowRules();
 std::span<const InferenceRule> AttentionRules();
 std::span<const InferenceRule> TrainingRules();
+std::span<const InferenceRule> EinsumRules();
+std::span<const InferenceRule> SignalRules();
+std::span<const InferenceRule> SelectionRules();
+std::span<const InferenceRule> TextRules();
+std::span<const InferenceRule> VisionRules();
 std::span<const InferenceRule> SequenceRules();
 std::span<const InferenceRule> QuantizationRules();
 

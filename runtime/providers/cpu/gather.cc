@@ -186,35 +186,6 @@ Result<std::unique_ptr<Kernel>> MakeGatherND(const KernelInfo& info) {
   });
 }
 
-Result<std::unique_ptr<Kernel>> MakeScatterND(const KernelInfo& info) {
-  const DataType type = info.InputType(0);
-  if (!IsMovable(type)) return DeclineType("ScatterND", type);
-  const std::string reduction = info.node.attributes.String("reduction", "none");
-  if (reduction != "none") {
-    return Unimplemented(StrCat("ScatterND with reduction '", reduction, "' is not supported"));
-  }
-  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
-    ONNXD_ASSIGN_OR_RETURN(const TupleWalk walk, MakeTupleWalk(context.node, context.InputShape(0),
-                                                               context.InputShape(1), 0));
-    const int64_t width = DataTypeBits(type) / 8;
-    const int64_t bytes = context.InputShape(0).ElementCount() * width;
-    if (context.InputShape(2).ElementCount() != walk.tuples * walk.slice) {
-      return InvalidArgument(StrCat(Describe(context.node), ": updates have shape ",
-                                    context.InputShape(2).ToString()));
-    }
-    PreparedKernel prepared;
-    prepared.compute = [walk, width, bytes](const KernelContext& k) {
-      std::memcpy(k.output<void>(0), k.input<void>(0), static_cast<size_t>(bytes));
-      return walk.Run(k.input<int64_t>(1), [&](int64_t tuple, int64_t offset) {
-        std::memcpy(k.output<std::byte>(0) + offset * width,
-                    k.input<std::byte>(2) + tuple * walk.slice * width,
-                    static_cast<size_t>(walk.slice * width));
-      });
-    };
-    return prepared;
-  });
-}
-
 // OneHot: values = [off, on]; indices outside the depth leave a row of off.
 Result<std::unique_ptr<Kernel>> MakeOneHot(const KernelInfo& info) {
   const DataType index_type = info.InputType(0), type = info.InputType(2);

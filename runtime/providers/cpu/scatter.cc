@@ -1,0 +1,220 @@
+// Scatter-9, ScatterElements-11 to -18, ScatterND-11 to -18 and TensorScatter-24.
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/strided_loop.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+using Values = std::vector<Value>;
+
+enum class Reduction { kNone, kAdd, kMul, kMin, kMax };
+
+Result<Reduction> ReductionOf(const Node& node) {
+  const std::string name = node.attributes.String("reduction", "none");
+  if (name == "none") return Reduction::kNone;
+  if (name == "add") return Reduction::kAdd;
+  if (name == "mul") return Reduction::kMul;
+  if (name == "min") return Reduction::kMin;
+  if (name == "max") return Reduction::kMax;
+  return InvalidArgument(StrCat(Describe(node), ": unknown reduction '", name, "'"));
+}
+
+template <typename T>
+T Combine(Reduction reduction, const T& old, const T& update) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    switch (reduction) {
+      case Reduction::kAdd:
+        return static_cast<T>(old + update);
+      case Reduction::kMul:
+        return static_cast<T>(old * update);
+      case Reduction::kMin:
+        return std::min(old, update);
+      case Reduction::kMax:
+        return std::max(old, update);
+      default:
+        break;
+    }
+  }
+  return update;
+}
+
+Result<Tensor> Copy(const Tensor& tensor) {
+  ONNXD_ASSIGN_OR_RETURN(Tensor copy, Tensor::Create(tensor.type(), tensor.shape()));
+  if (tensor.type() == DataType::kString) {
+    std::copy_n(tensor.data<std::string>(), tensor.ElementCount(),
+                copy.mutable_data<std::string>());
+  } else if (tensor.bytes() > 0) {
+    std::memcpy(copy.mutable_raw(), tensor.raw(), tensor.bytes());
+  }
+  return copy;
+}
+
+// Arithmetic types for reductions; any stored type when elements only move.
+template <typename Body>
+Status Dispatch(const Node& node, DataType type, Reduction reduction, Body body) {
+  Status status = DeclineType(node.op_type, type);
+  if (type == DataType::kString && reduction == Reduction::kNone) {
+    return body.template operator()<std::string>();
+  }
+  if (reduction != Reduction::kNone) {
+    DispatchNumber(type, [&]<typename T>() { status = body.template operator()<T>(); });
+  } else if (IsMovable(type)) {
+    DispatchWidth(type, [&]<typename T>() { status = body.template operator()<T>(); });
+  }
+  return status;
+}
+
+Result<Values> ScatterElements(const Node& node, std::span<const Value> inputs) {
+  const Tensor& data = inputs[0].tensor();
+  const Tensor& indices = inputs[1].tensor();
+  const Tensor& updates = inputs[2].tensor();
+  ONNXD_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(node));
+  const Shape& shape = data.shape();
+  ONNXD_ASSIGN_OR_RETURN(const int axis,
+                         NormalizeAxis(node.attributes.Int("axis", 0), shape.rank()));
+  bool fits = indices.shape() == updates.shape() && indices.shape().rank() == shape.rank();
+  for (int i = 0; fits && i < shape.rank(); ++i) {
+    fits = i == axis || indices.shape()[i] <= shape[i];
+  }
+  if (!fits) {
+    return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.shape().ToString(),
+                                  " and updates of shape ", updates.shape().ToString(),
+                                  " do not fit data of shape ", shape.ToString()));
+  }
+  std::vector<int64_t> positions = ElementsAs<int64_t>(indices);
+  for (int64_t& position : positions) {
+    if (position < -shape[axis] || position >= shape[axis]) {
+      return InvalidArgument(
+          StrCat(Describe(node), ": index ", position, " is outside an axis of ", shape[axis]));
+    }
+    if (position < 0) position += shape[axis];
+  }
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(data));
+  const std::vector<int64_t> strides = DenseStrides(shape);
+  const std::vector<int64_t> walk = DenseStrides(indices.shape());
+  ONNXD_RETURN_IF_ERROR(Dispatch(node, data.type(), reduction, [&]<typename T>() {
+    T* to = out.mutable_data<T>();
+    for (size_t i = 0; i < positions.size(); ++i) {
+      int64_t at = 0;
+      for (int d = 0; d < shape.rank(); ++d) {
+        const auto dim = static_cast<size_t>(d);
+        const int64_t index =
+            d == axis ? positions[i] : static_cast<int64_t>(i) / walk[dim] % indices.shape()[d];
+        at += index * strides[dim];
+      }
+      to[at] = Combine(reduction, to[at], updates.data<T>()[i]);
+    }
+    return Status::Ok();
+  }));
+  return Values{std::move(out)};
+}
+
+Result<Values> ScatterND(const Node& node, std::span<const Value> inputs) {
+  const Tensor& data = inputs[0].tensor();
+  const Tensor& indices = inputs[1].tensor();
+  const Tensor& updates = inputs[2].tensor();
+  ONNXD_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(node));
+  const Shape& shape = data.shape();
+  const int rank = indices.shape().rank();
+  const int64_t depth = rank < 1 ? -1 : indices.shape()[rank - 1];
+  if (depth < 0 || depth > shape.rank()) {
+    return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.shape().ToString(),
+                                  " do not fit data of shape ", shape.ToString()));
+  }
+  const int64_t slice = shape.ElementCount(static_cast<int>(depth), shape.rank());
+  const int64_t tuples = indices.shape().ElementCount(0, rank - 1);
+  if (updates.ElementCount() != tuples * slice) {
+    return InvalidArgument(
+        StrCat(Describe(node), ": updates have shape ", updates.shape().ToString()));
+  }
+  const std::vector<int64_t> positions = ElementsAs<int64_t>(indices);
+  const std::vector<int64_t> strides = DenseStrides(shape);
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(data));
+  ONNXD_RETURN_IF_ERROR(Dispatch(node, data.type(), reduction, [&]<typename T>() -> Status {
+    for (int64_t tuple = 0; tuple < tuples; ++tuple) {
+      int64_t at = 0;
+      for (int64_t d = 0; d < depth; ++d) {
+        const int64_t extent = shape[static_cast<int>(d)];
+        int64_t index = positions[static_cast<size_t>(tuple * depth + d)];
+        if (index < -extent || index >= extent) {
+          return InvalidArgument(
+              StrCat(Describe(node), ": index ", index, " is outside an axis of ", extent));
+        }
+        if (index < 0) index += extent;
+        at += index * strides[static_cast<size_t>(d)];
+      }
+      T* to = out.mutable_data<T>() + at;
+      const T* from = updates.data<T>() + tuple * slice;
+      for (int64_t i = 0; i < slice; ++i) to[i] = Combine(reduction, to[i], from[i]);
+    }
+    return Status::Ok();
+  }));
+  return Values{std::move(out)};
+}
+
+// Writes rows of `update` into the cache along `axis`, from write_indices[batch] on.
+Result<Values> TensorScatter(const Node& node, std::span<const Value> inputs) {
+  const Tensor& cache = inputs[0].tensor();
+  const Tensor& update = inputs[1].tensor();
+  const Tensor* writes = TensorAt(inputs, 2);
+  const Shape& shape = cache.shape();
+  ONNXD_ASSIGN_OR_RETURN(const int axis,
+                         NormalizeAxis(node.attributes.Int("axis", -2), shape.rank()));
+  const bool circular = node.attributes.String("mode", "linear") == "circular";
+  bool fits = axis > 0 && update.shape().rank() == shape.rank();
+  for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || update.shape()[i] == shape[i];
+  if (!fits || (writes != nullptr && writes->ElementCount() != shape[0])) {
+    return InvalidArgument(StrCat(Describe(node), ": update of shape ", update.shape().ToString(),
+                                  " does not fit the cache of shape ", shape.ToString()));
+  }
+  const int64_t middle = shape.ElementCount(1, axis), rows = update.shape()[axis];
+  const int64_t inner = shape.ElementCount(axis + 1, shape.rank());
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(cache));
+  ONNXD_RETURN_IF_ERROR(Dispatch(node, cache.type(), Reduction::kNone, [&]<typename T>() -> Status {
+    for (int64_t b = 0; b < shape[0]; ++b) {
+      const int64_t begin = writes != nullptr ? writes->data<int64_t>()[b] : 0;
+      for (int64_t row = 0; row < rows; ++row) {
+        int64_t to = begin + row;
+        if (circular && begin >= 0) to %= shape[axis];
+        if (to < 0 || to >= shape[axis]) {
+          return InvalidArgument(
+              StrCat(Describe(node), ": position ", to, " is outside a cache of ", shape[axis]));
+        }
+        for (int64_t m = 0; m < middle; ++m) {
+          const int64_t lane = b * middle + m;
+          std::copy_n(update.data<T>() + (lane * rows + row) * inner, inner,
+                      out.mutable_data<T>() + (lane * shape[axis] + to) * inner);
+        }
+      }
+    }
+    return Status::Ok();
+  }));
+  return Values{std::move(out)};
+}
+
+// Adding to narrow floats happens in float, one rounding per operator.
+bool NeedsArithmetic(const KernelInfo& info) {
+  return info.node.attributes.String("reduction", "none") != "none" && !IsNumber(info.InputType(0));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeScatterElements(const KernelInfo& info) {
+  if (NeedsArithmetic(info)) return DeclineType("ScatterElements", info.InputType(0));
+  return MakeEagerKernel(ScatterElements);
+}
+
+Result<std::unique_ptr<Kernel>> MakeScatterND(const KernelInfo& info) {
+  if (NeedsArithmetic(info)) return DeclineType("ScatterND", info.InputType(0));
+  return MakeEagerKernel(ScatterND);
+}
+
+Result<std::unique_ptr<Kernel>> MakeTensorScatter(const KernelInfo&) {
+  return MakeEagerKernel(TensorScatter);
+}
+
+}  // namespace onnxd
