@@ -206,61 +206,15 @@ Status GlobalPoolShape(InferenceContext& context, bool channels_last) {
 Status GlobalPool(InferenceContext& context) { return GlobalPoolShape(context, false); }
 Status GlobalPoolChannelsLast(InferenceContext& context) { return GlobalPoolShape(context, true); }
 
-Status Resize(InferenceContext& context) {
-  const SymbolicShape* shape = context.shape(0);
-  if (shape == nullptr) return Status::Ok();
-  const bool old = context.version() < 11;
-  const size_t scales_input = old ? 1 : 2;
-  const auto rank = shape->size();
-  std::vector<int64_t> axes = context.attributes().Ints("axes");
-  if (axes.empty()) {
-    for (size_t i = 0; i < rank; ++i) axes.push_back(static_cast<int64_t>(i));
-  }
-  SymbolicShape out = *shape;
-  const Tensor* scales = context.known(scales_input);
-  std::vector<float> factors = context.attributes().Floats("scales");  // Upsample-7
-  if (scales != nullptr && scales->type() == DataType::kFloat) {
-    const auto elements = scales->elements<float>();
-    factors.assign(elements.begin(), elements.end());
-  }
-  const auto sizes = context.known_ints(3);
-  if (sizes && !sizes->empty()) {
-    if (sizes->size() != axes.size()) return context.Fail("sizes has the wrong length");
-    if (context.attributes().String("keep_aspect_ratio_policy", "stretch") != "stretch") {
-      return Unimplemented("keep_aspect_ratio_policy other than 'stretch' is not supported");
-    }
-    for (size_t i = 0; i < axes.size(); ++i) {
-      ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], static_cast<int>(rank)));
-      if ((*sizes)[i] < 0) return context.Fail("a size is negative");
-      out[static_cast<size_t>(axis)] = (*sizes)[i];
-    }
-  } else if (!factors.empty()) {
-    if (factors.size() != axes.size()) return context.Fail("scales has the wrong length");
-    for (size_t i = 0; i < axes.size(); ++i) {
-      ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], static_cast<int>(rank)));
-      Dimension& dimension = out[static_cast<size_t>(axis)];
-      if (!(factors[i] > 0) || !(factors[i] < 1e9f)) return context.Fail("a scale is out of range");
-      if (!dimension.known()) continue;
-      const double size = static_cast<double>(dimension.value) * static_cast<double>(factors[i]);
-      if (size > 1e15) return context.Fail("the result is too large");
-      dimension = static_cast<int64_t>(size);
-    }
-  } else {
-    std::fill(out.begin(), out.end(), Dimension());
-  }
-  context.SetShape(0, std::move(out));
-  return Status::Ok();
-}
-
 constexpr InferenceRule kRules[] = {
     {"", "AveragePool", Pool},
     {"", "Conv", Conv},
     {"", "ConvTranspose", ConvTranspose},
     {"", "GlobalAveragePool", GlobalPool},
+    {"", "GlobalLpPool", GlobalPool},
     {"", "GlobalMaxPool", GlobalPool},
+    {"", "LpPool", Pool},
     {"", "MaxPool", Pool},
-    {"", "Resize", Resize},
-    {"", "Upsample", Resize},
     {"com.microsoft", "FusedConv", Conv},
     {"onnxd", "AveragePoolChannelsLast", PoolChannelsLast},
     {"onnxd", "ConvChannelsLast", ConvChannelsLast},
