@@ -1,0 +1,274 @@
+// NonMaxSuppression-10, -11, RoiAlign-10 to -22, MaxRoiPool-1, -22.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+using Values = std::vector<Value>;
+
+struct Box {
+  float y1, x1, y2, x2;
+};
+
+Box BoxAt(const float* boxes, int64_t index, bool centered) {
+  const float* b = boxes + index * 4;
+  if (centered) {  // x center, y center, width, height
+    return {b[1] - b[3] / 2, b[0] - b[2] / 2, b[1] + b[3] / 2, b[0] + b[2] / 2};
+  }
+  return {std::min(b[0], b[2]), std::min(b[1], b[3]), std::max(b[0], b[2]), std::max(b[1], b[3])};
+}
+
+float Overlap(const Box& a, const Box& b) {
+  const float height = std::min(a.y2, b.y2) - std::max(a.y1, b.y1);
+  const float width = std::min(a.x2, b.x2) - std::max(a.x1, b.x1);
+  if (height <= 0 || width <= 0) return 0;
+  const float common = height * width;
+  const float whole = (a.y2 - a.y1) * (a.x2 - a.x1) + (b.y2 - b.y1) * (b.x2 - b.x1) - common;
+  return whole <= 0 ? 0 : common / whole;
+}
+
+template <typename T>
+T OneOr(const Tensor* tensor, T fallback) {
+  if (tensor == nullptr || tensor->ElementCount() < 1) return fallback;
+  return ElementsAs<T>(*tensor)[0];
+}
+
+Result<Values> NonMaxSuppression(const Node& node, std::span<const Value> inputs) {
+  const Tensor& boxes = inputs[0].tensor();
+  const Tensor& scores = inputs[1].tensor();
+  const Shape& bs = boxes.shape();
+  const Shape& ss = scores.shape();
+  if (bs.rank() != 3 || ss.rank() != 3 || bs[2] != 4 || bs[0] != ss[0] || bs[1] != ss[2]) {
+    return InvalidArgument(StrCat(Describe(node), ": boxes of shape ", bs.ToString(),
+                                  " and scores of shape ", ss.ToString(), " do not match"));
+  }
+  const auto most = OneOr<int64_t>(TensorAt(inputs, 2), 0);
+  const auto threshold = OneOr<float>(TensorAt(inputs, 3), 0);
+  const Tensor* lowest = TensorAt(inputs, 4);
+  const auto score_threshold = OneOr<float>(lowest, 0);
+  const bool centered = node.attributes.Int("center_point_box", 0) != 0;
+  std::vector<int64_t> out;
+  for (int64_t b = 0; b < bs[0]; ++b) {
+    const float* own_boxes = boxes.data<float>() + b * bs[1] * 4;
+    for (int64_t c = 0; c < ss[1]; ++c) {
+      const float* own = scores.data<float>() + (b * ss[1] + c) * bs[1];
+      std::vector<int64_t> order;
+      for (int64_t i = 0; i < bs[1]; ++i) {
+        if (lowest == nullptr || own[i] > score_threshold) order.push_back(i);
+      }
+      std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) {
+        return own[x] > own[y] || (std::isnan(own[y]) && !std::isnan(own[x]));
+      });
+      std::vector<Box> kept;
+      for (const int64_t i : order) {
+        if (static_cast<int64_t>(kept.size()) >= most) break;
+        const Box box = BoxAt(own_boxes, i, centered);
+        const bool hidden = std::any_of(kept.begin(), kept.end(), [&](const Box& other) {
+          return Overlap(box, other) > threshold;
+        });
+        if (hidden) continue;
+        kept.push_back(box);
+        out.insert(out.end(), {b, c, i});
+      }
+    }
+  }
+  return OneValue(
+      TensorFrom(DataType::kInt64, Shape{static_cast<int64_t>(out.size()) / 3, 3}, out));
+}
+
+// RoiAlign's own bilinear rule: points up to one pixel outside read the border.
+struct Sample {
+  std::array<int64_t, 4> at;
+  std::array<double, 4> weights;
+};
+
+Sample SampleAt(double y, double x, int64_t height, int64_t width) {
+  if (!(y >= -1.0 && y <= static_cast<double>(height) && x >= -1.0 &&
+        x <= static_cast<double>(width))) {
+    return {{0, 0, 0, 0}, {0, 0, 0, 0}};
+  }
+  y = std::max(y, 0.0);
+  x = std::max(x, 0.0);
+  auto y0 = static_cast<int64_t>(y), x0 = static_cast<int64_t>(x);
+  int64_t y1 = y0 + 1, x1 = x0 + 1;
+  if (y0 >= height - 1) y0 = y1 = height - 1, y = static_cast<double>(y0);
+  if (x0 >= width - 1) x0 = x1 = width - 1, x = static_cast<double>(x0);
+  const double ly = y - static_cast<double>(y0), lx = x - static_cast<double>(x0);
+  return {{y0 * width + x0, y0 * width + x1, y1 * width + x0, y1 * width + x1},
+          {(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx}};
+}
+
+constexpr int64_t kMaxSamples = 1 << 12;
+
+template <typename T>
+Result<Values> RoiAlign(const Node& node, std::span<const Value> inputs) {
+  const Attributes& a = node.attributes;
+  const Tensor& x = inputs[0].tensor();
+  const Shape& shape = x.shape();
+  const std::vector<double> rois = ElementsAs<double>(inputs[1].tensor());
+  const auto batches = ElementsAs<int64_t>(inputs[2].tensor());
+  const int64_t oh = a.Int("output_height", 1), ow = a.Int("output_width", 1);
+  const int64_t ratio = a.Int("sampling_ratio", 0);
+  const double scale = a.Float("spatial_scale", 1);
+  const bool largest = a.String("mode", "avg") == "max";
+  const std::string fallback = node.since_version < 16 ? "output_half_pixel" : "half_pixel";
+  const double offset =
+      a.String("coordinate_transformation_mode", fallback) == "half_pixel" ? 0.5 : 0.0;
+  const auto count = static_cast<int64_t>(batches.size());
+  if (shape.rank() != 4 || static_cast<int64_t>(rois.size()) != count * 4 || oh < 1 || ow < 1 ||
+      ratio > kMaxSamples || (shape.ElementCount() == 0 && count > 0)) {
+    return InvalidArgument(StrCat(Describe(node), ": X of shape ", shape.ToString(),
+                                  ", rois or batch_indices do not fit"));
+  }
+  const int64_t channels = shape[1], height = shape[2], width = shape[3];
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), Shape{count, channels, oh, ow}));
+  T* to = out.mutable_data<T>();
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t batch = batches[static_cast<size_t>(r)];
+    if (batch < 0 || batch >= shape[0]) {
+      return InvalidArgument(
+          StrCat(Describe(node), ": batch index ", batch, " is outside ", shape[0]));
+    }
+    const double* roi = rois.data() + r * 4;
+    const double left = roi[0] * scale - offset, top = roi[1] * scale - offset;
+    double roi_width = roi[2] * scale - offset - left, roi_height = roi[3] * scale - offset - top;
+    if (offset == 0) {
+      roi_width = std::max(roi_width, 1.0);
+      roi_height = std::max(roi_height, 1.0);
+    }
+    const double bin_h = roi_height / static_cast<double>(oh);
+    const double bin_w = roi_width / static_cast<double>(ow);
+    const auto samples = [&](double bin) {
+      if (ratio > 0) return ratio;
+      const double wanted = std::ceil(bin);
+      return wanted >= 1 && wanted <= static_cast<double>(kMaxSamples)
+                 ? static_cast<int64_t>(wanted)
+                 : int64_t{0};
+    };
+    const int64_t sh = samples(bin_h), sw = samples(bin_w);
+    for (int64_t py = 0; py < oh; ++py) {
+      for (int64_t px = 0; px < ow; ++px) {
+        std::vector<Sample> grid;
+        for (int64_t i = 0; i < sh; ++i) {
+          for (int64_t j = 0; j < sw; ++j) {
+            const double y = top + (static_cast<double>(py) +
+                                    (static_cast<double>(i) + 0.5) / static_cast<double>(sh)) *
+                                       bin_h;
+            const double at = left + (static_cast<double>(px) +
+                                      (static_cast<double>(j) + 0.5) / static_cast<double>(sw)) *
+                                         bin_w;
+            grid.push_back(SampleAt(y, at, height, width));
+          }
+        }
+        for (int64_t c = 0; c < channels; ++c) {
+          const T* plane = x.data<T>() + (batch * channels + c) * height * width;
+          double result = 0;
+          bool first = true;
+          for (const Sample& s : grid) {
+            double sum = 0, top_value = -std::numeric_limits<double>::infinity();
+            for (size_t i = 0; i < 4; ++i) {
+              const double part = s.weights[i] * static_cast<double>(plane[s.at[i]]);
+              sum += part;
+              top_value = std::max(top_value, part);
+            }
+            if (!largest) {
+              result += sum;
+            } else if (first || top_value > result) {
+              result = top_value;
+            }
+            first = false;
+          }
+          if (!largest) result /= static_cast<double>(std::max<size_t>(grid.size(), 1));
+          to[((r * channels + c) * oh + py) * ow + px] = static_cast<T>(result);
+        }
+      }
+    }
+  }
+  return Values{std::move(out)};
+}
+
+template <typename T>
+Result<Values> MaxRoiPool(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Shape& shape = x.shape();
+  const Shape& roi_shape = inputs[1].tensor().shape();
+  const auto pooled = node.attributes.Ints("pooled_shape");
+  const double scale = node.attributes.Float("spatial_scale", 1);
+  if (shape.rank() != 4 || roi_shape.rank() != 2 || roi_shape[1] != 5 || pooled.size() != 2 ||
+      pooled[0] < 1 || pooled[1] < 1) {
+    return InvalidArgument(StrCat(Describe(node), ": X of shape ", shape.ToString(),
+                                  " and rois of shape ", roi_shape.ToString(), " do not fit"));
+  }
+  const std::vector<double> rois = ElementsAs<double>(inputs[1].tensor());
+  const int64_t channels = shape[1], height = shape[2], width = shape[3];
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor out, Tensor::Create(x.type(), Shape{roi_shape[0], channels, pooled[0], pooled[1]}));
+  T* to = out.mutable_data<T>();
+  for (int64_t r = 0; r < roi_shape[0]; ++r) {
+    const double* roi = rois.data() + r * 5;
+    const auto batch = static_cast<int64_t>(roi[0]);
+    if (!(roi[0] >= 0) || batch >= shape[0]) {
+      return InvalidArgument(StrCat(Describe(node), ": batch index ", roi[0]));
+    }
+    const auto limit = [](double v) { return std::clamp(v, -1e9, 1e9); };
+    const double left = std::round(limit(roi[1] * scale)), top = std::round(limit(roi[2] * scale));
+    const double w = std::max(std::round(limit(roi[3] * scale)) - left + 1, 1.0);
+    const double h = std::max(std::round(limit(roi[4] * scale)) - top + 1, 1.0);
+    const auto bin = [](double begin, double extent, int64_t i, int64_t n, int64_t bound) {
+      const double size = extent / static_cast<double>(n);
+      const double from = std::floor(static_cast<double>(i) * size) + begin;
+      const double until = std::ceil(static_cast<double>(i + 1) * size) + begin;
+      const auto last = static_cast<double>(bound);
+      return std::pair(static_cast<int64_t>(std::clamp(from, 0.0, last)),
+                       static_cast<int64_t>(std::clamp(until, 0.0, last)));
+    };
+    for (int64_t c = 0; c < channels; ++c) {
+      const T* plane = x.data<T>() + (batch * channels + c) * height * width;
+      for (int64_t py = 0; py < pooled[0]; ++py) {
+        const auto rows = bin(top, h, py, pooled[0], height);
+        for (int64_t px = 0; px < pooled[1]; ++px) {
+          const auto columns = bin(left, w, px, pooled[1], width);
+          const bool empty = rows.first >= rows.second || columns.first >= columns.second;
+          T best = empty ? T(0) : std::numeric_limits<T>::lowest();
+          for (int64_t y = rows.first; y < rows.second; ++y) {
+            for (int64_t z = columns.first; z < columns.second; ++z) {
+              best = std::max(best, plane[y * width + z]);
+            }
+          }
+          *to++ = best;
+        }
+      }
+    }
+  }
+  return Values{std::move(out)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeNonMaxSuppression(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType("NonMaxSuppression", info.InputType(0));
+  }
+  return MakeEagerKernel(NonMaxSuppression);
+}
+
+Result<std::unique_ptr<Kernel>> MakeRoiAlign(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kDouble) return MakeEagerKernel(RoiAlign<double>);
+  if (info.InputType(0) == DataType::kFloat) return MakeEagerKernel(RoiAlign<float>);
+  return DeclineType("RoiAlign", info.InputType(0));
+}
+
+Result<std::unique_ptr<Kernel>> MakeMaxRoiPool(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kDouble) return MakeEagerKernel(MaxRoiPool<double>);
+  if (info.InputType(0) == DataType::kFloat) return MakeEagerKernel(MaxRoiPool<float>);
+  return DeclineType("MaxRoiPool", info.InputType(0));
+}
+
+}  // namespace onnxd
