@@ -56,8 +56,45 @@ Status Attention(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status LinearAttention(InferenceContext& context) {
+  const SymbolicShape* q = context.shape(0);
+  const SymbolicShape* v = context.shape(2);
+  const int64_t heads = context.attributes().Int("q_num_heads", 0);
+  const int64_t key_heads = context.attributes().Int("kv_num_heads", 0);
+  if (heads < 1 || key_heads < 1) return context.Fail("q_num_heads and kv_num_heads are needed");
+  // The state has the past state's type, else the query's.
+  const ValueType& state = context.HasInput(3) ? context.input(3) : context.input(0);
+  if (state.is_tensor()) context.SetElement(1, state.element);
+  if (q == nullptr || v == nullptr) return Status::Ok();
+  if (q->size() != 3 || v->size() != 3) return context.Fail("query and value must have rank 3");
+  const auto divided = [](const Dimension& dimension, int64_t by) {
+    return dimension.known() ? Dimension(dimension.value / by) : Dimension();
+  };
+  const Dimension value = divided((*v)[2], key_heads);
+  context.SetShape(
+      0, {(*q)[0], (*q)[1], value.known() ? Dimension(value.value * heads) : Dimension()});
+  context.SetShape(1, {(*q)[0], key_heads, divided((*q)[2], heads), value});
+  return Status::Ok();
+}
+
+Status CausalConvWithState(InferenceContext& context) {
+  ONNXD_RETURN_IF_ERROR(SameShapeAsInput(context));
+  const SymbolicShape* x = context.shape(0);
+  const SymbolicShape* w = context.shape(1);
+  if (x == nullptr || w == nullptr) return Status::Ok();
+  if (x->size() != 3 || w->size() != 3) return context.Fail("input and weight must have rank 3");
+  const Dimension& taps = (*w)[2];
+  if (taps.known() && taps.value < 1) return context.Fail("the weight is empty");
+  context.SetShape(1, {(*x)[0], (*x)[1], taps.known() ? Dimension(taps.value - 1) : Dimension()});
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "Attention", Attention},
+    {"", "CausalConvWithState", CausalConvWithState},
+    {"", "LinearAttention", LinearAttention},
+    {"", "RotaryEmbedding", SameShapeAsInput},
+    {"", "SwiGLU", SameShapeAsInput},
 };
 
 }  // namespace

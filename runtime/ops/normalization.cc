@@ -25,8 +25,11 @@ Status CheckPerChannel(InferenceContext& context, size_t vectors) {
 
 Status BatchNormalization(InferenceContext& context) {
   if (context.version() >= 9) ONNXD_RETURN_IF_ERROR(CheckPerChannel(context, 4));
-  if (context.attributes().Int("training_mode", 0) != 0) {
-    return Unimplemented("training_mode is not supported");
+  for (const size_t i : {1, 2}) {
+    const ValueType& running = context.input(i + 2);
+    if (!running.is_tensor()) continue;
+    context.SetElement(i, running.element);
+    if (running.shape) context.SetShape(i, *running.shape);
   }
   return SameShapeAsInput(context);
 }
@@ -77,6 +80,7 @@ Status SkipLayerNormalization(InferenceContext& context) {
 
 constexpr InferenceRule kRules[] = {
     {"", "BatchNormalization", BatchNormalization},
+    {"", "GroupNormalization", SameShapeAsInput},
     {"", "Hardmax", SoftmaxFamily},
     {"", "InstanceNormalization", InstanceNormalization},
     {"", "LRN", SameShapeAsInput},

@@ -8,14 +8,19 @@
 
 namespace onnxd {
 
+Result<std::unique_ptr<Kernel>> MakeTrainingBatchNormalization(const KernelInfo&);
+
 Result<std::unique_ptr<Kernel>> MakeBatchNormalization(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsFloatOrDouble(type) || info.InputType(1) != type || info.InputType(3) != type) {
     return DeclineType("BatchNormalization", type);
   }
+  if (info.node.attributes.Int("training_mode", 0) != 0) {
+    return MakeTrainingBatchNormalization(info);
+  }
   for (size_t i = 1; i < info.node.outputs.size(); ++i) {
     if (info.node.outputs[i] != kNoValue) {
-      return Unimplemented("BatchNormalization with training outputs is not supported");
+      return Unimplemented("training outputs of BatchNormalization before version 14");
     }
   }
   if (info.node.attributes.Int("spatial", 1) == 0) {
