@@ -264,7 +264,9 @@ Result<Window> TransposedWindow(const Node& node, const std::vector<int64_t>& in
                                 const std::vector<int64_t>& kernel) {
   ONNXD_ASSIGN_OR_RETURN(Window window, CommonWindow(node, input, kernel));
   ONNXD_ASSIGN_OR_RETURN(const auto extra, PerAxis(node, "output_padding", input.size(), 0, 0));
-  const std::vector<int64_t> wanted = node.attributes.Ints("output_shape");
+  std::vector<int64_t> wanted = node.attributes.Ints("output_shape");
+  // Old files state batch and channels too.
+  if (wanted.size() == input.size() + 2) wanted.erase(wanted.begin(), wanted.begin() + 2);
   if (!wanted.empty() && wanted.size() != input.size()) {
     return InvalidArgument(StrCat(Describe(node), ": output_shape has the wrong length"));
   }

@@ -6,6 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
 #include "runtime/ops/slice.h"
+#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 namespace {
@@ -505,15 +506,8 @@ Status Range(InferenceContext& context) {
   double numbers[3];
   for (int i = 0; i < 3; ++i) {
     const Tensor& part = *parts[i];
-    if (const auto ints = IntElements(part)) {
-      numbers[i] = static_cast<double>((*ints)[0]);
-    } else if (part.type() == DataType::kFloat) {
-      numbers[i] = static_cast<double>(part.data<float>()[0]);
-    } else if (part.type() == DataType::kDouble) {
-      numbers[i] = part.data<double>()[0];
-    } else {
-      return Status::Ok();
-    }
+    if (!IsConvertible(part.type())) return Status::Ok();
+    ConvertElements(part.type(), part.raw(), DataType::kDouble, &numbers[i], 1);
   }
   if (numbers[2] == 0) return context.Fail("delta is 0");
   const double count = (numbers[1] - numbers[0]) / numbers[2];

@@ -1,10 +1,13 @@
 // Elementwise operators of two or more inputs, with numpy broadcasting.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
+#include "runtime/ops/inference_rules.h"
+#include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -13,8 +16,11 @@ namespace {
 
 // The shape of B as opset 1 and 6 meant it: aligned with A at attribute 'axis'.
 Shape LegacyShape(const Node& node, const Shape& a, const Shape& b) {
-  if (node.since_version >= 7 || node.attributes.Int("broadcast", 0) == 0) return b;
-  const int64_t axis = node.attributes.Int("axis", a.rank() - b.rank());
+  const bool per_channel = node.op_type == "PRelu" && b.rank() == 1 && a.rank() > 1;
+  if (node.since_version >= 7 || (node.attributes.Int("broadcast", 0) == 0 && !per_channel)) {
+    return b;
+  }
+  const int64_t axis = per_channel ? 1 : node.attributes.Int("axis", a.rank() - b.rank());
   std::vector<int64_t> dims(static_cast<size_t>(a.rank()), 1);
   for (int i = 0; i < b.rank(); ++i) {
     const int64_t at = (axis < 0 ? axis + a.rank() : axis) + i;
@@ -222,7 +228,32 @@ Result<std::unique_ptr<Kernel>> MakeMod(const KernelInfo& info) {
   return kernel;
 }
 
+namespace {
+
+// Strings are equal or not; their order is no operator's.
+Result<std::vector<Value>> EqualStrings(const Node&, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Tensor& y = inputs[1].tensor();
+  ONNXD_ASSIGN_OR_RETURN(const SymbolicShape shape,
+                         Broadcast(ToSymbolic(x.shape()), ToSymbolic(y.shape())));
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kBool, *ToConcrete(shape)));
+  const auto loop = BroadcastLoop<2>(out.shape(), {&x.shape(), &y.shape()});
+  if (out.ElementCount() > 0) {
+    loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
+      for (int64_t i = 0; i < loop.inner_count(); ++i) {
+        out.mutable_data<bool>()[at[0] + i * loop.inner_stride(0)] =
+            x.data<std::string>()[at[1] + i * loop.inner_stride(1)] ==
+            y.data<std::string>()[at[2] + i * loop.inner_stride(2)];
+      }
+    });
+  }
+  return std::vector<Value>{std::move(out)};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeEqual(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kString) return MakeEagerKernel(EqualStrings);
   return ComparisonKernel(info, [](auto a, auto b) { return a == b; });
 }
 Result<std::unique_ptr<Kernel>> MakeLess(const KernelInfo& info) {
@@ -261,6 +292,32 @@ Result<std::unique_ptr<Kernel>> MakeBitwiseXor(const KernelInfo& info) {
   return IntegerKernel(info, [](auto a, auto b) { return static_cast<decltype(a)>(a ^ b); });
 }
 
+namespace {
+
+// Pairs of types that are rare.
+Result<std::vector<Value>> PowThroughDouble(const Node&, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Tensor& y = inputs[1].tensor();
+  ONNXD_ASSIGN_OR_RETURN(const SymbolicShape shape,
+                         Broadcast(ToSymbolic(x.shape()), ToSymbolic(y.shape())));
+  const Shape out_shape = *ToConcrete(shape);
+  const std::vector<double> a = ElementsAs<double>(x), b = ElementsAs<double>(y);
+  std::vector<double> out(static_cast<size_t>(out_shape.ElementCount()));
+  const auto loop = BroadcastLoop<2>(out_shape, {&x.shape(), &y.shape()});
+  if (!out.empty()) {
+    loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
+      for (int64_t i = 0; i < loop.inner_count(); ++i) {
+        out[static_cast<size_t>(at[0] + i * loop.inner_stride(0))] =
+            std::pow(a[static_cast<size_t>(at[1] + i * loop.inner_stride(1))],
+                     b[static_cast<size_t>(at[2] + i * loop.inner_stride(2))]);
+      }
+    });
+  }
+  return OneValue(TensorFrom(x.type(), out_shape, out));
+}
+
+}  // namespace
+
 // x ** y with the type of x; integers go through double, as exponents of other types do.
 Result<std::unique_ptr<Kernel>> MakePow(const KernelInfo& info) {
   const DataType base = info.InputType(0), exponent = info.InputType(1);
@@ -294,14 +351,11 @@ Result<std::unique_ptr<Kernel>> MakePow(const KernelInfo& info) {
   if (base == DataType::kDouble) with_exponent.operator()<double>();
   if (base == DataType::kInt32) with_exponent.operator()<int32_t>();
   if (base == DataType::kInt64) with_exponent.operator()<int64_t>();
-  if (kernel == nullptr) {
-    return Unimplemented(StrCat("Pow of ", DataTypeName(base), " and ", DataTypeName(exponent),
-                                " is not supported"));
-  }
+  if (kernel == nullptr) return MakeEagerKernel(PowThroughDouble);
   return kernel;
 }
 
-// PRelu: the slope broadcasts to x in one direction.
+// PRelu: the slope broadcasts to x in one direction; before version 7 a slope per channel is [C].
 Result<std::unique_ptr<Kernel>> MakePRelu(const KernelInfo& info) {
   std::unique_ptr<Kernel> kernel;
   DispatchNumber(info.InputType(0), [&]<typename T>() {

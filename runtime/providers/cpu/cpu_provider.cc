@@ -3,6 +3,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/cpu/fast_kernels.h"
+#include "runtime/providers/cpu/string_movement.h"
 #include "runtime/providers/cpu/widening.h"
 
 namespace onnxd {
@@ -44,6 +45,7 @@ class CpuProvider : public ExecutionProvider {
     auto kernel = factory(info);
     const bool declined = !kernel.ok() && kernel.status().code() == StatusCode::kUnimplemented;
     if (declined && HasNarrowFloats(info)) return MakeWideningKernel(info, factory);
+    if (declined && MovesStrings(info)) return MakeStringMovementKernel(info, factory);
     return kernel;
   }
 

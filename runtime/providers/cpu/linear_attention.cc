@@ -34,11 +34,15 @@ Result<Values> RotaryEmbedding(const Node& node, std::span<const Value> inputs) 
   const int64_t half = rotated / 2;
   const bool interleaved = node.attributes.Int("interleaved", 0) != 0;
   if (rotated < 2 || rotated % 2 != 0 || rotated > size) return fail("rotary_embedding_dim");
-  // With positions the caches are [positions, half], else [batch, sequence, half].
-  const Shape wanted = positions != nullptr
-                           ? Shape{cos.shape().rank() == 2 ? cos.shape()[0] : 0, half}
-                           : Shape{batch, sequence, half};
-  if (!(cos.shape() == wanted) || !(sin.shape() == wanted)) return fail("a cache does not fit");
+  // With positions the caches are [positions, half], else [batch, sequence, half]; wider ones are
+  // read in part.
+  const Shape& cache = cos.shape();
+  const int64_t width = cache.rank() > 0 ? cache[cache.rank() - 1] : 0;
+  const Shape wanted = positions != nullptr ? Shape{cache.rank() == 2 ? cache[0] : 0, width}
+                                            : Shape{batch, sequence, width};
+  if (!(cache == wanted) || !(sin.shape() == wanted) || width < half) {
+    return fail("a cache does not fit");
+  }
   if (positions != nullptr && positions->ElementCount() != batch * sequence) {
     return fail("position_ids do not fit");
   }
@@ -50,8 +54,8 @@ Result<Values> RotaryEmbedding(const Node& node, std::span<const Value> inputs) 
         row = positions->data<int64_t>()[row];
         if (row < 0 || row >= cos.shape()[0]) return fail("a position is outside the cache");
       }
-      const T* c = cos.data<T>() + row * half;
-      const T* i = sin.data<T>() + row * half;
+      const T* c = cos.data<T>() + row * width;
+      const T* i = sin.data<T>() + row * width;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t at = split ? ((b * heads + h) * sequence + s) * size
                                  : ((b * sequence + s) * heads + h) * size;

@@ -8,9 +8,9 @@
 
 namespace onnxd {
 
-enum class PostTransform { kNone, kSoftmax, kLogistic, kSoftmaxZero };
+enum class PostTransform { kNone, kSoftmax, kLogistic, kSoftmaxZero, kProbit };
 
-// PROBIT is kUnimplemented.
+// kInvalidArgument for a name that ai.onnx.ml does not have.
 Result<PostTransform> PostTransformOf(const std::string& name);
 
 // In place over the scores of one row.

@@ -1,0 +1,361 @@
+// ai.onnx.ml operators over keys and features: LabelEncoder-1 to -4, CategoryMapper-1, CastMap-1,
+// DictVectorizer-1, FeatureVectorizer-1, ArrayFeatureExtractor-1, Binarizer-1, Imputer-1,
+// OneHotEncoder-1.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <variant>
+
+#include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+using Values = std::vector<Value>;
+using Key = std::variant<int64_t, double, std::string>;
+
+Status Fail(const Node& node, std::string_view why) {
+  return InvalidArgument(StrCat(Describe(node), ": ", why));
+}
+
+// Keys or values of a list, however the node spells it.
+std::vector<Key> Keys(const Tensor& tensor) {
+  std::vector<Key> keys;
+  if (tensor.type() == DataType::kString) {
+    for (const std::string& text : tensor.elements<std::string>()) keys.emplace_back(text);
+  } else if (IsFloatingPoint(tensor.type())) {
+    for (const double number : ElementsAs<double>(tensor)) keys.emplace_back(number);
+  } else {
+    for (const int64_t number : ElementsAs<int64_t>(tensor)) keys.emplace_back(number);
+  }
+  return keys;
+}
+
+Result<std::vector<Key>> Keys(const Attributes& a, const std::string& prefix) {
+  if (const Initializer* list = a.TensorValue(prefix + "_tensor")) {
+    ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, list->Materialize());
+    return Keys(tensor);
+  }
+  std::vector<Key> keys;
+  for (const int64_t key : a.Ints(prefix + "_int64s")) keys.emplace_back(key);
+  for (const float key : a.Floats(prefix + "_floats")) keys.emplace_back(static_cast<double>(key));
+  for (std::string& key : a.Strings(prefix + "_strings")) keys.emplace_back(std::move(key));
+  return keys;
+}
+
+// NaN is a key like any other.
+struct KeyLess {
+  bool operator()(const Key& a, const Key& b) const {
+    const double* x = std::get_if<double>(&a);
+    const double* y = std::get_if<double>(&b);
+    if (x == nullptr || y == nullptr) return a < b;
+    return std::isnan(*y) ? !std::isnan(*x) : *x < *y;
+  }
+};
+
+class Encoder {
+ public:
+  static Result<Encoder> Make(const Node& node, DataType out) {
+    Encoder e;
+    e.out_ = out;
+    const Attributes& a = node.attributes;
+    if (a.Has("classes_strings") || a.Has("cats_strings")) {
+      ONNXD_RETURN_IF_ERROR(e.AddClasses(node));
+    } else {
+      ONNXD_ASSIGN_OR_RETURN(const auto keys, Keys(a, "keys"));
+      ONNXD_ASSIGN_OR_RETURN(const auto values, Keys(a, "values"));
+      if (keys.size() != values.size()) return Fail(node, "keys and values differ in number");
+      for (size_t i = 0; i < keys.size(); ++i) e.map_.emplace(keys[i], values[i]);
+    }
+    if (out == DataType::kString) {
+      e.fallback_ = a.String("default_string", "_Unused");
+    } else if (IsFloatingPoint(out)) {
+      e.fallback_ = static_cast<double>(a.Float("default_float", -0.0f));
+    } else {
+      e.fallback_ = a.Int("default_int64", -1);
+    }
+    if (const Initializer* fallback = a.TensorValue("default_tensor")) {
+      ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, fallback->Materialize());
+      const auto keys = Keys(tensor);
+      if (keys.size() == 1) e.fallback_ = keys[0];
+    }
+    return e;
+  }
+
+  Result<Tensor> Encode(const Tensor& x) const {
+    const std::vector<Key> keys = Keys(x);
+    std::vector<const Key*> found;
+    for (const Key& key : keys) {
+      const auto at = map_.find(key);
+      found.push_back(at == map_.end() ? &fallback_ : &at->second);
+    }
+    if (out_ == DataType::kString) {
+      ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(out_, x.shape()));
+      for (size_t i = 0; i < found.size(); ++i) {
+        const std::string* text = std::get_if<std::string>(found[i]);
+        if (text != nullptr) out.mutable_data<std::string>()[i] = *text;
+      }
+      return out;
+    }
+    std::vector<double> real;
+    std::vector<int64_t> whole;
+    for (const Key* key : found) {
+      const int64_t* number = std::get_if<int64_t>(key);
+      const double* fraction = std::get_if<double>(key);
+      whole.push_back(number != nullptr ? *number : 0);
+      real.push_back(fraction != nullptr ? *fraction : static_cast<double>(whole.back()));
+    }
+    return IsFloatingPoint(out_) ? TensorFrom(out_, x.shape(), real)
+                                 : TensorFrom(out_, x.shape(), whole);
+  }
+
+ private:
+  // Both directions between strings and integers.
+  Status AddClasses(const Node& node) {
+    const auto names = node.attributes.Strings(
+        node.attributes.Has("cats_strings") ? "cats_strings" : "classes_strings");
+    const auto numbers = node.attributes.Ints("cats_int64s");
+    if (!numbers.empty() && numbers.size() != names.size()) {
+      return Fail(node, "cats_int64s and cats_strings differ in number");
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      const int64_t number = numbers.empty() ? static_cast<int64_t>(i) : numbers[i];
+      if (out_ == DataType::kString) {
+        map_.emplace(number, names[i]);
+      } else {
+        map_.emplace(names[i], number);
+      }
+    }
+    return Status::Ok();
+  }
+
+  DataType out_ = DataType::kUndefined;
+  std::map<Key, Key, KeyLess> map_;
+  Key fallback_;
+};
+
+Result<Values> ArrayFeatureExtractor(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const auto positions = ElementsAs<int64_t>(inputs[1].tensor());
+  const Shape& shape = x.shape();
+  if (shape.rank() < 1) return Fail(node, "the input is a scalar");
+  const int64_t width = shape[shape.rank() - 1];
+  const auto picked = static_cast<int64_t>(positions.size());
+  for (const int64_t at : positions) {
+    if (at < 0 || at >= width) return Fail(node, StrCat("index ", at, " is outside ", width));
+  }
+  std::vector<int64_t> dims(shape.begin(), shape.end() - 1);
+  if (dims.empty()) dims.push_back(1);
+  dims.push_back(picked);
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), Shape(dims)));
+  const int64_t rows = shape.ElementCount(0, shape.rank() - 1);
+  const auto pick = [&]<typename T>() {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < picked; ++i) {
+        out.mutable_data<T>()[r * picked + i] =
+            x.data<T>()[r * width + positions[static_cast<size_t>(i)]];
+      }
+    }
+  };
+  if (x.type() == DataType::kString) {
+    pick.operator()<std::string>();
+  } else if (!DispatchWidth(x.type(), pick)) {
+    return DeclineType("ArrayFeatureExtractor", x.type());
+  }
+  return Values{std::move(out)};
+}
+
+Result<Values> Binarizer(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const double threshold = node.attributes.Float("threshold", 0);
+  std::vector<double> values = ElementsAs<double>(x);
+  for (double& value : values) value = value > threshold ? 1 : 0;
+  return OneValue(TensorFrom(x.type(), x.shape(), values));
+}
+
+Result<Values> Imputer(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Attributes& a = node.attributes;
+  std::vector<double> imputed;
+  for (const float value : a.Floats("imputed_value_floats")) imputed.push_back(value);
+  for (const int64_t value : a.Ints("imputed_value_int64s")) {
+    imputed.push_back(static_cast<double>(value));
+  }
+  const double replaced = IsInteger(x.type())
+                              ? static_cast<double>(a.Int("replaced_value_int64", 0))
+                              : static_cast<double>(a.Float("replaced_value_float", 0));
+  const int rank = x.shape().rank();
+  const int64_t width = rank == 0 ? 1 : x.shape()[rank - 1];
+  if (imputed.size() != 1 && static_cast<int64_t>(imputed.size()) != width) {
+    return Fail(node, StrCat(imputed.size(), " imputed values for ", width, " features"));
+  }
+  std::vector<double> values = ElementsAs<double>(x);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool missing = values[i] == replaced || (std::isnan(replaced) && std::isnan(values[i]));
+    if (missing) values[i] = imputed[imputed.size() == 1 ? 0 : i % imputed.size()];
+  }
+  return OneValue(TensorFrom(x.type(), x.shape(), values));
+}
+
+Result<Values> OneHotEncoder(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  std::map<Key, int64_t, KeyLess> columns;
+  const auto add = [&](Key key) {
+    columns.emplace(std::move(key), static_cast<int64_t>(columns.size()));
+  };
+  for (const std::string& name : node.attributes.Strings("cats_strings")) add(name);
+  for (const int64_t number : node.attributes.Ints("cats_int64s")) add(number);
+  const auto width = static_cast<int64_t>(columns.size());
+  const bool zeros = node.attributes.Int("zeros", 1) != 0;
+  std::vector<Key> keys;
+  if (x.type() == DataType::kString) {
+    keys = Keys(x);
+  } else {
+    for (const int64_t number : ElementsAs<int64_t>(x)) keys.emplace_back(number);
+  }
+  Shape shape = x.shape();
+  shape.Append(width);
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, shape));
+  float* to = out.mutable_data<float>();
+  std::fill_n(to, out.ElementCount(), 0.0f);
+  for (const Key& key : keys) {
+    const auto found = columns.find(key);
+    if (found == columns.end() && !zeros) return Fail(node, "a category is unknown");
+    if (found != columns.end()) to[found->second] = 1;
+    to += width;
+  }
+  return Values{std::move(out)};
+}
+
+Result<Values> FeatureVectorizer(const Node& node, std::span<const Value> inputs) {
+  const auto widths = node.attributes.Ints("inputdimensions");
+  int64_t rows = -1, width = 0;
+  std::vector<std::vector<float>> columns;
+  std::vector<int64_t> taken;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& x = inputs[i].tensor();
+    const int rank = x.shape().rank();
+    const int64_t own_rows = rank > 1 ? x.shape()[0] : 1;
+    if (rows >= 0 && own_rows != rows) return Fail(node, "inputs differ in their number of rows");
+    rows = own_rows;
+    columns.push_back(ElementsAs<float>(x));
+    const int64_t have = own_rows == 0 ? 0 : x.ElementCount() / own_rows;
+    taken.push_back(i < widths.size() ? widths[i] : have);
+    if (taken.back() < 0 || taken.back() > (int64_t{1} << 30)) {
+      return Fail(node, "inputdimensions is out of range");
+    }
+    width += taken.back();
+  }
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor out, Tensor::Create(DataType::kFloat, Shape{std::max<int64_t>(rows, 0), width}));
+  float* to = out.mutable_data<float>();
+  for (int64_t r = 0; r < rows; ++r) {
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const int64_t have = static_cast<int64_t>(columns[i].size()) / rows;
+      const int64_t copied = std::min(have, taken[i]);
+      std::copy_n(columns[i].begin() + r * have, copied, to);
+      std::fill_n(to + copied, taken[i] - copied, 0.0f);
+      to += taken[i];
+    }
+  }
+  return Values{std::move(out)};
+}
+
+Result<Values> DictVectorizer(const Node& node, std::span<const Value> inputs, DataType type) {
+  const Map* map = inputs[0].map();
+  if (map == nullptr) return Fail(node, "the input is no map");
+  std::map<Key, size_t, KeyLess> columns;
+  const auto add = [&](Key key) { columns.emplace(std::move(key), columns.size()); };
+  for (const std::string& name : node.attributes.Strings("string_vocabulary")) add(name);
+  for (const int64_t number : node.attributes.Ints("int64_vocabulary")) add(number);
+  std::vector<double> out(columns.size(), 0);
+  std::vector<std::string> texts(columns.size());
+  const auto place = [&](const auto& keys) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const auto found = columns.find(Key(keys[i]));
+      if (found == columns.end() || !map->values[i].is_tensor()) continue;
+      const Tensor& value = map->values[i].tensor();
+      if (value.ElementCount() != 1) continue;
+      if (value.type() == DataType::kString) {
+        texts[found->second] = *value.data<std::string>();
+      } else {
+        out[found->second] = ElementsAs<double>(value)[0];
+      }
+    }
+  };
+  std::visit(place, map->keys);
+  const Shape shape{1, static_cast<int64_t>(columns.size())};
+  if (type != DataType::kString) return OneValue(TensorFrom(type, shape, out));
+  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type, shape));
+  std::move(texts.begin(), texts.end(), tensor.mutable_data<std::string>());
+  return Values{std::move(tensor)};
+}
+
+// A map from integers to values becomes a row, by order of keys or by position.
+Result<Values> CastMap(const Node& node, std::span<const Value> inputs, DataType type) {
+  const Map* map = inputs[0].map();
+  const auto* keys = map == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(&map->keys);
+  if (keys == nullptr) return Fail(node, "the input is no map with integer keys");
+  const bool sparse = node.attributes.String("map_form", "DENSE") == "SPARSE";
+  std::map<int64_t, const Tensor*> sorted;
+  for (size_t i = 0; i < keys->size(); ++i) {
+    if (map->values[i].is_tensor()) sorted[(*keys)[i]] = &map->values[i].tensor();
+  }
+  int64_t width = sparse ? node.attributes.Int("max_map", 1) : static_cast<int64_t>(sorted.size());
+  if (width < 0 || width > (int64_t{1} << 30)) return Fail(node, "max_map is out of range");
+  std::vector<std::string> texts(static_cast<size_t>(width), type == DataType::kString ? "0" : "");
+  std::vector<double> numbers(static_cast<size_t>(width), 0);
+  int64_t next = 0;
+  for (const auto& [key, value] : sorted) {
+    const int64_t at = sparse ? key : next++;
+    if (at < 0 || at >= width) return Fail(node, StrCat("key ", key, " is outside ", width));
+    const auto cell = static_cast<size_t>(at);
+    if (value->type() == DataType::kString) {
+      texts[cell] = *value->data<std::string>();
+      numbers[cell] = std::strtod(texts[cell].c_str(), nullptr);
+    } else {
+      numbers[cell] = ElementsAs<double>(*value).at(0);
+      texts[cell] = StrCat(numbers[cell]);
+    }
+  }
+  const Shape shape{1, width};
+  if (type != DataType::kString) return OneValue(TensorFrom(type, shape, numbers));
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(type, shape));
+  std::move(texts.begin(), texts.end(), out.mutable_data<std::string>());
+  return Values{std::move(out)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeLabelEncoder(const KernelInfo& info) {
+  ONNXD_ASSIGN_OR_RETURN(Encoder made, Encoder::Make(info.node, info.OutputType(0)));
+  auto encoder = std::make_shared<const Encoder>(std::move(made));
+  return MakeEagerKernel([encoder](const Node&, std::span<const Value> inputs) {
+    return OneValue(encoder->Encode(inputs[0].tensor()));
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeDictVectorizer(const KernelInfo& info) {
+  return MakeEagerKernel([type = info.OutputType(0)](const Node& node, std::span<const Value> in) {
+    return DictVectorizer(node, in, type);
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeCastMap(const KernelInfo& info) {
+  return MakeEagerKernel([type = info.OutputType(0)](const Node& node, std::span<const Value> in) {
+    return CastMap(node, in, type);
+  });
+}
+
+#define EAGER(name) \
+  Result<std::unique_ptr<Kernel>> Make##name(const KernelInfo&) { return MakeEagerKernel(name); }
+EAGER(ArrayFeatureExtractor)
+EAGER(Binarizer)
+EAGER(Imputer)
+EAGER(OneHotEncoder)
+EAGER(FeatureVectorizer)
+#undef EAGER
+
+}  // namespace onnxd
