@@ -48,15 +48,22 @@ Result<std::vector<Value>> ReadInputs(const std::string& folder, const Inference
   return inputs;
 }
 
+Result<std::vector<Value>> ReadOutputs(const std::string& folder, const InferenceSession& session) {
+  std::vector<Value> outputs;
+  for (size_t i = 0; i < session.outputs().size(); ++i) {
+    ONNXD_ASSIGN_OR_RETURN(Value value, ReadValueFile(PathOf(folder, StrCat("output_", i, ".pb")),
+                                                      session.outputs()[i].type));
+    outputs.push_back(std::move(value));
+  }
+  return outputs;
+}
+
 Status CompareOutputs(const std::string& folder, const InferenceSession& session,
                       const std::vector<Value>& outputs, double relative, double absolute) {
+  ONNXD_ASSIGN_OR_RETURN(const auto wanted, ReadOutputs(folder, session));
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const TensorSignature& signature = session.outputs()[i];
-    ONNXD_ASSIGN_OR_RETURN(
-        const Value wanted,
-        ReadValueFile(PathOf(folder, StrCat("output_", i, ".pb")), signature.type));
-    ONNXD_RETURN_IF_ERROR(CompareValues(outputs[i], wanted, relative, absolute)
-                              .WithContext(StrCat("output '", signature.name, "'")));
+    ONNXD_RETURN_IF_ERROR(CompareValues(outputs[i], wanted[i], relative, absolute)
+                              .WithContext(StrCat("output '", session.outputs()[i].name, "'")));
   }
   return Status::Ok();
 }

@@ -250,7 +250,7 @@ Status Slice(InferenceContext& context) {
   const SymbolicShape* shape = context.shape(0);
   if (shape == nullptr) return Status::Ok();
   std::optional<std::vector<int64_t>> starts, ends, axes, steps;
-  if (context.version() < 10) {
+  if (context.version() < 10 && context.node().op_type == "Slice") {
     starts = context.attributes().Ints("starts");
     ends = context.attributes().Ints("ends");
     axes = context.attributes().Ints("axes");
@@ -582,6 +582,7 @@ constexpr InferenceRule kRules[] = {
     {"", "ScatterND", SameShapeAsInput},
     {"", "Shape", ShapeOf},
     {"", "Size", SizeOf},
+    {"", "DynamicSlice", Slice},
     {"", "Slice", Slice},
     {"", "SpaceToDepth", DepthToSpace},
     {"", "Split", Split},

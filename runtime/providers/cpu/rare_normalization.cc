@@ -71,7 +71,12 @@ Result<Values> MeanVariance(const Node& node, std::span<const Value> inputs) {
   const Tensor& x = inputs[0].tensor();
   const Shape& shape = x.shape();
   std::vector<bool> reduced(static_cast<size_t>(shape.rank()), false);
-  for (const int64_t given : node.attributes.Ints("axes", {0, 2, 3})) {
+  // Version 1, an experiment, states whether channels are reduced too.
+  const bool across = node.attributes.Int("across_channels", 0) != 0;
+  const std::vector<int64_t> fallback =
+      across ? std::vector<int64_t>{0, 1, 2, 3} : std::vector<int64_t>{0, 2, 3};
+  const bool scaled = node.attributes.Int("normalize_variance", 1) != 0;
+  for (const int64_t given : node.attributes.Ints("axes", fallback)) {
     ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(given, shape.rank()));
     reduced[static_cast<size_t>(axis)] = true;
   }
@@ -98,7 +103,7 @@ Result<Values> MeanVariance(const Node& node, std::span<const Value> inputs) {
   for (size_t i = 0; i < values.size(); ++i) {
     const double mean = sums[groups[i]] / count;
     const double variance = std::max(squares[groups[i]] / count - mean * mean, 0.0);
-    values[i] = (values[i] - mean) / (std::sqrt(variance) + 1e-9);
+    values[i] = (values[i] - mean) / (scaled ? std::sqrt(variance) + 1e-9 : 1.0);
   }
   return OneValue(TensorFrom(x.type(), shape, values));
 }

@@ -173,7 +173,9 @@ void RunReduce(const ReducePlan& plan, Reduction op, const T* in, T* out, Thread
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeReduce(const KernelInfo& info) {
-  const DataType type = info.InputType(0);
+  // The largest of bools is that of their bytes.
+  const bool bools = info.InputType(0) == DataType::kBool;
+  const DataType type = bools ? DataType::kUint8 : info.InputType(0);
   if (!IsNumber(type)) return DeclineType(info.node.op_type, type);
   const Reduction op = ReductionOf(info.node.op_type);
   return MakeKernel([type, op](const PrepareContext& context) -> Result<PreparedKernel> {

@@ -1,8 +1,10 @@
 // Operators whose output is the input's elements under another shape, and those that report shapes.
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -39,14 +41,46 @@ Result<std::unique_ptr<Kernel>> MakeView(const KernelInfo& info) {
   });
 }
 
+namespace {
+
+// Dropout with an input that switches training on. With a seed it draws what ONNX's reference
+// draws: 53-bit numbers of a Mersenne twister seeded with the number itself.
+Result<std::vector<Value>> SwitchableDropout(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Tensor* ratio_tensor = TensorAt(inputs, 1);
+  const Tensor* training = TensorAt(inputs, 2);
+  const double ratio = ratio_tensor == nullptr ? 0.5 : ElementsAs<double>(*ratio_tensor).at(0);
+  const bool drops = training != nullptr && *training->data<bool>() && ratio > 0;
+  if (!(ratio >= 0 && ratio < 1)) {
+    return InvalidArgument(StrCat(Describe(node), ": a ratio of ", ratio));
+  }
+  ONNXD_ASSIGN_OR_RETURN(Tensor mask, Tensor::Create(DataType::kBool, x.shape()));
+  std::fill_n(mask.mutable_data<bool>(), x.ElementCount(), true);
+  std::vector<double> values = ElementsAs<double>(x);
+  if (drops) {
+    std::mt19937 random(node.attributes.Has("seed")
+                            ? static_cast<uint32_t>(node.attributes.Int("seed", 0))
+                            : std::random_device()());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint32_t high = static_cast<uint32_t>(random()) >> 5;
+      const uint32_t low = static_cast<uint32_t>(random()) >> 6;
+      const double drawn = (high * 67108864.0 + low) / 9007199254740992.0;
+      const bool kept = drawn >= ratio;
+      mask.mutable_data<bool>()[i] = kept;
+      values[i] = kept ? values[i] / (1 - ratio) : 0;
+    }
+  }
+  ONNXD_ASSIGN_OR_RETURN(Tensor y, TensorFrom(x.type(), x.shape(), values));
+  return std::vector<Value>{std::move(y), std::move(mask)};
+}
+
+}  // namespace
+
 // Dropout at inference: a view, and a mask of true where one is asked for.
 Result<std::unique_ptr<Kernel>> MakeDropout(const KernelInfo& info) {
   const DataType mask_type = info.OutputType(1);
+  if (info.node.input(2) != kNoValue) return MakeEagerKernel(SwitchableDropout);
   return MakeKernel([mask_type](const PrepareContext& context) -> Result<PreparedKernel> {
-    if (context.HasInput(2) && context.inputs[2].value != nullptr &&
-        *context.inputs[2].value->data<bool>()) {
-      return Unimplemented(StrCat(Describe(context.node), ": training mode is not supported"));
-    }
     PreparedKernel prepared;
     prepared.views = {{0, 0}};
     const bool mask = context.HasOutput(1);
