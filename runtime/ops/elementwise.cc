@@ -1,4 +1,6 @@
 // Elementwise operators: one input's shape, or the broadcast of all.
+#include <cctype>
+
 #include "runtime/ops/inference_rules.h"
 
 namespace onnxd {
@@ -21,7 +23,12 @@ Status Arithmetic(InferenceContext& context) {
 }
 
 Status Cast(InferenceContext& context) {
-  const int64_t to = context.attributes().Int("to", 0);
+  int64_t to = context.attributes().Int("to", 0);
+  if (const std::string* name = context.attributes().Find<std::string>("to")) {  // Cast-1
+    std::string lower = *name;
+    for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    to = static_cast<int64_t>(DataTypeFromName(lower).value_or(DataType::kUndefined));
+  }
   if (!IsDataType(to)) return context.Fail("attribute 'to' is no data type");
   context.SetElement(0, static_cast<DataType>(to));
   return SameShapeAsInput(context);

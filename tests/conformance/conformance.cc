@@ -14,7 +14,9 @@
 #include <set>
 #include <sstream>
 
+#include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/format/value_file.h"
 #include "runtime/providers/default_providers.h"
 #include "tools/compare.h"
 #include "tools/test_case.h"
@@ -55,10 +57,71 @@ std::map<std::string, std::string> ReadTable(const std::string& path) {
   return table;
 }
 
+// Fields of the protobuf wire format, as far as single nodes need them.
+std::string VarintField(int field, uint64_t value) {
+  std::string out(1, static_cast<char>(field << 3));
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
+  return out + static_cast<char>(value);
+}
+
+std::string BytesField(int field, const std::string& bytes) {
+  std::string out = VarintField(field, bytes.size());
+  out[0] = static_cast<char>(field << 3 | 2);
+  return out + bytes;
+}
+
+// The strings of a repeated field; the message must hold fields of bytes and varints alone.
+std::vector<std::string> Strings(const std::string& message, int wanted) {
+  std::vector<std::string> found;
+  const auto varint = [&](size_t& at) {
+    uint64_t value = 0;
+    for (int shift = 0; at < message.size(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(message[at++]);
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) break;
+    }
+    return value;
+  };
+  for (size_t at = 0; at < message.size();) {
+    const uint64_t tag = varint(at), length = varint(at);
+    if ((tag & 7) != 2) continue;
+    if (static_cast<int>(tag >> 3) == wanted) found.push_back(message.substr(at, length));
+    at += length;
+  }
+  return found;
+}
+
+// ONNX 1.1 stored its cases as a node with the tensors around it: node.pb, input_K.pb, output_K.pb.
+// The model that it stands for, of the opset of that release.
+Result<std::string> ModelOfNode(const fs::path& folder) {
+  constexpr uint64_t kOpset = 4;
+  ONNXD_ASSIGN_OR_RETURN(const std::string node, ReadFile((folder / "node.pb").string(), 1 << 20));
+  std::string graph = BytesField(1, node) + BytesField(2, "node");
+  for (const bool input : {true, false}) {
+    int position = 0;
+    for (const std::string& name : Strings(node, input ? 1 : 2)) {
+      if (name.empty()) continue;
+      const std::string file = StrCat(input ? "input_" : "output_", position++, ".pb");
+      ONNXD_ASSIGN_OR_RETURN(std::string bytes, ReadFile((folder / file).string(), 1 << 26));
+      ONNXD_ASSIGN_OR_RETURN(const Value value, ParseValue(std::move(bytes), ValueType{}));
+      std::string shape;
+      for (const int64_t dim : value.tensor().shape().dims()) {
+        shape += BytesField(1, VarintField(1, static_cast<uint64_t>(dim)));
+      }
+      const auto type = static_cast<uint64_t>(value.tensor().type());
+      const std::string tensor = VarintField(1, type) + BytesField(2, shape);
+      graph +=
+          BytesField(input ? 11 : 12, BytesField(1, name) + BytesField(2, BytesField(1, tensor)));
+    }
+  }
+  return VarintField(1, 3) + BytesField(7, graph) + BytesField(8, VarintField(2, kOpset));
+}
+
 std::vector<fs::path> FindCases(const Flags& flags) {
   std::vector<fs::path> cases;
   for (const auto& entry : fs::recursive_directory_iterator(flags.root)) {
-    if (entry.path().filename() != "model.onnx") continue;
+    const fs::path file = entry.path().filename();
+    if (file != "model.onnx" && file != "node.pb") continue;
     const std::string name = fs::relative(entry.path().parent_path(), flags.root).string();
     if (name.find(flags.filter) != std::string::npos) cases.push_back(entry.path().parent_path());
   }
@@ -78,11 +141,18 @@ Status RunCase(const fs::path& folder, OptimizationLevel level, const Tolerance&
   SessionOptions options;
   options.optimization = level;
   options.providers = *MakeProviders({});
-  ONNXD_ASSIGN_OR_RETURN(const auto session,
-                         InferenceSession::Load((folder / "model.onnx").string(), options));
+  const bool single = !fs::exists(folder / "model.onnx");
+  std::unique_ptr<InferenceSession> session;
+  if (single) {
+    ONNXD_ASSIGN_OR_RETURN(std::string model, ModelOfNode(folder));
+    ONNXD_ASSIGN_OR_RETURN(session, InferenceSession::LoadBytes(std::move(model), options));
+  } else {
+    ONNXD_ASSIGN_OR_RETURN(session,
+                           InferenceSession::Load((folder / "model.onnx").string(), options));
+  }
   for (int set = 0;; ++set) {
-    const fs::path data = folder / StrCat("test_data_set_", set);
-    if (!fs::exists(data)) {
+    const fs::path data = single ? folder : folder / StrCat("test_data_set_", set);
+    if (!fs::exists(data) || (single && set > 0)) {
       return set > 0 ? Status::Ok() : NotFound(StrCat("no data in ", folder.string()));
     }
     ONNXD_ASSIGN_OR_RETURN(auto inputs, ReadInputs(data.string(), *session));

@@ -60,7 +60,7 @@ double InputCoordinate(const ResizeMode& mode, const AxisGeometry& g, int64_t x)
   return (position + 0.5) / g.scale - 0.5;
 }
 
-int64_t Nearest(const std::string& mode, double x) {
+int64_t Nearest(std::string_view mode, double x) {
   if (mode == "round_prefer_ceil") return static_cast<int64_t>(std::floor(x + 0.5));
   if (mode == "floor") return static_cast<int64_t>(std::floor(x));
   if (mode == "ceil") return static_cast<int64_t>(std::ceil(x));
@@ -88,7 +88,9 @@ AxisPlan PlanAxis(const ResizeMode& mode, const AxisGeometry& g) {
     plan.outside.push_back(mode.coordinates == "tf_crop_and_resize" &&
                            (at < 0 || at > static_cast<double>(g.in - 1)));
     if (nearest) {
-      plan.index.push_back(std::clamp<int64_t>(Nearest(mode.nearest, at), 0, g.in - 1));
+      const std::string_view outwards = g.scale < 1 ? "ceil" : "floor";
+      const std::string_view rounding = mode.nearest == "outwards" ? outwards : mode.nearest;
+      plan.index.push_back(std::clamp<int64_t>(Nearest(rounding, at), 0, g.in - 1));
       plan.weights.push_back(1.0f);
       continue;
     }
@@ -177,10 +179,11 @@ Result<ResizeMode> ModeOf(const Node& node) {
   } else {
     return InvalidArgument(StrCat(Describe(node), ": unknown mode '", name, "'"));
   }
-  // Versions before 11 have the asymmetric coordinates and round down.
+  // Versions before 11 have the asymmetric coordinates and round away from the image's middle: down
+  // when enlarging, up when shrinking.
   const bool old = node.op_type == "Upsample" || node.since_version < 11;
   mode.coordinates = old ? "asymmetric" : a.String("coordinate_transformation_mode", "half_pixel");
-  mode.nearest = old ? "floor" : a.String("nearest_mode", "round_prefer_floor");
+  mode.nearest = old ? "outwards" : a.String("nearest_mode", "round_prefer_floor");
   mode.antialias = a.Int("antialias", 0) != 0;
   mode.exclude_outside = a.Int("exclude_outside", 0) != 0;
   mode.cubic_a = static_cast<double>(a.Float("cubic_coeff_a", -0.75f));
