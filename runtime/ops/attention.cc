@@ -89,12 +89,22 @@ Status CausalConvWithState(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status FlexAttention(InferenceContext& context) {
+  const SymbolicShape* q = context.shape(0);
+  const SymbolicShape* v = context.shape(2);
+  if (q == nullptr || v == nullptr) return Status::Ok();
+  if (q->size() != 4 || v->size() != 4) return context.Fail("Q and V must have rank 4");
+  context.SetShape(0, {(*q)[0], (*q)[1], (*q)[2], (*v)[3]});
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "Attention", Attention},
     {"", "CausalConvWithState", CausalConvWithState},
     {"", "LinearAttention", LinearAttention},
     {"", "RotaryEmbedding", SameShapeAsInput},
     {"", "SwiGLU", SameShapeAsInput},
+    {"ai.onnx.preview", "FlexAttention", FlexAttention},
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ Result<std::unique_ptr<ControlFlow>> MakeControlFlow(const Node& node,
   if (node.Is("Loop")) return MakeLoop(node, options);
   if (node.Is("Scan")) return MakeScan(node, options);
   if (node.Is("SequenceMap")) return MakeSequenceMap(node, options);
+  if (node.Is("FlexAttention", "ai.onnx.preview")) return MakeFlexAttention(node, options);
   return std::unique_ptr<ControlFlow>();
 }
 

@@ -1,4 +1,5 @@
-// The control-flow operators, each made from its node: If, Loop, Scan and SequenceMap.
+// The operators with subgraphs, each made from its node: If, Loop, Scan, SequenceMap and
+// FlexAttention.
 #pragma once
 
 #include <memory>
@@ -30,6 +31,8 @@ Result<std::unique_ptr<ControlFlow>> MakeControlFlow(const Node& node,
 // The makers of the single operators, for MakeControlFlow.
 Result<std::unique_ptr<ControlFlow>> MakeConditional(const Node& node,
                                                      const ExecutorOptions& options);
+Result<std::unique_ptr<ControlFlow>> MakeFlexAttention(const Node& node,
+                                                       const ExecutorOptions& options);
 Result<std::unique_ptr<ControlFlow>> MakeLoop(const Node& node, const ExecutorOptions& options);
 Result<std::unique_ptr<ControlFlow>> MakeScan(const Node& node, const ExecutorOptions& options);
 Result<std::unique_ptr<ControlFlow>> MakeSequenceMap(const Node& node,
