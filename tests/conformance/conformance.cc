@@ -209,6 +209,9 @@ int RunAll(const Flags& flags) {
       std::printf("FAILED %s: %s\n", name.c_str(), status.ToString().c_str());
     }
   }
+  // A smaller set of cases (see data.py) lacks those of older releases.
+  const bool complete = fs::exists(flags.root / "node" / "v1.1.0");
+  if (!complete) unused.clear();
   for (const std::string& name : unused) std::printf("UNKNOWN %s: no such case\n", name.c_str());
   std::printf("%d passed, %d failed, %d known gaps, %d known gaps that pass\n", passed, failed,
               known, fixed);
