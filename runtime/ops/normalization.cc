@@ -82,6 +82,7 @@ constexpr InferenceRule kRules[] = {
     {"", "BatchNormalization", BatchNormalization},
     {"", "GroupNormalization", SameShapeAsInput},
     {"", "Hardmax", SoftmaxFamily},
+    {"", "ImageScaler", SameShapeAsInput},
     {"", "InstanceNormalization", InstanceNormalization},
     {"", "LRN", SameShapeAsInput},
     {"", "LayerNormalization", LayerNormalization},

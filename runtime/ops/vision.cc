@@ -124,6 +124,30 @@ Status CenterCropPad(InferenceContext& context) {
   return Status::Ok();
 }
 
+// An experiment of early opsets: border is left, top, right, bottom; with scale, the window of that
+// [height, width] whose corner is at left and top.
+Status Crop(InferenceContext& context) {
+  const SymbolicShape* x = context.shape(0);
+  if (x == nullptr) return Status::Ok();
+  const auto border = context.attributes().Ints("border");
+  const auto scale = context.attributes().Ints("scale");
+  if (x->size() != 4 || border.size() != 4 || (!scale.empty() && scale.size() != 2)) {
+    return context.Fail("the input must have rank 4, border four entries, scale two or none");
+  }
+  SymbolicShape out = *x;
+  for (size_t i = 0; i < 2; ++i) {
+    Dimension& extent = out[i + 2];
+    const int64_t begin = border[1 - i], end = border[3 - i];
+    if (begin < 0 || end < 0) return context.Fail("border is negative");
+    if (!extent.known()) continue;
+    const int64_t kept = scale.empty() ? extent.value - begin - end : scale[i];
+    if (kept < 1 || begin > extent.value - kept) return context.Fail("the window is outside");
+    extent = kept;
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
 Status MaxUnpool(InferenceContext& context) {
   const SymbolicShape* x = context.shape(0);
   if (x == nullptr) return Status::Ok();
@@ -165,6 +189,7 @@ constexpr InferenceRule kRules[] = {
     {"", "AffineGrid", AffineGrid},
     {"", "CenterCropPad", CenterCropPad},
     {"", "Col2Im", Col2Im},
+    {"", "Crop", Crop},
     {"", "DeformConv", DeformConv},
     {"", "GridSample", GridSample},
     {"", "ImageDecoder", ImageDecoder},

@@ -138,79 +138,92 @@ void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
   respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
 }
 
-void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
-  const auto read =
-      [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
-    ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
-    ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<inference::ModelInferRequest>(call.message));
-    ONNXD_ASSIGN_OR_RETURN(auto version,
-                           service_.FindModel(message.model_name(), message.model_version()));
-    InferenceRequest request;
-    request.id = message.id();
-    request.deadline = call.deadline;
-    request.cancelled = call.cancelled;
-    ONNXD_RETURN_IF_ERROR(ApplyParameters(message, request));
-    ONNXD_ASSIGN_OR_RETURN(request.inputs, InputsOf(message));
-    for (const auto& output : message.outputs()) request.outputs.push_back(output.name());
-    return std::pair(std::move(version), std::move(request));
-  };
-  auto parsed = read();
-  if (!parsed.ok()) {
-    service_.metrics().CountUnroutedRequest(Protocol::kGrpc, parsed.status().code());
-    return respond(parsed.status());
+namespace {
+
+// A request with the model version it goes to.
+struct Routed {
+  std::shared_ptr<const ModelVersion> version;
+  InferenceRequest request;
+};
+
+// Computes what was routed and answers with the message that `write` makes of the result; a failure
+// of either becomes the call's status.
+template <typename Write>
+void Infer(InferenceService& service, Result<Routed> routed, GrpcRespond respond, Write write) {
+  if (!routed.ok()) {
+    service.metrics().CountUnroutedRequest(Protocol::kGrpc, routed.status().code());
+    return respond(routed.status());
   }
-  service_.Infer(std::move(parsed->first), std::move(parsed->second), Protocol::kGrpc,
-                 [respond = std::move(respond)](Result<InferenceResponse> result) {
-                   if (!result.ok()) return respond(result.status());
-                   inference::ModelInferResponse response;
-                   response.set_model_name(result->model);
-                   response.set_model_version(result->version);
-                   response.set_id(result->id);
-                   const Status added = AddOutputs(result->outputs, response);
-                   if (!added.ok()) return respond(added);
-                   respond(response.SerializeAsString());
-                 });
+  service.Infer(std::move(routed->version), std::move(routed->request), Protocol::kGrpc,
+                [respond = std::move(respond), write](Result<InferenceResponse> result) {
+                  if (!result.ok()) return respond(result.status());
+                  auto message = write(*result);
+                  if (!message.ok()) return respond(message.status());
+                  respond(message->SerializeAsString());
+                });
+}
+
+Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call) {
+  ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
+  ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<inference::ModelInferRequest>(call.message));
+  Routed routed;
+  ONNXD_ASSIGN_OR_RETURN(routed.version,
+                         service.FindModel(message.model_name(), message.model_version()));
+  routed.request.id = message.id();
+  routed.request.deadline = call.deadline;
+  routed.request.cancelled = call.cancelled;
+  ONNXD_RETURN_IF_ERROR(ApplyParameters(message, routed.request));
+  ONNXD_ASSIGN_OR_RETURN(routed.request.inputs, InputsOf(message));
+  for (const auto& output : message.outputs()) routed.request.outputs.push_back(output.name());
+  return routed;
+}
+
+Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
+  ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
+  ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
+  Routed routed;
+  ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
+  routed.request.deadline = call.deadline;
+  routed.request.cancelled = call.cancelled;
+  const auto& signature = routed.version->session->inputs();
+  for (const v1::Tensor& input : message.inputs()) {
+    const auto found = std::find_if(signature.begin(), signature.end(),
+                                    [&](const auto& s) { return s.name == input.name(); });
+    const DataType type = found == signature.end() ? DataType::kFloat : found->type.element;
+    ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(input, type));
+    routed.request.inputs.push_back({input.name(), std::move(tensor)});
+  }
+  for (const std::string& output : message.outputs()) routed.request.outputs.push_back(output);
+  return routed;
+}
+
+}  // namespace
+
+void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
+  Infer(service_, RouteModelInfer(service_, call), std::move(respond),
+        [](const InferenceResponse& result) -> Result<inference::ModelInferResponse> {
+          inference::ModelInferResponse response;
+          response.set_model_name(result.model);
+          response.set_model_version(result.version);
+          response.set_id(result.id);
+          ONNXD_RETURN_IF_ERROR(AddOutputs(result.outputs, response));
+          return response;
+        });
 }
 
 void GrpcApi::Predict(GrpcCall call, GrpcRespond respond) const {
-  const auto read =
-      [&]() -> Result<std::pair<std::shared_ptr<const ModelVersion>, InferenceRequest>> {
-    ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
-    ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
-    ONNXD_ASSIGN_OR_RETURN(auto version, service_.FindModel(message.model(), message.version()));
-    InferenceRequest request;
-    request.deadline = call.deadline;
-    request.cancelled = call.cancelled;
-    const auto& signature = version->session->inputs();
-    for (const v1::Tensor& input : message.inputs()) {
-      const auto found = std::find_if(signature.begin(), signature.end(),
-                                      [&](const auto& s) { return s.name == input.name(); });
-      const DataType type = found == signature.end() ? DataType::kFloat : found->type.element;
-      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(input, type));
-      request.inputs.push_back({input.name(), std::move(tensor)});
-    }
-    for (const std::string& output : message.outputs()) request.outputs.push_back(output);
-    return std::pair(std::move(version), std::move(request));
-  };
-  auto parsed = read();
-  if (!parsed.ok()) {
-    service_.metrics().CountUnroutedRequest(Protocol::kGrpc, parsed.status().code());
-    return respond(parsed.status());
-  }
-  service_.Infer(std::move(parsed->first), std::move(parsed->second), Protocol::kGrpc,
-                 [respond = std::move(respond)](Result<InferenceResponse> result) {
-                   if (!result.ok()) return respond(result.status());
-                   v1::PredictResponse response;
-                   response.set_model(result->model);
-                   response.set_model_version(result->version);
-                   response.set_inference_time_ms(
-                       std::chrono::duration<double, std::milli>(result->compute_time).count());
-                   for (const NamedValue& output : result->outputs) {
-                     const Status added = ToMessage(output, *response.add_outputs());
-                     if (!added.ok()) return respond(added);
-                   }
-                   respond(response.SerializeAsString());
-                 });
+  Infer(service_, RoutePredict(service_, call), std::move(respond),
+        [](const InferenceResponse& result) -> Result<v1::PredictResponse> {
+          v1::PredictResponse response;
+          response.set_model(result.model);
+          response.set_model_version(result.version);
+          response.set_inference_time_ms(
+              std::chrono::duration<double, std::milli>(result.compute_time).count());
+          for (const NamedValue& output : result.outputs) {
+            ONNXD_RETURN_IF_ERROR(ToMessage(output, *response.add_outputs()));
+          }
+          return response;
+        });
 }
 
 }  // namespace onnxd

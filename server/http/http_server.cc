@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <unordered_set>
@@ -92,7 +95,7 @@ namespace {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(TcpSocket socket, std::shared_ptr<HttpServer::Shared> shared)
-      : stream_(std::move(socket)), shared_(std::move(shared)) {
+      : stream_(std::move(socket)), timer_(stream_.get_executor()), shared_(std::move(shared)) {
     shared_->metrics->ConnectionOpened(Protocol::kHttp);
   }
   ~Session() {
@@ -115,7 +118,12 @@ class Session : public std::enable_shared_from_this<Session> {
     });
   }
 
-  bool idle() const { return !busy_; }
+  // When the wait for a request began, in ticks of the steady clock; kAtWork while there is one.
+  int64_t idle_since() const { return idle_since_.load(std::memory_order_relaxed); }
+  static constexpr int64_t kAtWork = std::numeric_limits<int64_t>::max();
+
+  // Takes the session out of the choice for closing. Requires Shared::mutex.
+  void MarkEvicted() { idle_since_.store(kAtWork, std::memory_order_relaxed); }
 
  private:
   using Next = void (Session::*)(error_code);
@@ -126,8 +134,27 @@ class Session : public std::enable_shared_from_this<Session> {
     stream_.async_read_some(buffer_.prepare(kReadBytes),
                             [self = shared_from_this(), next](error_code error, size_t bytes) {
                               self->buffer_.commit(bytes);
+                              if (self->expired_) error = beast::error::timeout;
                               (self.get()->*next)(error);
                             });
+  }
+
+  // Cancels what is under way when the time is over. The stream's own timer would close the socket,
+  // and nothing could be answered any more.
+  void ExpireAfter(std::chrono::steady_clock::duration time) {
+    expired_ = false;
+    timer_.expires_after(time);
+    timer_.async_wait([self = shared_from_this()](error_code error) {
+      const bool over = self->timer_.expiry() <= std::chrono::steady_clock::now();
+      if (error || !over) return;  // cancelled, or set anew in the meantime
+      self->expired_ = true;
+      self->stream_.socket().cancel(error);
+    });
+  }
+
+  void ExpireNever() {
+    expired_ = false;
+    timer_.expires_at(std::chrono::steady_clock::time_point::max());
   }
 
   void NextRequest() {
@@ -138,15 +165,18 @@ class Session : public std::enable_shared_from_this<Session> {
     parser_->body_limit(static_cast<uint64_t>(shared_->limits.body_bytes));
     parser_->eager(false);
     if (buffer_.size() > 0) return BeginHeader({});
-    stream_.expires_after(seconds(shared_->limits.idle_timeout_s));
+    ExpireAfter(seconds(shared_->limits.idle_timeout_s));
+    idle_since_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                      std::memory_order_relaxed);
     ReadMore(&Session::BeginHeader);
   }
 
   void BeginHeader(error_code error) {
     if (error) return Close();
     busy_ = true;
+    idle_since_.store(kAtWork, std::memory_order_relaxed);
     shared_->busy.fetch_add(1, std::memory_order_relaxed);
-    stream_.expires_after(seconds(shared_->limits.header_timeout_s));
+    ExpireAfter(seconds(shared_->limits.header_timeout_s));
     ParseHeader({});
   }
 
@@ -190,7 +220,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void ReadBody(error_code) {
     // A grace, then a minimum rate.
-    stream_.expires_after(seconds(30 + admitted_ / kMinBodyRate));
+    ExpireAfter(seconds(30 + admitted_ / kMinBodyRate));
     ParseBody({});
   }
 
@@ -223,7 +253,7 @@ class Session : public std::enable_shared_from_this<Session> {
     version_ = message.version();
     ++requests_;
     keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
-    stream_.expires_never();
+    ExpireNever();
     shared_->handler(std::move(request), [self = shared_from_this()](HttpResponse response) {
       asio::post(self->stream_.get_executor(), [self, response = std::move(response)]() mutable {
         self->Write(std::move(response));
@@ -270,7 +300,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const size_t head_done = std::min(written_, head_text_.size());
     const std::array<asio::const_buffer, 2> rest = {
         asio::buffer(head_text_) + head_done, asio::buffer(body_text_) + (written_ - head_done)};
-    stream_.expires_after(seconds(shared_->limits.write_timeout_s));
+    ExpireAfter(seconds(shared_->limits.write_timeout_s));
     stream_.async_write_some(
         rest, [self = shared_from_this(), next](error_code error, size_t bytes) {
           if (error) return self->Close();
@@ -296,7 +326,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Linger() {
     error_code ignored;
     stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-    stream_.expires_after(seconds(2));
+    ExpireAfter(seconds(2));
     LingerSome({});
   }
 
@@ -319,9 +349,12 @@ class Session : public std::enable_shared_from_this<Session> {
     error_code ignored;
     stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
     stream_.close();
+    timer_.cancel();
   }
 
   Stream stream_;
+  asio::steady_timer timer_;
+  bool expired_ = false;
   std::shared_ptr<HttpServer::Shared> shared_;
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
@@ -332,6 +365,7 @@ class Session : public std::enable_shared_from_this<Session> {
   size_t lingered_ = 0;
   unsigned version_ = 11;
   std::atomic<bool> busy_{false};
+  std::atomic<int64_t> idle_since_{kAtWork};
   bool keep_alive_ = false, head_ = false, linger_ = false;
 };
 
@@ -354,10 +388,14 @@ void HttpServer::Serve(TcpSocket socket) {
   {
     std::lock_guard lock(shared_->mutex);
     if (static_cast<int64_t>(shared_->sessions.size()) >= shared_->limits.connections) {
-      const auto idle = std::find_if(shared_->sessions.begin(), shared_->sessions.end(),
-                                     [](const Session* s) { return s->idle(); });
-      if (idle == shared_->sessions.end()) return;  // all are at work: the new one is closed
-      evicted = (*idle)->weak_from_this().lock();
+      const auto longest = std::min_element(
+          shared_->sessions.begin(), shared_->sessions.end(),
+          [](const Session* a, const Session* b) { return a->idle_since() < b->idle_since(); });
+      const bool all_at_work =
+          longest == shared_->sessions.end() || (*longest)->idle_since() == Session::kAtWork;
+      if (all_at_work) return;  // the new one is closed
+      (*longest)->MarkEvicted();
+      evicted = (*longest)->weak_from_this().lock();
     }
     shared_->sessions.insert(session.get());
   }

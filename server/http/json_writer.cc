@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/tensor/type_dispatch.h"
 
 namespace onnxd {
 namespace {
@@ -53,12 +54,6 @@ void AppendNumber(std::string& out, T value) {
 template <typename Body>
 bool DispatchElement(DataType type, Body body) {
   switch (type) {
-    case DataType::kFloat:
-      body.template operator()<float>();
-      return true;
-    case DataType::kDouble:
-      body.template operator()<double>();
-      return true;
     case DataType::kFloat16:
       body.template operator()<Float16>();
       return true;
@@ -68,35 +63,11 @@ bool DispatchElement(DataType type, Body body) {
     case DataType::kBool:
       body.template operator()<bool>();
       return true;
-    case DataType::kInt8:
-      body.template operator()<int8_t>();
-      return true;
-    case DataType::kUint8:
-      body.template operator()<uint8_t>();
-      return true;
-    case DataType::kInt16:
-      body.template operator()<int16_t>();
-      return true;
-    case DataType::kUint16:
-      body.template operator()<uint16_t>();
-      return true;
-    case DataType::kInt32:
-      body.template operator()<int32_t>();
-      return true;
-    case DataType::kUint32:
-      body.template operator()<uint32_t>();
-      return true;
-    case DataType::kInt64:
-      body.template operator()<int64_t>();
-      return true;
-    case DataType::kUint64:
-      body.template operator()<uint64_t>();
-      return true;
     case DataType::kString:
       body.template operator()<std::string>();
       return true;
     default:
-      return false;
+      return DispatchNumber(type, body);
   }
 }
 

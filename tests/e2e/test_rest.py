@@ -136,7 +136,7 @@ class Health(Rest):
 
     def test_not_healthy_without_a_model(self):
         with daemon.repository(broken=daemon.model_of(
-            [helper.make_node("StringNormalizer", ["x"], ["y"])],
+            [helper.make_node("Unheard", ["x"], ["y"], domain="acme")],
             [("x", TensorProto.STRING, [1])], [("y", TensorProto.STRING, [1])],
         )) as folder:
             process = subprocess.Popen(

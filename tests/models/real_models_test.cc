@@ -41,7 +41,11 @@ TEST_P(RealModel, GivesItsRecordedOutputs) {
     const auto wanted = ReadValueFile(folder / "test_data_set_0" / StrCat("output_", i, ".pb"),
                                       (*session)->outputs()[i].type);
     ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
-    EXPECT_EQ(CompareValues((*outputs)[i], *wanted, 1e-3, 1e-4).ToString(), "OK")
+    // What 16-bit floats were recorded with was rounded after other steps than ours.
+    const bool half = wanted->is_tensor() && wanted->tensor().type() == DataType::kFloat16;
+    EXPECT_EQ(
+        CompareValues((*outputs)[i], *wanted, half ? 1e-2 : 1e-3, half ? 1e-3 : 1e-4).ToString(),
+        "OK")
         << (*session)->outputs()[i].name;
   }
 }
@@ -49,16 +53,17 @@ TEST_P(RealModel, GivesItsRecordedOutputs) {
 INSTANTIATE_TEST_SUITE_P(
     Levels, RealModel,
     testing::Combine(testing::Values("basic_pitch_nmp", "dnsmos_sig_bak_ovr", "dtln_1", "dtln_2",
-                                     "genai_tiny_lfm2_fp32", "gtcrn_stream_simple",
+                                     "fns_candy", "genai_tiny_lfm2_fp32", "gtcrn_stream_simple",
                                      "magika_standard_v1", "magika_standard_v3_3",
                                      "mnist_original_ie", "onnx2c_mnist_zoo",
                                      "onnx2c_treeensembleclassifier", "ortx_fastestdet",
                                      "silero_vad_16k_op15", "silero_vad_v4", "silero_vad_v6",
-                                     "tract_byte_sb_bidi_lstm", "tract_keras_tf2_example",
-                                     "tract_lgbm_classifier_tensor", "tract_lgbm_regressor_tensor",
-                                     "tribuo_cnn_mnist", "tribuo_iris_lr", "tribuo_tinybert",
-                                     "ultraface_rfb_320", "ultraface_rfb_640",
-                                     "winml_iris_regression", "zoo_super_resolution"),
+                                     "squeezenet_fp16", "tract_byte_sb_bidi_lstm",
+                                     "tract_keras_tf2_example", "tract_lgbm_classifier_tensor",
+                                     "tract_lgbm_regressor_tensor", "tribuo_cnn_mnist",
+                                     "tribuo_iris_lr", "tribuo_tinybert", "ultraface_rfb_320",
+                                     "ultraface_rfb_640", "winml_iris_regression",
+                                     "zoo_super_resolution"),
                      testing::Values(OptimizationLevel::kDisable, OptimizationLevel::kBasic,
                                      OptimizationLevel::kExtended, OptimizationLevel::kAll)),
     [](const auto& info) {
@@ -118,10 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(RefusedModel, NamesTheOperatorThatIsMissing) {
   if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
   const std::pair<const char*, const char*> cases[] = {
-      {"fns_candy", "ImageScaler"},
       {"genai_tiny_gqa_graphcapture", "com.microsoft::GroupQueryAttention"},
       {"genai_tiny_llama_fp16", "com.microsoft::RotaryEmbedding"},
-      {"squeezenet_fp16", "float16"},
       {"zoo_shufflenet_v2_12_int8", "com.microsoft::QLinearAdd"}};
   for (const auto& [model, missing] : cases) {
     const auto session =

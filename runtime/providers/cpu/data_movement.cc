@@ -109,6 +109,20 @@ Result<std::unique_ptr<Kernel>> MakeSlice(const KernelInfo& info) {
       });
 }
 
+// Crop-1, an experiment of early opsets: a window of [batch, channels, height, width].
+Result<std::unique_ptr<Kernel>> MakeCrop(const KernelInfo& info) {
+  return StridedKernel(
+      info, [](const PrepareContext& context, int64_t& in_offset) -> Result<StridedLoop<2>> {
+        const auto border = context.node.attributes.Ints("border");
+        StridedLoop<2> loop;
+        loop.dims = context.OutputShape(0).dims();
+        loop.strides[0] = DenseStrides(context.OutputShape(0));
+        loop.strides[1] = DenseStrides(context.InputShape(0));
+        in_offset = border[1] * loop.strides[1][2] + border[0] * loop.strides[1][3];
+        return loop;
+      });
+}
+
 Result<std::unique_ptr<Kernel>> MakeExpand(const KernelInfo& info) {
   return StridedKernel(info, [](const PrepareContext& context, int64_t&) -> Result<StridedLoop<2>> {
     StridedLoop<2> loop;

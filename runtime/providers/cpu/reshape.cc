@@ -85,12 +85,16 @@ Result<std::unique_ptr<Kernel>> MakeDropout(const KernelInfo& info) {
     prepared.views = {{0, 0}};
     const bool mask = context.HasOutput(1);
     const int64_t count = context.InputShape(0).ElementCount();
-    const bool bool_mask = mask_type == DataType::kBool;
-    if (mask && !bool_mask) {
-      return Unimplemented(StrCat(Describe(context.node), ": a mask of this type"));
-    }
-    prepared.compute = [mask, count](const KernelContext& k) {
-      if (mask) std::fill_n(k.output<bool>(1), count, true);
+    prepared.compute = [=](const KernelContext& k) {
+      if (!mask) return Status::Ok();
+      if (mask_type == DataType::kBool) {
+        std::fill_n(k.output<bool>(1), count, true);
+        return Status::Ok();
+      }
+      // Before version 10 the mask has the type of the data.
+      const Tensor ones = Tensor::Of<double>(
+          Shape{count}, std::vector<double>(static_cast<size_t>(count), 1.0));
+      ConvertElements(DataType::kDouble, ones.raw(), mask_type, k.output<void>(1), count);
       return Status::Ok();
     };
     return prepared;

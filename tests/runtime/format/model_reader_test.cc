@@ -50,6 +50,44 @@ void AddValue(WireWriter& graph, uint32_t field, const std::string& name) {
   });
 }
 
+// Relu of w + x, as a file of that IR version states it: before version 4 every initializer is a
+// graph input too, before version 3 there is no opset_import.
+std::string FileOfIrVersion(uint64_t ir_version) {
+  WireWriter model;
+  model.Varint(1, ir_version);
+  model.Message(7, [&](WireWriter& graph) {
+    AddNode(graph, "Add", {"x", "w"}, {"sum"});
+    AddNode(graph, "Relu", {"sum"}, {"y"});
+    graph.Message(5, [](WireWriter& tensor) {
+      tensor.Varint(1, 2);
+      tensor.Varint(2, 1);
+      const float elements[2] = {1.0f, -5.0f};
+      tensor.Bytes(9, std::string(reinterpret_cast<const char*>(elements), sizeof(elements)));
+      tensor.Bytes(8, "w");
+    });
+    AddValue(graph, 11, "x");
+    if (ir_version < 4) AddValue(graph, 11, "w");
+    AddValue(graph, 12, "y");
+  });
+  if (ir_version >= 3) {
+    model.Message(8, [&](WireWriter& opset) { opset.Varint(2, ir_version < 8 ? 7 : 17); });
+  }
+  return std::move(model).Take();
+}
+
+TEST(ModelReader, RunsFilesOfEveryIrVersion) {
+  for (uint64_t version = 1; version <= 14; ++version) {
+    const auto session = InferenceSession::LoadBytes(FileOfIrVersion(version), DefaultSession());
+    ASSERT_TRUE(session.ok()) << version << ": " << session.status().ToString();
+    ASSERT_EQ((*session)->inputs().size(), 1u) << version;
+    const std::vector<Value> inputs = {Floats(Shape{2}, {2, 3})};
+    const auto outputs = (*session)->Run(inputs, {});
+    ASSERT_TRUE(outputs.ok()) << version << ": " << outputs.status().ToString();
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[0], 3.0f) << version;
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[1], 0.0f) << version;
+  }
+}
+
 TEST(ModelReader, SurvivesTruncationAtEveryOffset) {
   const std::string whole = EmbeddedModel("iris_forest");
   for (size_t size = 0; size < whole.size(); ++size) {
