@@ -139,9 +139,6 @@ bool MapsFile(const std::string& path) {
 
 // A matrix that the kernel packs, and a convolution's filter: both leave their original behind.
 TEST(Allocations, WeightsAreHeldOnce) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's heap does not report its size";
-#endif
   const std::string path = StrCat(testing::TempDir(), "/weights_are_held_once.onnx");
   size_t weight_bytes = 0;
   {

@@ -56,6 +56,33 @@ Result<std::unique_ptr<Kernel>> MakeBatchNormalization(const KernelInfo& info) {
   });
 }
 
+namespace {
+
+// Sums of blocks are added in double: a plane of an image has too many pixels for one float.
+struct Moments {
+  float mean = 0, variance = 0;
+};
+
+Moments MomentsOf(const float* x, int64_t n, bool centered) {
+  constexpr int64_t kBlock = 4096;
+  const math::Simd& simd = math::CurrentSimd();
+  Moments moments;
+  double total = 0;
+  for (int64_t at = 0; centered && at < n; at += kBlock) {
+    total += static_cast<double>(simd.sum(x + at, std::min(kBlock, n - at)));
+  }
+  moments.mean = static_cast<float>(total / static_cast<double>(n));
+  double squares = 0;
+  for (int64_t at = 0; at < n; at += kBlock) {
+    squares +=
+        static_cast<double>(simd.sum_of_squares(x + at, std::min(kBlock, n - at), moments.mean));
+  }
+  moments.variance = static_cast<float>(squares / static_cast<double>(n));
+  return moments;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeInstanceNormalization(const KernelInfo& info) {
   if (info.InputType(0) != DataType::kFloat) {
     return DeclineType("InstanceNormalization", info.InputType(0));
@@ -71,9 +98,7 @@ Result<std::unique_ptr<Kernel>> MakeInstanceNormalization(const KernelInfo& info
       const math::Simd& simd = math::CurrentSimd();
       for (int64_t row = 0; row < rows; ++row) {
         const float* in = k.input<float>(0) + row * plane;
-        const float count = static_cast<float>(plane);
-        const float mean = simd.sum(in, plane) / count;
-        const float variance = simd.sum_of_squares(in, plane, mean) / count;
+        const auto [mean, variance] = MomentsOf(in, plane, true);
         const float scale = k.input<float>(1)[row % channels] / std::sqrt(variance + epsilon);
         simd.affine(in, k.output<float>(0) + row * plane, plane, scale,
                     k.input<float>(2)[row % channels] - mean * scale);
@@ -117,8 +142,7 @@ Result<std::unique_ptr<Kernel>> MakeLayerNormalization(const KernelInfo& info) {
       k.pool().ParallelFor(rows, 1 + 8192 / (width + 1), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           const float* in = k.input<float>(0) + row * width;
-          const float mean = centered ? simd.sum(in, width) / static_cast<float>(width) : 0.0f;
-          const float variance = simd.sum_of_squares(in, width, mean) / static_cast<float>(width);
+          const auto [mean, variance] = MomentsOf(in, width, centered);
           const float inverse = 1.0f / std::sqrt(variance + epsilon);
           simd.normalize(in, k.output<float>(0) + row * width, width, mean, inverse,
                          k.input<float>(1), has_bias ? k.input<float>(2) : nullptr);
@@ -161,8 +185,7 @@ Result<std::unique_ptr<Kernel>> MakeSkipLayerNormalization(const KernelInfo& inf
         simd.binary(math::Binary::kAdd, k.input<float>(0) + row * width,
                     k.input<float>(1) + row * width % skip, sum, width, 1, 1);
         if (has_bias) simd.binary(math::Binary::kAdd, sum, k.input<float>(4), sum, width, 1, 1);
-        const float mean = simd.sum(sum, width) / static_cast<float>(width);
-        const float variance = simd.sum_of_squares(sum, width, mean) / static_cast<float>(width);
+        const auto [mean, variance] = MomentsOf(sum, width, true);
         simd.normalize(sum, k.output<float>(0) + row * width, width, mean,
                        1.0f / std::sqrt(variance + epsilon), k.input<float>(2),
                        has_beta ? k.input<float>(3) : nullptr);
