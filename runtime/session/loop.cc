@@ -13,7 +13,17 @@ bool IsTrue(const Value& value) {
          value.tensor().ElementCount() == 1 && *value.tensor().data<bool>();
 }
 
-size_t BytesOf(const Value& value) { return value.is_tensor() ? value.tensor().bytes() : 0; }
+size_t BytesOf(const Value& value) {
+  size_t bytes = 0;
+  if (const Sequence* sequence = value.sequence()) {
+    for (const Value& element : sequence->elements) bytes += BytesOf(element);
+  } else if (value.is_tensor() && value.tensor().type() == DataType::kString) {
+    for (const std::string& text : value.tensor().elements<std::string>()) bytes += text.size();
+  } else if (value.is_tensor()) {
+    bytes = value.tensor().bytes();
+  }
+  return bytes;
+}
 
 class Loop : public ControlFlow {
  public:
@@ -45,8 +55,13 @@ class Loop : public ControlFlow {
         bytes += BytesOf(results[1 + carried_ + s]);
         scanned[s].push_back(std::move(results[1 + carried_ + s]));
       }
-      if (bytes > static_cast<size_t>(max_bytes_)) {
-        return ResourceExhausted(StrCat(name_, ": its scan outputs exceed ", max_bytes_, " bytes"));
+      // What the loop carries may grow as well; long sequences are not counted every time.
+      size_t carried_bytes = 0;
+      for (const Value& value : state) {
+        if (i % 64 == 0 || value.is_tensor()) carried_bytes += BytesOf(value);
+      }
+      if (bytes + carried_bytes > static_cast<size_t>(max_bytes_)) {
+        return ResourceExhausted(StrCat(name_, ": what it holds exceeds ", max_bytes_, " bytes"));
       }
     }
     return Results(std::move(state), scanned);

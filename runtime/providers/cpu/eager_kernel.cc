@@ -1,7 +1,9 @@
 #include "runtime/providers/cpu/eager_kernel.h"
 
 #include <cstring>
+#include <new>
 #include <optional>
+#include <stdexcept>
 
 #include "runtime/base/str_cat.h"
 
@@ -28,6 +30,18 @@ std::vector<Operand> Describe(std::span<const OperandInfo> infos) {
     operands.push_back(std::move(operand));
   }
   return operands;
+}
+
+// Working memory of these functions is the standard library's, which throws when there is none.
+Result<std::vector<Value>> Call(const EagerFunction& function, const Node& node,
+                                std::span<const Value> inputs) {
+  try {
+    return function(node, inputs);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(StrCat(Describe(node), ": no memory"));
+  } catch (const std::length_error&) {
+    return ResourceExhausted(StrCat(Describe(node), ": no memory"));
+  }
 }
 
 Status Deliver(const Node& node, size_t index, const Operand& operand, Value value,
@@ -66,7 +80,7 @@ std::unique_ptr<Kernel> MakeEagerKernel(EagerFunction function) {
           values.push_back(k.input_value(i));
         }
       }
-      ONNXD_ASSIGN_OR_RETURN(std::vector<Value> results, (*shared)(*node, values));
+      ONNXD_ASSIGN_OR_RETURN(std::vector<Value> results, Call(*shared, *node, values));
       results.resize(outputs.size());
       for (size_t i = 0; i < outputs.size(); ++i) {
         ONNXD_RETURN_IF_ERROR(Deliver(*node, i, outputs[i], std::move(results[i]), k));

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "runtime/base/checked_math.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -22,6 +23,9 @@ struct Term {
 
 using Extents = std::map<int, int64_t>;
 
+// Multiplications of one pair of operands: minutes, not hours.
+constexpr int64_t kMaxSteps = int64_t{1} << 38;
+
 // Elements of `term` per step of each label of `order`; 0 for labels it lacks or broadcasts.
 template <typename T>
 std::vector<int64_t> StridesFor(const Term<T>& term, const std::vector<int>& order) {
@@ -37,8 +41,8 @@ std::vector<int64_t> StridesFor(const Term<T>& term, const std::vector<int>& ord
 
 // Sums a * b over every label outside `kept`.
 template <typename T>
-Term<T> Contract(const Term<T>& a, const Term<T>& b, const std::vector<int>& kept,
-                 const Extents& extents) {
+Result<Term<T>> Contract(const Term<T>& a, const Term<T>& b, const std::vector<int>& kept,
+                         const Extents& extents) {
   std::vector<int> order = kept;
   for (const auto* labels : {&a.labels, &b.labels}) {
     for (const int label : *labels) {
@@ -52,12 +56,17 @@ Term<T> Contract(const Term<T>& a, const Term<T>& b, const std::vector<int>& kep
     loop.dims.push_back(extents.at(order[i]));
     if (i < kept.size()) out.shape.Append(extents.at(order[i]));
   }
+  ONNXD_RETURN_IF_ERROR(out.shape.Validate());
   out.elements.assign(static_cast<size_t>(out.shape.ElementCount()), T(0));
   loop.strides[0] = DenseStrides(out.shape);
   loop.strides[0].resize(order.size(), 0);
   loop.strides[1] = StridesFor(a, order);
   loop.strides[2] = StridesFor(b, order);
-  const int64_t steps = Shape(loop.dims).ElementCount();
+  int64_t steps = 1;
+  for (const int64_t extent : loop.dims) steps = SaturatingMultiply(steps, extent);
+  if (steps > kMaxSteps) {
+    return ResourceExhausted(StrCat("Einsum would take ", steps, " multiplications"));
+  }
   if (steps == 0) return out;
   loop.Merge();
   loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
@@ -107,7 +116,9 @@ Result<std::vector<Value>> Evaluate(const Node& node, std::span<const Value> inp
         }
       }
     }
-    current = Contract(current, terms[i], kept, extents);
+    auto contracted = Contract(current, terms[i], kept, extents);
+    if (!contracted.ok()) return contracted.status().WithContext(Describe(node));
+    current = std::move(*contracted);
   }
   return OneValue(TensorFrom(inputs[0].tensor().type(), current.shape, current.elements));
 }

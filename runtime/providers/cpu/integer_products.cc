@@ -11,6 +11,8 @@
 namespace onnxd {
 namespace {
 
+constexpr int64_t kMaxTaps = int64_t{1} << 28;  // of one convolution, over all output pixels
+
 // A matrix operand, or a batch of them, minus its zero point: one, or one per row (A) or column
 // (B).
 struct Operand {
@@ -158,6 +160,10 @@ Result<Sums> Convolve(const Node& node, const std::vector<int32_t>& x, const Sha
   const int64_t pixels = out_plane.ElementCount(), tap_count = taps.ElementCount();
   const int64_t plane = in_plane.ElementCount();
   const int64_t channels = w_shape[1], filters = w_shape[0];
+  if (pixels > kMaxTaps / std::max<int64_t>(tap_count, 1)) {
+    return ResourceExhausted(StrCat(Describe(node), ": ", pixels, " outputs of ", tap_count,
+                                    " taps are more than it works on"));
+  }
   // Input position of every tap of every output pixel; -1 in the padding, whose value is the zero
   // point, that is 0 here.
   std::vector<int64_t> source(static_cast<size_t>(pixels * tap_count));

@@ -63,7 +63,7 @@ std::vector<Complex> Transform(std::vector<Complex> x, bool inverse) {
   return x;
 }
 
-constexpr int64_t kMaxLength = int64_t{1} << 26;
+constexpr int64_t kMaxLength = int64_t{1} << 24;
 
 Result<int64_t> OneInt(const Node& node, const Tensor& tensor, std::string_view what) {
   const auto values = ElementsAs<int64_t>(tensor);

@@ -48,21 +48,29 @@ Result<Values> StringNormalizer(const Node& node, std::span<const Value> inputs)
       StringTensor(shape.rank() == 1 ? Shape{count} : Shape{1, count}, std::move(kept)));
 }
 
-Result<Values> StringConcat(const Node&, std::span<const Value> inputs) {
+Result<Values> StringConcat(const Node& node, std::span<const Value> inputs) {
   const Tensor& a = inputs[0].tensor();
   const Tensor& b = inputs[1].tensor();
   ONNXD_ASSIGN_OR_RETURN(const SymbolicShape shape,
                          Broadcast(ToSymbolic(a.shape()), ToSymbolic(b.shape())));
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kString, *ToConcrete(shape)));
   if (out.ElementCount() == 0) return Values{std::move(out)};
+  // Texts that are joined with themselves again and again double each time.
+  constexpr size_t kMaxBytes = size_t{1} << 30;
+  size_t bytes = 0;
   const auto loop = BroadcastLoop<2>(out.shape(), {&a.shape(), &b.shape()});
   loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
     for (int64_t i = 0; i < loop.inner_count(); ++i) {
-      out.mutable_data<std::string>()[at[0] + i * loop.inner_stride(0)] =
-          a.data<std::string>()[at[1] + i * loop.inner_stride(1)] +
-          b.data<std::string>()[at[2] + i * loop.inner_stride(2)];
+      const std::string& left = a.data<std::string>()[at[1] + i * loop.inner_stride(1)];
+      const std::string& right = b.data<std::string>()[at[2] + i * loop.inner_stride(2)];
+      bytes += left.size() + right.size();
+      if (bytes > kMaxBytes) return;
+      out.mutable_data<std::string>()[at[0] + i * loop.inner_stride(0)] = left + right;
     }
   });
+  if (bytes > kMaxBytes) {
+    return ResourceExhausted(StrCat(Describe(node), ": more than ", kMaxBytes, " bytes of text"));
+  }
   return Values{std::move(out)};
 }
 
