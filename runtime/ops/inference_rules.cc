@@ -14,7 +14,7 @@ InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op
           MatMulRules(), NormalizationRules(), RecurrentRules(), MachineLearningRules(),
           ControlFlowRules(), AttentionRules(), TrainingRules(), QuantizationRules(),
           SequenceRules(), VisionRules(), TextRules(), SelectionRules(), SignalRules(),
-          EinsumRules(), ResizeRules()}) {
+          EinsumRules(), ResizeRules(), ContribTransformerRules()}) {
       for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
     }
     return all;

@@ -26,6 +26,7 @@ std::span<const InferenceRule> MachineLearningRules();
 std::span<const InferenceRule> ControlFlowRules();
 std::span<const InferenceRule> AttentionRules();
 std::span<const InferenceRule> TrainingRules();
+std::span<const InferenceRule> ContribTransformerRules();
 std::span<const InferenceRule> ResizeRules();
 std::span<const InferenceRule> EinsumRules();
 std::span<const InferenceRule> SignalRules();

@@ -35,6 +35,11 @@ Status DequantizeLinear(InferenceContext& context) {
   return SameShapeAsInput(context);
 }
 
+Status ContribDequantizeLinear(InferenceContext& context) {
+  if (context.input(1).is_tensor()) context.SetElement(0, context.input(1).element);
+  return SameShapeAsInput(context);
+}
+
 Status DynamicQuantizeLinear(InferenceContext& context) {
   ONNXD_RETURN_IF_ERROR(SameShapeAsInput(context));
   context.SetElement(0, DataType::kUint8);
@@ -119,6 +124,8 @@ constexpr InferenceRule kRules[] = {
     {"", "QLinearConv", QLinearConv},
     {"", "QLinearMatMul", QLinearMatMul},
     {"", "QuantizeLinear", QuantizeLinear},
+    {"com.microsoft", "DequantizeLinear", ContribDequantizeLinear},
+    {"com.microsoft", "QuantizeLinear", QuantizeLinear},
 };
 
 }  // namespace

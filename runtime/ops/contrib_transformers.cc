@@ -1,0 +1,123 @@
+// com.microsoft operators of language models and quantized files.
+#include <algorithm>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/inference_rules.h"
+
+namespace onnxd {
+namespace {
+
+Dimension Product(const Dimension& a, const Dimension& b) {
+  return a.known() && b.known() ? Dimension(a.value * b.value) : Dimension();
+}
+
+Dimension Quotient(const Dimension& a, int64_t by) {
+  return a.known() && by > 0 ? Dimension(a.value / by) : Dimension();
+}
+
+// [batch, sequence, heads * head size]; the present tensors are [batch, heads, total, head size].
+Status MultiHeadAttention(InferenceContext& context) {
+  const SymbolicShape* q = context.shape(0);
+  const SymbolicShape* v = context.shape(2);
+  const int64_t heads = context.attributes().Int("num_heads", 0);
+  if (heads < 1) return context.Fail("num_heads must be positive");
+  if (q == nullptr) return Status::Ok();
+  SymbolicShape out = {(*q)[0], (*q)[1], Dimension()};
+  Dimension value_head;
+  if (q->size() == 5) {
+    value_head = (*q)[4];
+  } else if (q->size() == 3 && v != nullptr && v->size() == 3) {
+    value_head = Quotient((*v)[2], heads);
+  } else if (v != nullptr && v->size() == 4) {
+    value_head = (*v)[3];
+  }
+  if (q->size() != 3 && q->size() != 5) return context.Fail("query must have rank 3 or 5");
+  out[2] = Product(value_head, heads);
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status GroupQueryAttention(InferenceContext& context) {
+  const SymbolicShape* q = context.shape(0);
+  const int64_t heads = context.attributes().Int("num_heads", 0);
+  const int64_t key_heads = context.attributes().Int("kv_num_heads", 0);
+  if (heads < 1 || key_heads < 1 || heads % key_heads != 0) {
+    return context.Fail("num_heads must be a multiple of kv_num_heads");
+  }
+  if (q == nullptr) return Status::Ok();
+  if (q->size() != 3) return context.Fail("query must have rank 3");
+  const bool packed = !context.HasInput(1);
+  const Dimension head = Quotient((*q)[2], packed ? heads + 2 * key_heads : heads);
+  context.SetShape(0, {(*q)[0], (*q)[1], Product(head, heads)});
+  const SymbolicShape* past = context.shape(3);
+  const auto total = context.known_ints(6);
+  if (past != nullptr && past->size() != 4) return context.Fail("past_key must have rank 4");
+  Dimension length;
+  if (total && total->size() == 1 && (past == nullptr || (*past)[2].known())) {
+    length = std::max((*total)[0], past == nullptr ? 0 : (*past)[2].value);
+  }
+  context.SetShape(1, {(*q)[0], key_heads, length, head});
+  context.SetShape(2, {(*q)[0], key_heads, length, head});
+  return Status::Ok();
+}
+
+Status SkipRmsNormalization(InferenceContext& context) {
+  ONNXD_RETURN_IF_ERROR(SameShapeAsInput(context));
+  if (const SymbolicShape* shape = context.shape(0)) context.SetShape(3, *shape);
+  return Status::Ok();
+}
+
+// A and B of quantized elementwise operators are operands 0 and 3.
+Status QuantizedPair(InferenceContext& context) {
+  if (context.shape(0) == nullptr || context.shape(3) == nullptr) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(SymbolicShape out, Broadcast(*context.shape(0), *context.shape(3)));
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status MatMulNBits(InferenceContext& context) {
+  const SymbolicShape* a = context.shape(0);
+  const int64_t n = context.attributes().Int("N", 0), k = context.attributes().Int("K", 0);
+  if (n < 1 || k < 1) return context.Fail("N and K must be positive");
+  if (a == nullptr) return Status::Ok();
+  if (a->empty() || (a->back().known() && a->back().value != k)) {
+    return context.Fail(StrCat("A of shape ", ToString(*a), " does not end in K = ", k));
+  }
+  SymbolicShape out = *a;
+  out.back() = n;
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status FloatProduct(InferenceContext& context) {
+  const SymbolicShape* a = context.shape(0);
+  const SymbolicShape* b = context.shape(1);
+  if (a == nullptr || b == nullptr) return Status::Ok();
+  if (a->empty() || b->size() != 2) return context.Fail("B must be a matrix");
+  SymbolicShape out = *a;
+  out.back() = (*b)[1];
+  if (context.node().op_type == "MatMulIntegerToFloat") {
+    context.SetElement(0,
+                       context.input(2).is_tensor() ? context.input(2).element : DataType::kFloat);
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+constexpr InferenceRule kRules[] = {
+    {"com.microsoft", "DynamicQuantizeMatMul", FloatProduct},
+    {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
+    {"com.microsoft", "MatMulIntegerToFloat", FloatProduct},
+    {"com.microsoft", "MatMulNBits", MatMulNBits},
+    {"com.microsoft", "MultiHeadAttention", MultiHeadAttention},
+    {"com.microsoft", "QLinearAdd", QuantizedPair},
+    {"com.microsoft", "QLinearMul", QuantizedPair},
+    {"com.microsoft", "RotaryEmbedding", SameShapeAsInput},
+    {"com.microsoft", "SkipSimplifiedLayerNormalization", SkipRmsNormalization},
+};
+
+}  // namespace
+
+std::span<const InferenceRule> ContribTransformerRules() { return kRules; }
+
+}  // namespace onnxd

@@ -1,0 +1,583 @@
+// com.microsoft RotaryEmbedding, MultiHeadAttention, GroupQueryAttention and
+// SkipSimplifiedLayerNormalization. Source of the semantics: onnxruntime's ContribOperators
+// document.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+using Values = std::vector<Value>;
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+Status Fail(const Node& node, std::string_view why) {
+  return InvalidArgument(StrCat(Describe(node), ": ", why));
+}
+
+// Rotates pairs of the first `rotated` elements of one head.
+void Rotate(const float* in, float* out, int64_t size, int64_t rotated, bool interleaved,
+            const float* cos, const float* sin) {
+  const int64_t half = rotated / 2;
+  for (int64_t d = 0; d < half; ++d) {
+    const int64_t first = interleaved ? 2 * d : d, second = interleaved ? 2 * d + 1 : d + half;
+    const float real = in[first], imaginary = in[second];
+    out[first] = cos[d] * real - sin[d] * imaginary;
+    out[second] = sin[d] * real + cos[d] * imaginary;
+  }
+  std::copy_n(in + rotated, size - rotated, out + rotated);
+}
+
+// input [batch, sequence, heads * size] or [batch, heads, sequence, size]; position_ids [1]: the
+// first position, or [batch, sequence]; the caches [positions, rotated / 2].
+Result<Values> RotaryEmbedding(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Tensor& cos = inputs[2].tensor();
+  const Tensor& sin = inputs[3].tensor();
+  const auto positions = ElementsAs<int64_t>(inputs[1].tensor());
+  const Shape& shape = x.shape();
+  if (node.attributes.Int("is_packed_batching", 0) != 0) {
+    return Unimplemented(StrCat(Describe(node), ": is_packed_batching is not supported"));
+  }
+  if (cos.shape().rank() != 2 || !(cos.shape() == sin.shape())) return Fail(node, "the caches");
+  const bool split = shape.rank() == 4;
+  if (!split && shape.rank() != 3) return Fail(node, "the input must have rank 3 or 4");
+  const int64_t batch = shape[0], sequence = shape[split ? 2 : 1];
+  int64_t rotated = node.attributes.Int("rotary_embedding_dim", 0);
+  int64_t heads = split ? shape[1] : node.attributes.Int("num_heads", 0);
+  const int64_t hidden = split ? shape[1] * shape[3] : shape[2];
+  if (heads == 0) heads = hidden / std::max<int64_t>(2 * cos.shape()[1], 1);
+  if (heads < 1 || hidden % heads != 0) return Fail(node, "num_heads does not divide the input");
+  const int64_t size = hidden / heads;
+  if (rotated == 0) rotated = std::min(size, 2 * cos.shape()[1]);
+  if (rotated > size || rotated / 2 > cos.shape()[1]) return Fail(node, "rotary_embedding_dim");
+  const auto count = static_cast<int64_t>(positions.size());
+  if (count != 1 && count != batch * sequence) return Fail(node, "position_ids do not fit");
+  const bool interleaved = node.attributes.Int("interleaved", 0) != 0;
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, shape));
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t s = 0; s < sequence; ++s) {
+      const int64_t position =
+          count == 1 ? positions[0] + s : positions[static_cast<size_t>(b * sequence + s)];
+      if (position < 0 || position >= cos.shape()[0]) {
+        return Fail(node, StrCat("position ", position, " is outside the cache"));
+      }
+      const int64_t row = position * cos.shape()[1];
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t at = split ? ((b * heads + h) * sequence + s) * size
+                                 : ((b * sequence + s) * heads + h) * size;
+        Rotate(x.data<float>() + at, out.mutable_data<float>() + at, size, rotated, interleaved,
+               cos.data<float>() + row, sin.data<float>() + row);
+      }
+    }
+  }
+  return Values{std::move(out)};
+}
+
+// One head: out[queries, value] = softmax(scale * q k^T, changed by `change`) v.
+struct Head {
+  int64_t queries, keys, size, value;
+  const float* q;
+  int64_t q_stride;
+  const float* k;  // [keys, size]
+  const float* v;  // [keys, value]
+  float* out;
+  int64_t out_stride;
+  float scale;
+};
+
+// Changes the scores of one query in place; the last entry of the row is that query's index.
+using ChangeRow = std::function<void(int64_t query, float* scores)>;
+
+class HeadRunner {
+ public:
+  // `extra`: added to the denominator of the softmax, as a logarithm; -infinity: nothing.
+  void Run(const Head& h, float extra, const ChangeRow& change) {
+    const math::Simd& simd = math::CurrentSimd();
+    Prepare(scores_, h.queries * h.keys);
+    Prepare(packed_, std::max(math::PackedBSize(simd, h.size, h.keys),
+                              math::PackedBSize(simd, h.keys, h.value)));
+    float* scores = scores_.mutable_data<float>();
+    float* packed = packed_.mutable_data<float>();
+    simd.pack_b(h.k, h.size, true, h.size, h.keys, packed);
+    simd.gemm({h.queries, h.keys, h.size, h.q, h.q_stride, packed, scores, h.keys});
+    simd.affine(scores, scores, h.queries * h.keys, h.scale, 0.0f);
+    for (int64_t i = 0; i < h.queries; ++i) {
+      float* row = scores + i * h.keys;
+      change(i, row);
+      const float largest = std::max(simd.max(row, h.keys), extra);
+      if (largest == kMinusInfinity) {
+        std::fill_n(row, h.keys, 0.0f);
+        continue;
+      }
+      float sum = simd.exp_sum(row, row, h.keys, largest);
+      if (extra != kMinusInfinity) sum += std::exp(extra - largest);
+      simd.affine(row, row, h.keys, 1.0f / sum, 0.0f);
+    }
+    simd.pack_b(h.v, h.value, false, h.keys, h.value, packed);
+    simd.gemm({h.queries, h.value, h.keys, scores, h.keys, packed, h.out, h.out_stride});
+  }
+
+ private:
+  static void Prepare(Tensor& tensor, int64_t floats) {
+    if (tensor.defined() && tensor.ElementCount() >= floats) return;
+    auto created = Tensor::Create(DataType::kFloat, Shape{floats});
+    if (!created.ok()) throw std::bad_alloc();
+    tensor = std::move(*created);
+  }
+
+  Tensor scores_, packed_;
+};
+
+// [batch, heads, length, size] from a projection, with its bias.
+struct Projection {
+  std::vector<float> elements;
+  int64_t length = 0, size = 0;
+};
+
+// `x` is [batch, length, heads * size], or [batch, heads, length, size] as it is.
+Projection Split(const Tensor& x, int64_t heads, const float* bias) {
+  const Shape& shape = x.shape();
+  Projection p;
+  if (shape.rank() == 4) {
+    p.elements = ElementsAs<float>(x);
+    p.length = shape[2];
+    p.size = shape[3];
+    return p;
+  }
+  p.length = shape[1];
+  p.size = shape[2] / heads;
+  p.elements.resize(static_cast<size_t>(shape.ElementCount()));
+  for (int64_t b = 0; b < shape[0]; ++b) {
+    for (int64_t s = 0; s < p.length; ++s) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const float* from = x.data<float>() + ((b * p.length + s) * heads + h) * p.size;
+        float* to = p.elements.data() + ((b * heads + h) * p.length + s) * p.size;
+        for (int64_t d = 0; d < p.size; ++d) to[d] = from[d] + (bias ? bias[h * p.size + d] : 0.0f);
+      }
+    }
+  }
+  return p;
+}
+
+// Past rows, then new rows, of every head.
+Projection Append(const Tensor* past, const Projection& fresh, int64_t lanes) {
+  if (past == nullptr) return fresh;
+  Projection p;
+  const int64_t held = past->shape()[2];
+  p.length = held + fresh.length;
+  p.size = fresh.size;
+  p.elements.resize(static_cast<size_t>(lanes * p.length * p.size));
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    float* to = p.elements.data() + lane * p.length * p.size;
+    std::copy_n(past->data<float>() + lane * held * p.size, held * p.size, to);
+    std::copy_n(fresh.elements.data() + lane * fresh.length * p.size, fresh.length * p.size,
+                to + held * p.size);
+  }
+  return p;
+}
+
+// A tensor that is added to the scores, broadcast from [batch, heads, queries, keys].
+class ScoreBias {
+ public:
+  static Result<ScoreBias> Make(const Node& node, const Tensor* tensor, int64_t batch,
+                                int64_t heads, int64_t queries, int64_t keys) {
+    ScoreBias bias;
+    if (tensor == nullptr) return bias;
+    const Shape& s = tensor->shape();
+    const bool fits = s.rank() == 4 && (s[0] == 1 || s[0] == batch) &&
+                      (s[1] == 1 || s[1] == heads) && s[2] == queries && s[3] >= keys;
+    if (!fits) return Fail(node, StrCat("attention_bias of shape ", s.ToString()));
+    bias.data_ = tensor->data<float>();
+    bias.row_ = s[3];
+    bias.head_ = s[1] == 1 ? 0 : s[2] * s[3];
+    bias.batch_ = s[0] == 1 ? 0 : s[1] * s[2] * s[3];
+    return bias;
+  }
+
+  void Add(int64_t b, int64_t h, int64_t query, float* scores, int64_t keys) const {
+    if (data_ == nullptr) return;
+    const float* from = data_ + b * batch_ + h * head_ + query * row_;
+    math::CurrentSimd().binary(math::Binary::kAdd, scores, from, scores, keys, 1, 1);
+  }
+
+ private:
+  const float* data_ = nullptr;
+  int64_t batch_ = 0, head_ = 0, row_ = 0;
+};
+
+// Which keys a padding mask hides: [batch] lengths, [batch, keys] or [batch, queries, keys] flags.
+class PaddingMask {
+ public:
+  static Result<PaddingMask> Make(const Node& node, const Tensor* tensor, int64_t batch,
+                                  int64_t queries, int64_t keys) {
+    PaddingMask mask;
+    if (tensor == nullptr) return mask;
+    const Shape& s = tensor->shape();
+    mask.values_ = ElementsAs<int32_t>(*tensor);
+    mask.rank_ = s.rank();
+    mask.queries_ = queries;
+    mask.keys_ = keys;
+    const bool fits =
+        s == Shape{batch} || s == Shape{batch, keys} || s == Shape{batch, queries, keys};
+    if (!fits) {
+      return Unimplemented(StrCat(Describe(node), ": key_padding_mask of shape ", s.ToString()));
+    }
+    return mask;
+  }
+
+  bool Hides(int64_t b, int64_t query, int64_t key) const {
+    if (rank_ == 0) return false;
+    if (rank_ == 1) return key >= values_[static_cast<size_t>(b)];
+    const int64_t row = rank_ == 2 ? b : b * queries_ + query;
+    return values_[static_cast<size_t>(row * keys_ + key)] == 0;
+  }
+
+ private:
+  std::vector<int32_t> values_;
+  int rank_ = 0;
+  int64_t queries_ = 0, keys_ = 0;
+};
+
+// Query, key and value behind each other: [batch, sequence, heads, 3, size].
+Status Unpack(const Node& node, const Tensor& packed, int64_t heads, Tensor (&parts)[3]) {
+  const Shape& s = packed.shape();
+  if (s.rank() != 5 || s[2] != heads || s[3] != 3) return Fail(node, "packed query of a bad shape");
+  for (int64_t part = 0; part < 3; ++part) {
+    auto& out = parts[static_cast<size_t>(part)];
+    ONNXD_ASSIGN_OR_RETURN(out, Tensor::Create(DataType::kFloat, Shape{s[0], s[1], heads * s[4]}));
+    for (int64_t row = 0; row < s[0] * s[1] * heads; ++row) {
+      std::copy_n(packed.data<float>() + (row * 3 + part) * s[4], s[4],
+                  out.mutable_data<float>() + row * s[4]);
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckPast(const Node& node, const Tensor* past, int64_t batch, int64_t heads, int64_t size) {
+  if (past == nullptr) return Status::Ok();
+  const Shape& s = past->shape();
+  if (s.rank() == 4 && s[0] == batch && s[1] == heads && s[3] == size) return Status::Ok();
+  return Fail(node, StrCat("past of shape ", s.ToString()));
+}
+
+Result<Values> MultiHeadAttention(const Node& node, std::span<const Value> inputs) {
+  const int64_t heads = node.attributes.Int("num_heads", 0);
+  Tensor parts[3];
+  if (TensorAt(inputs, 1) == nullptr) {
+    ONNXD_RETURN_IF_ERROR(Unpack(node, inputs[0].tensor(), heads, parts));
+  } else {
+    if (TensorAt(inputs, 2) == nullptr) {
+      return Unimplemented(StrCat(Describe(node), ": packed keys and values are not supported"));
+    }
+    for (size_t i = 0; i < 3; ++i) parts[i] = inputs[i].tensor();
+  }
+  const Shape& qs = parts[0].shape();
+  const int64_t batch = qs[0];
+  for (size_t i = 0; i < 3; ++i) {
+    const Shape& s = parts[i].shape();
+    const bool rank3 = s.rank() == 3 && s[0] == batch && s[2] % heads == 0;
+    const bool rank4 = i > 0 && s.rank() == 4 && s[0] == batch && s[1] == heads;
+    if (!rank3 && !rank4) return Fail(node, StrCat("operand ", i, " of shape ", s.ToString()));
+  }
+  const Tensor* bias = TensorAt(inputs, 3);
+  const float* biases[3] = {nullptr, nullptr, nullptr};
+  if (bias != nullptr) {
+    int64_t at = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      biases[i] = bias->data<float>() + at;
+      const Shape& s = parts[i].shape();
+      at += s.rank() == 3 ? s[2] : s[1] * s[3];
+    }
+    if (bias->ElementCount() != at) return Fail(node, "bias has the wrong length");
+  }
+  const Projection q = Split(parts[0], heads, biases[0]);
+  Projection k = Split(parts[1], heads, biases[1]), v = Split(parts[2], heads, biases[2]);
+  if (q.size != k.size || k.length != v.length) return Fail(node, "query, key and value differ");
+  const Tensor* past_key = TensorAt(inputs, 6);
+  const Tensor* past_value = TensorAt(inputs, 7);
+  ONNXD_RETURN_IF_ERROR(CheckPast(node, past_key, batch, heads, k.size));
+  ONNXD_RETURN_IF_ERROR(CheckPast(node, past_value, batch, heads, v.size));
+  const int64_t past = past_key != nullptr ? past_key->shape()[2] : 0;
+  k = Append(past_key, k, batch * heads);
+  v = Append(past_value, v, batch * heads);
+  ONNXD_ASSIGN_OR_RETURN(const PaddingMask mask,
+                         PaddingMask::Make(node, TensorAt(inputs, 4), batch, q.length, k.length));
+  ONNXD_ASSIGN_OR_RETURN(
+      const ScoreBias score_bias,
+      ScoreBias::Make(node, TensorAt(inputs, 5), batch, heads, q.length, k.length));
+  float scale = node.attributes.Float("scale", 0);
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<float>(q.size));
+  const float hidden = node.attributes.Float("mask_filter_value", -10000.0f);
+  const bool causal = node.attributes.Int("unidirectional", 0) != 0;
+  const int64_t width = heads * v.size;
+  ONNXD_ASSIGN_OR_RETURN(Tensor out,
+                         Tensor::Create(DataType::kFloat, Shape{batch, q.length, width}));
+  HeadRunner runner;
+  for (int64_t lane = 0; lane < batch * heads; ++lane) {
+    const int64_t b = lane / heads, h = lane % heads;
+    runner.Run(
+        {q.length, k.length, q.size, v.size, q.elements.data() + lane * q.length * q.size, q.size,
+         k.elements.data() + lane * k.length * k.size, v.elements.data() + lane * v.length * v.size,
+         out.mutable_data<float>() + b * q.length * width + h * v.size, width, scale},
+        kMinusInfinity, [&](int64_t i, float* scores) {
+          score_bias.Add(b, h, i, scores, k.length);
+          for (int64_t j = 0; j < k.length; ++j) {
+            if (mask.Hides(b, i, j)) scores[j] += hidden;
+            if (causal && j > past + i) scores[j] = kMinusInfinity;
+          }
+        });
+  }
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor present_key,
+      TensorFrom(DataType::kFloat, Shape{batch, heads, k.length, k.size}, k.elements));
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor present_value,
+      TensorFrom(DataType::kFloat, Shape{batch, heads, v.length, v.size}, v.elements));
+  return Values{std::move(out), std::move(present_key), std::move(present_value)};
+}
+
+// Sizes and lengths of one GroupQueryAttention call.
+struct GroupPlan {
+  int64_t batch, sequence, heads, key_heads, size, held, total;
+  std::vector<int64_t> past;  // valid rows of each batch entry's cache
+};
+
+Result<GroupPlan> PlanGroups(const Node& node, std::span<const Value> inputs) {
+  GroupPlan p{};
+  const Shape& q = inputs[0].tensor().shape();
+  p.heads = node.attributes.Int("num_heads", 0);
+  p.key_heads = node.attributes.Int("kv_num_heads", 0);
+  const bool packed = TensorAt(inputs, 1) == nullptr;
+  const int64_t lanes = packed ? p.heads + 2 * p.key_heads : p.heads;
+  if (q.rank() != 3 || lanes < 1 || p.key_heads < 1 || q[2] % lanes != 0)
+    return Fail(node, "query");
+  p.batch = q[0];
+  p.sequence = q[1];
+  p.size = q[2] / lanes;
+  for (const size_t i : {1, 2}) {
+    const Tensor* t = TensorAt(inputs, i);
+    if (!packed &&
+        (t == nullptr || !(t->shape() == Shape{p.batch, p.sequence, p.key_heads * p.size}))) {
+      return Fail(node, StrCat("operand ", i, " does not fit the query"));
+    }
+  }
+  for (const size_t i : {3, 4}) {
+    ONNXD_RETURN_IF_ERROR(CheckPast(node, TensorAt(inputs, i), p.batch, p.key_heads, p.size));
+  }
+  const Tensor* past = TensorAt(inputs, 3);
+  p.held = past != nullptr ? past->shape()[2] : 0;
+  const auto lengths = ElementsAs<int64_t>(inputs[5].tensor());
+  const auto total = ElementsAs<int64_t>(inputs[6].tensor());
+  if (static_cast<int64_t>(lengths.size()) != p.batch || total.size() != 1) {
+    return Fail(node, "seqlens_k or total_sequence_length do not fit");
+  }
+  const bool first = p.sequence == total[0];
+  p.total = std::max(total[0], p.held);
+  for (const int64_t length : lengths) {
+    p.past.push_back(first ? 0 : length + 1 - p.sequence);
+    const bool fits =
+        p.past.back() >= 0 && p.past.back() <= p.held && p.past.back() + p.sequence <= p.total;
+    if (!fits) return Fail(node, StrCat("a sequence length of ", length));
+  }
+  return p;
+}
+
+// Rows of one kind of head, [batch, heads, sequence, size], rotated where `rotate` is given.
+using RotateRow = std::function<Status(int64_t batch, int64_t step, const float* in, float* out)>;
+
+Result<std::vector<float>> Gather(const GroupPlan& p, const Tensor& x, int64_t first_lane,
+                                  int64_t heads, int64_t lanes, const RotateRow& rotate) {
+  std::vector<float> out(static_cast<size_t>(p.batch * heads * p.sequence * p.size));
+  for (int64_t b = 0; b < p.batch; ++b) {
+    for (int64_t s = 0; s < p.sequence; ++s) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const float* from =
+            x.data<float>() + ((b * p.sequence + s) * lanes + first_lane + h) * p.size;
+        float* to = out.data() + ((b * heads + h) * p.sequence + s) * p.size;
+        if (rotate) {
+          ONNXD_RETURN_IF_ERROR(rotate(b, s, from, to));
+        } else {
+          std::copy_n(from, p.size, to);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+// The cache with the new rows written behind the valid ones of each batch entry.
+Result<Tensor> Present(const GroupPlan& p, const Tensor* past, const std::vector<float>& fresh) {
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor out, Tensor::Create(DataType::kFloat, Shape{p.batch, p.key_heads, p.total, p.size}));
+  float* to = out.mutable_data<float>();
+  std::fill_n(to, out.ElementCount(), 0.0f);
+  for (int64_t lane = 0; lane < p.batch * p.key_heads; ++lane) {
+    float* rows = to + lane * p.total * p.size;
+    if (past != nullptr) {
+      std::copy_n(past->data<float>() + lane * p.held * p.size, p.held * p.size, rows);
+    }
+    const int64_t begin = p.past[static_cast<size_t>(lane / p.key_heads)];
+    std::copy_n(fresh.data() + lane * p.sequence * p.size, p.sequence * p.size,
+                rows + begin * p.size);
+  }
+  return out;
+}
+
+Result<RotateRow> MakeRotation(const Node& node, const GroupPlan& p,
+                               std::span<const Value> inputs) {
+  if (node.attributes.Int("do_rotary", 0) == 0) return RotateRow();
+  const Tensor* cos = TensorAt(inputs, 7);
+  const Tensor* sin = TensorAt(inputs, 8);
+  if (cos == nullptr || sin == nullptr || cos->shape().rank() != 2 ||
+      !(cos->shape() == sin->shape()) || 2 * cos->shape()[1] > p.size) {
+    return Fail(node, "do_rotary needs cos_cache and sin_cache");
+  }
+  std::vector<int64_t> positions;
+  if (const Tensor* given = TensorAt(inputs, 9)) positions = ElementsAs<int64_t>(*given);
+  if (!positions.empty() && static_cast<int64_t>(positions.size()) != p.batch * p.sequence) {
+    return Fail(node, "position_ids do not fit");
+  }
+  const bool interleaved = node.attributes.Int("rotary_interleaved", 0) != 0;
+  return RotateRow([=, &node, &p](int64_t b, int64_t s, const float* in, float* out) -> Status {
+    const int64_t position = positions.empty() ? p.past[static_cast<size_t>(b)] + s
+                                               : positions[static_cast<size_t>(b * p.sequence + s)];
+    const int64_t width = cos->shape()[1];
+    if (position < 0 || position >= cos->shape()[0]) {
+      return Fail(node, StrCat("position ", position, " is outside the cache"));
+    }
+    Rotate(in, out, p.size, 2 * width, interleaved, cos->data<float>() + position * width,
+           sin->data<float>() + position * width);
+    return Status::Ok();
+  });
+}
+
+Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inputs) {
+  const Attributes& a = node.attributes;
+  for (size_t i = 12; i < inputs.size(); ++i) {
+    if (!inputs[i].absent()) {
+      return Unimplemented(StrCat(Describe(node), ": input ", i, " is not supported"));
+    }
+  }
+  ONNXD_ASSIGN_OR_RETURN(const GroupPlan p, PlanGroups(node, inputs));
+  const bool packed = TensorAt(inputs, 1) == nullptr;
+  const int64_t packed_lanes = p.heads + 2 * p.key_heads;
+  const auto source = [&](size_t i) -> const Tensor& { return inputs[packed ? 0 : i].tensor(); };
+  ONNXD_ASSIGN_OR_RETURN(const RotateRow rotate, MakeRotation(node, p, inputs));
+  ONNXD_ASSIGN_OR_RETURN(const auto q,
+                         Gather(p, source(0), 0, p.heads, packed ? packed_lanes : p.heads, rotate));
+  ONNXD_ASSIGN_OR_RETURN(const auto fresh_k, Gather(p, source(1), packed ? p.heads : 0, p.key_heads,
+                                                    packed ? packed_lanes : p.key_heads, rotate));
+  ONNXD_ASSIGN_OR_RETURN(const auto fresh_v,
+                         Gather(p, source(2), packed ? p.heads + p.key_heads : 0, p.key_heads,
+                                packed ? packed_lanes : p.key_heads, RotateRow()));
+  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), fresh_k));
+  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), fresh_v));
+  const int64_t longest = *std::max_element(p.past.begin(), p.past.end()) + p.sequence;
+  ONNXD_ASSIGN_OR_RETURN(
+      const ScoreBias score_bias,
+      ScoreBias::Make(node, TensorAt(inputs, 10), p.batch, p.heads, p.sequence, longest));
+  std::vector<float> sinks;
+  if (const Tensor* sink = TensorAt(inputs, 11)) sinks = ElementsAs<float>(*sink);
+  if (!sinks.empty() && static_cast<int64_t>(sinks.size()) != p.heads)
+    return Fail(node, "head_sink");
+  const bool smooth = a.Int("smooth_softmax", 0) > 0;
+  const float softcap = a.Float("softcap", 0);
+  const int64_t window = a.Int("local_window_size", -1);
+  const bool causal = a.Int("causal", 1) != 0;
+  float scale = a.Float("scale", 0);
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<float>(p.size));
+  const int64_t width = p.heads * p.size, share = p.heads / p.key_heads;
+  ONNXD_ASSIGN_OR_RETURN(Tensor out,
+                         Tensor::Create(DataType::kFloat, Shape{p.batch, p.sequence, width}));
+  HeadRunner runner;
+  for (int64_t lane = 0; lane < p.batch * p.heads; ++lane) {
+    const int64_t b = lane / p.heads, h = lane % p.heads;
+    const int64_t key_lane = b * p.key_heads + h / share;
+    const int64_t past = p.past[static_cast<size_t>(b)], length = past + p.sequence;
+    const float extra = !sinks.empty() ? sinks[static_cast<size_t>(h)]
+                        : smooth       ? 0.0f
+                                       : kMinusInfinity;
+    runner.Run({p.sequence, length, p.size, p.size, q.data() + lane * p.sequence * p.size, p.size,
+                keys.data<float>() + key_lane * p.total * p.size,
+                values.data<float>() + key_lane * p.total * p.size,
+                out.mutable_data<float>() + b * p.sequence * width + h * p.size, width, scale},
+               extra, [&](int64_t i, float* scores) {
+                 for (int64_t j = 0; softcap > 0 && j < length; ++j) {
+                   scores[j] = softcap * std::tanh(scores[j] / softcap);
+                 }
+                 score_bias.Add(b, h, i, scores, length);
+                 for (int64_t j = 0; j < length; ++j) {
+                   const bool hidden =
+                       (causal && j > past + i) || (window > 0 && past + i - j >= window);
+                   if (hidden) scores[j] = kMinusInfinity;
+                 }
+               });
+  }
+  return Values{std::move(out), std::move(keys), std::move(values)};
+}
+
+// RMS normalisation of input + skip + bias; output 3 is that sum.
+Result<Values> SkipRmsNormalization(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Tensor& skip = inputs[1].tensor();
+  const Tensor& gamma = inputs[2].tensor();
+  const Tensor* bias = TensorAt(inputs, 3);
+  const Shape& shape = x.shape();
+  const int64_t width = shape.rank() == 0 ? 0 : shape[shape.rank() - 1];
+  if (width == 0 || gamma.ElementCount() != width || x.ElementCount() % skip.ElementCount() != 0 ||
+      skip.ElementCount() % width != 0 || (bias != nullptr && bias->ElementCount() != width)) {
+    return Fail(node, "input shapes do not match");
+  }
+  const float epsilon = node.attributes.Float("epsilon", 1e-12f);
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, shape));
+  ONNXD_ASSIGN_OR_RETURN(Tensor sums, Tensor::Create(DataType::kFloat, shape));
+  const math::Simd& simd = math::CurrentSimd();
+  for (int64_t at = 0; at < x.ElementCount(); at += width) {
+    float* sum = sums.mutable_data<float>() + at;
+    simd.binary(math::Binary::kAdd, x.data<float>() + at,
+                skip.data<float>() + at % skip.ElementCount(), sum, width, 1, 1);
+    if (bias != nullptr) {
+      simd.binary(math::Binary::kAdd, sum, bias->data<float>(), sum, width, 1, 1);
+    }
+    const float square = simd.sum_of_squares(sum, width, 0.0f) / static_cast<float>(width);
+    simd.normalize(sum, out.mutable_data<float>() + at, width, 0.0f,
+                   1.0f / std::sqrt(square + epsilon), gamma.data<float>(), nullptr);
+  }
+  return Values{std::move(out), Value(), Value(), std::move(sums)};
+}
+
+Result<std::unique_ptr<Kernel>> FloatOnly(const KernelInfo& info, EagerFunction function) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType(info.node.op_type, info.InputType(0));
+  }
+  return MakeEagerKernel(std::move(function));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeContribRotaryEmbedding(const KernelInfo& info) {
+  return FloatOnly(info, RotaryEmbedding);
+}
+Result<std::unique_ptr<Kernel>> MakeMultiHeadAttention(const KernelInfo& info) {
+  return FloatOnly(info, MultiHeadAttention);
+}
+Result<std::unique_ptr<Kernel>> MakeGroupQueryAttention(const KernelInfo& info) {
+  return FloatOnly(info, GroupQueryAttention);
+}
+Result<std::unique_ptr<Kernel>> MakeSkipRmsNormalization(const KernelInfo& info) {
+  for (const size_t i : {1, 2}) {
+    if (info.node.output(i) != kNoValue) {
+      return Unimplemented("the mean and inv_std_var outputs are not supported");
+    }
+  }
+  return FloatOnly(info, SkipRmsNormalization);
+}
+
+}  // namespace onnxd

@@ -1,0 +1,280 @@
+// com.microsoft QLinearAdd, QLinearMul, MatMulNBits, MatMulIntegerToFloat and
+// DynamicQuantizeMatMul. Source of the semantics: onnxruntime's ContribOperators document.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "runtime/math/simd.h"
+#include "runtime/ops/inference_rules.h"
+#include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/packed_matrix.h"
+#include "runtime/providers/cpu/strided_loop.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+using Values = std::vector<Value>;
+
+Status Fail(const Node& node, std::string_view why) {
+  return InvalidArgument(StrCat(Describe(node), ": ", why));
+}
+
+float OneFloat(const Tensor* tensor, float fallback) {
+  return tensor == nullptr || tensor->ElementCount() < 1 ? fallback : ElementsAs<float>(*tensor)[0];
+}
+
+// A, its scale and zero point; B likewise; the scale and zero point of the result.
+Result<Values> QuantizedPair(const Node& node, std::span<const Value> inputs) {
+  const Tensor& a = inputs[0].tensor();
+  const Tensor& b = inputs[3].tensor();
+  for (const size_t i : {1, 2, 4, 5, 6, 7}) {
+    const Tensor* one = TensorAt(inputs, i);
+    if (one != nullptr && one->ElementCount() != 1) {
+      return Fail(node, StrCat("operand ", i, " must be one number"));
+    }
+  }
+  const float scale_a = OneFloat(TensorAt(inputs, 1), 1), zero_a = OneFloat(TensorAt(inputs, 2), 0);
+  const float scale_b = OneFloat(TensorAt(inputs, 4), 1), zero_b = OneFloat(TensorAt(inputs, 5), 0);
+  const float scale_c = OneFloat(TensorAt(inputs, 6), 1), zero_c = OneFloat(TensorAt(inputs, 7), 0);
+  ONNXD_ASSIGN_OR_RETURN(const SymbolicShape shape,
+                         Broadcast(ToSymbolic(a.shape()), ToSymbolic(b.shape())));
+  const Shape out_shape = *ToConcrete(shape);
+  const bool is_signed = a.type() == DataType::kInt8;
+  const float low = is_signed ? -128.0f : 0.0f, high = is_signed ? 127.0f : 255.0f;
+  const bool add = node.op_type == "QLinearAdd";
+  const std::vector<float> x = ElementsAs<float>(a), y = ElementsAs<float>(b);
+  std::vector<float> out(static_cast<size_t>(out_shape.ElementCount()));
+  if (out.empty()) return OneValue(TensorFrom(a.type(), out_shape, out));
+  const auto loop = BroadcastLoop<2>(out_shape, {&a.shape(), &b.shape()});
+  loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
+    for (int64_t i = 0; i < loop.inner_count(); ++i) {
+      const float left =
+          (x[static_cast<size_t>(at[1] + i * loop.inner_stride(1))] - zero_a) * scale_a;
+      const float right =
+          (y[static_cast<size_t>(at[2] + i * loop.inner_stride(2))] - zero_b) * scale_b;
+      const float value = std::nearbyint((add ? left + right : left * right) / scale_c) + zero_c;
+      out[static_cast<size_t>(at[0] + i * loop.inner_stride(0))] = std::clamp(value, low, high);
+    }
+  });
+  return OneValue(TensorFrom(a.type(), out_shape, out));
+}
+
+struct BlockedSizes {
+  int64_t n, k, block, bits, blocks;
+};
+
+Result<BlockedSizes> SizesOf(const Node& node) {
+  BlockedSizes z{};
+  z.n = node.attributes.Int("N", 0);
+  z.k = node.attributes.Int("K", 0);
+  z.block = node.attributes.Int("block_size", 0);
+  z.bits = node.attributes.Int("bits", 4);
+  constexpr int64_t kMax = int64_t{1} << 30;
+  if (z.n < 1 || z.k < 1 || z.n > kMax || z.k > kMax || z.block < 16 || z.block > kMax ||
+      (z.block & (z.block - 1)) != 0 || (z.bits != 2 && z.bits != 4 && z.bits != 8)) {
+    return Fail(node, "N, K, block_size or bits are out of range");
+  }
+  z.blocks = (z.k + z.block - 1) / z.block;
+  return z;
+}
+
+int64_t CodeAt(const uint8_t* bytes, int64_t index, int64_t bits) {
+  const int64_t bit = index * bits;
+  return bytes[bit / 8] >> (bit % 8) & ((1 << bits) - 1);
+}
+
+// B[n, blocks, block * bits / 8] as floats [n, k].
+Result<std::vector<float>> DequantizeBlocks(const Node& node, const BlockedSizes& z,
+                                            const Tensor& b, const Tensor& scales,
+                                            const Tensor* zero_points) {
+  const int64_t row_bytes = z.blocks * z.block * z.bits / 8;
+  const int64_t zero_row = (z.blocks * z.bits + 7) / 8;
+  const bool packed_zeros = zero_points != nullptr && zero_points->type() == DataType::kUint8;
+  bool fits =
+      static_cast<int64_t>(b.bytes()) == z.n * row_bytes && scales.ElementCount() == z.n * z.blocks;
+  if (fits && zero_points != nullptr) {
+    fits = zero_points->ElementCount() == z.n * (packed_zeros ? zero_row : z.blocks);
+  }
+  if (!fits) return Fail(node, "B, scales or zero_points do not fit N, K and block_size");
+  const std::vector<float> scale = ElementsAs<float>(scales);
+  std::vector<float> zeros;
+  if (zero_points != nullptr && !packed_zeros) zeros = ElementsAs<float>(*zero_points);
+  std::vector<float> out(static_cast<size_t>(z.n * z.k));
+  for (int64_t row = 0; row < z.n; ++row) {
+    const uint8_t* codes = b.data<uint8_t>() + row * row_bytes;
+    for (int64_t i = 0; i < z.k; ++i) {
+      const int64_t block = i / z.block;
+      float zero = static_cast<float>(1 << (z.bits - 1));
+      if (packed_zeros) {
+        zero = static_cast<float>(
+            CodeAt(zero_points->data<uint8_t>() + row * zero_row, block, z.bits));
+      } else if (!zeros.empty()) {
+        zero = zeros[static_cast<size_t>(row * z.blocks + block)];
+      }
+      out[static_cast<size_t>(row * z.k + i)] =
+          (static_cast<float>(CodeAt(codes, i, z.bits)) - zero) *
+          scale[static_cast<size_t>(row * z.blocks + block)];
+    }
+  }
+  return out;
+}
+
+// y[rows, n] = x[rows, k] * b[n, k]^T + bias
+Result<Tensor> MultiplyRows(const Tensor& x, const PackedMatrix& b, const Tensor* bias) {
+  const int64_t rows = b.k == 0 ? 0 : x.ElementCount() / b.k;
+  Shape shape = x.shape();
+  shape[shape.rank() - 1] = b.n;
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, shape));
+  math::GemmArguments g{rows, b.n, b.k, x.data<float>(), b.k, b.data(), out.mutable_data<float>(),
+                        b.n};
+  if (bias != nullptr) g.bias = bias->data<float>();
+  b.simd->gemm(g);
+  return out;
+}
+
+Status CheckNBits(const Node& node, const BlockedSizes& z, std::span<const Value> inputs) {
+  const Shape& a = inputs[0].tensor().shape();
+  const Tensor* bias = TensorAt(inputs, 5);
+  if (TensorAt(inputs, 4) != nullptr) {
+    return Unimplemented(StrCat(Describe(node), ": g_idx is not supported"));
+  }
+  if (a.rank() < 1 || a[a.rank() - 1] != z.k) {
+    return Fail(node, StrCat("A of shape ", a.ToString(), " does not end in K = ", z.k));
+  }
+  if (bias != nullptr && bias->ElementCount() != z.n) return Fail(node, "bias does not fit");
+  return Status::Ok();
+}
+
+Result<PackedMatrix> PackBlocks(const Node& node, const BlockedSizes& z, const Tensor& b,
+                                const Tensor& scales, const Tensor* zero_points) {
+  ONNXD_ASSIGN_OR_RETURN(const auto floats, DequantizeBlocks(node, z, b, scales, zero_points));
+  return PackMatrix(floats.data(), true, z.k, z.n);
+}
+
+// B's scale and zero point are one number or one per column.
+Result<Values> IntegerToFloat(const Node& node, const Shape& a_shape, const std::vector<float>& a,
+                              float a_scale, const Tensor& b, const Tensor& b_scale,
+                              const Tensor* b_zero, const Tensor* bias, DataType type) {
+  const Shape& bs = b.shape();
+  if (a_shape.rank() < 1 || bs.rank() != 2 || a_shape[a_shape.rank() - 1] != bs[0]) {
+    return Fail(node, StrCat("shapes ", a_shape.ToString(), " and ", bs.ToString(),
+                             " cannot be multiplied"));
+  }
+  const int64_t k = bs[0], n = bs[1], rows = k == 0 ? 0 : static_cast<int64_t>(a.size()) / k;
+  const auto scales = ElementsAs<float>(b_scale);
+  const auto zeros = b_zero != nullptr ? ElementsAs<float>(*b_zero) : std::vector<float>{0.0f};
+  const auto fits = [&](size_t size) { return size == 1 || static_cast<int64_t>(size) == n; };
+  if (!fits(scales.size()) || !fits(zeros.size()) ||
+      (bias != nullptr && bias->ElementCount() != n)) {
+    return Fail(node, "b_scale, b_zero_point or bias do not fit");
+  }
+  const auto at = [](const std::vector<float>& list, int64_t i) {
+    return list[list.size() == 1 ? 0 : static_cast<size_t>(i)];
+  };
+  const std::vector<float> codes = ElementsAs<float>(b);
+  const std::vector<float> offsets =
+      bias != nullptr ? ElementsAs<float>(*bias) : std::vector<float>();
+  Shape shape = a_shape;
+  shape[shape.rank() - 1] = n;
+  std::vector<float> out(static_cast<size_t>(shape.ElementCount()));
+  std::vector<double> sums(static_cast<size_t>(n));
+  for (int64_t row = 0; row < rows; ++row) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (int64_t p = 0; p < k; ++p) {
+      const double left = static_cast<double>(a[static_cast<size_t>(row * k + p)]);
+      for (int64_t j = 0; j < n; ++j) {
+        sums[static_cast<size_t>(j)] +=
+            left * static_cast<double>(codes[static_cast<size_t>(p * n + j)] - at(zeros, j));
+      }
+    }
+    for (int64_t j = 0; j < n; ++j) {
+      out[static_cast<size_t>(row * n + j)] =
+          static_cast<float>(sums[static_cast<size_t>(j)]) * (a_scale * at(scales, j)) +
+          (offsets.empty() ? 0.0f : offsets[static_cast<size_t>(j)]);
+    }
+  }
+  return OneValue(TensorFrom(type, shape, out));
+}
+
+Result<Values> MatMulIntegerToFloat(const Node& node, std::span<const Value> inputs,
+                                    DataType type) {
+  const Tensor& a = inputs[0].tensor();
+  const float zero = OneFloat(TensorAt(inputs, 4), 0);
+  std::vector<float> centered = ElementsAs<float>(a);
+  for (float& value : centered) value -= zero;
+  return IntegerToFloat(node, a.shape(), centered, OneFloat(TensorAt(inputs, 2), 1),
+                        inputs[1].tensor(), inputs[3].tensor(), TensorAt(inputs, 5),
+                        TensorAt(inputs, 6), type);
+}
+
+// A is quantized to 8 bits as DynamicQuantizeLinear does it.
+Result<Values> DynamicQuantizeMatMul(const Node& node, std::span<const Value> inputs) {
+  const Tensor& a = inputs[0].tensor();
+  float low = 0, high = 0;
+  for (const float value : a.elements<float>()) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  const float scale = high == low ? 1.0f : (high - low) / 255.0f;
+  const float zero = std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f);
+  std::vector<float> codes = ElementsAs<float>(a);
+  for (float& code : codes) {
+    code = std::clamp(std::nearbyint(code / scale) + zero, 0.0f, 255.0f) - zero;
+  }
+  return IntegerToFloat(node, a.shape(), codes, scale, inputs[1].tensor(), inputs[2].tensor(),
+                        TensorAt(inputs, 3), TensorAt(inputs, 4), DataType::kFloat);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeQuantizedPair(const KernelInfo&) {
+  return MakeEagerKernel(QuantizedPair);
+}
+
+// Constant weights are unpacked once, when the model loads.
+Result<std::unique_ptr<Kernel>> MakeMatMulNBits(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) return DeclineType("MatMulNBits", info.InputType(0));
+  ONNXD_ASSIGN_OR_RETURN(const BlockedSizes z, SizesOf(info.node));
+  const Initializer* b = info.constant_input(1);
+  const Initializer* scales = info.constant_input(2);
+  const Initializer* zeros = info.node.input(3) != kNoValue ? info.constant_input(3) : nullptr;
+  std::shared_ptr<const PackedMatrix> packed;
+  if (b != nullptr && scales != nullptr && (zeros != nullptr || info.node.input(3) == kNoValue)) {
+    ONNXD_ASSIGN_OR_RETURN(const Tensor codes, b->Materialize());
+    ONNXD_ASSIGN_OR_RETURN(const Tensor scale, scales->Materialize());
+    Tensor zero;
+    if (zeros != nullptr) {
+      ONNXD_ASSIGN_OR_RETURN(zero, zeros->Materialize());
+    }
+    ONNXD_ASSIGN_OR_RETURN(PackedMatrix matrix, PackBlocks(info.node, z, codes, scale,
+                                                           zeros != nullptr ? &zero : nullptr));
+    packed = std::make_shared<const PackedMatrix>(std::move(matrix));
+  }
+  return MakeEagerKernel(
+      [z, packed](const Node& node, std::span<const Value> inputs) -> Result<Values> {
+        ONNXD_RETURN_IF_ERROR(CheckNBits(node, z, inputs));
+        if (packed != nullptr) {
+          return OneValue(MultiplyRows(inputs[0].tensor(), *packed, TensorAt(inputs, 5)));
+        }
+        ONNXD_ASSIGN_OR_RETURN(
+            const PackedMatrix matrix,
+            PackBlocks(node, z, inputs[1].tensor(), inputs[2].tensor(), TensorAt(inputs, 3)));
+        return OneValue(MultiplyRows(inputs[0].tensor(), matrix, TensorAt(inputs, 5)));
+      });
+}
+
+Result<std::unique_ptr<Kernel>> MakeMatMulIntegerToFloat(const KernelInfo& info) {
+  return MakeEagerKernel([type = info.OutputType(0)](const Node& node, std::span<const Value> in) {
+    return MatMulIntegerToFloat(node, in, type);
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeDynamicQuantizeMatMul(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType("DynamicQuantizeMatMul", info.InputType(0));
+  }
+  return MakeEagerKernel(DynamicQuantizeMatMul);
+}
+
+}  // namespace onnxd
