@@ -104,14 +104,64 @@ Status FloatProduct(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status QuantizedGlobalAveragePool(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  if (shape->size() < 3) return context.Fail("the input has no spatial axes");
+  const bool last = context.attributes().Int("channels_last", 0) != 0;
+  SymbolicShape out = *shape;
+  std::fill(out.begin() + (last ? 1 : 2), out.end() - (last ? 1 : 0), Dimension(1));
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status QuantizedConcat(InferenceContext& context) {
+  const SymbolicShape* first = context.shape(2);
+  if (first == nullptr) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(context.attributes().Int("axis", 0),
+                                                       static_cast<int>(first->size())));
+  SymbolicShape out = *first;
+  Dimension extent = 0;
+  for (size_t i = 2; i < context.input_count(); i += 3) {
+    const SymbolicShape* shape = context.shape(i);
+    const bool known = shape != nullptr && shape->size() == out.size() &&
+                       (*shape)[static_cast<size_t>(axis)].known() && extent.known();
+    extent =
+        known ? Dimension(extent.value + (*shape)[static_cast<size_t>(axis)].value) : Dimension();
+  }
+  out[static_cast<size_t>(axis)] = extent;
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status QGemm(InferenceContext& context) {
+  const bool quantized = context.HasInput(7);
+  if (!quantized) context.SetElement(0, DataType::kFloat);
+  if (quantized && context.input(0).is_tensor()) context.SetElement(0, context.input(0).element);
+  const SymbolicShape* a = context.shape(0);
+  const SymbolicShape* b = context.shape(3);
+  if (a == nullptr || b == nullptr) return Status::Ok();
+  if (a->size() != 2 || b->size() != 2) return context.Fail("A and B must be matrices");
+  const bool across_a = context.attributes().Int("transA", 0) != 0;
+  const bool across_b = context.attributes().Int("transB", 0) != 0;
+  context.SetShape(0, {(*a)[across_a ? 1 : 0], (*b)[across_b ? 0 : 1]});
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"com.microsoft", "DynamicQuantizeMatMul", FloatProduct},
     {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
     {"com.microsoft", "MatMulIntegerToFloat", FloatProduct},
     {"com.microsoft", "MatMulNBits", MatMulNBits},
     {"com.microsoft", "MultiHeadAttention", MultiHeadAttention},
+    {"com.microsoft", "QGemm", QGemm},
     {"com.microsoft", "QLinearAdd", QuantizedPair},
+    {"com.microsoft", "QLinearConcat", QuantizedConcat},
+    {"com.microsoft", "QLinearGlobalAveragePool", QuantizedGlobalAveragePool},
+    {"com.microsoft", "QLinearLeakyRelu", SameShapeAsInput},
     {"com.microsoft", "QLinearMul", QuantizedPair},
+    {"com.microsoft", "QLinearSigmoid", SameShapeAsInput},
+    {"com.microsoft", "QLinearSoftmax", SameShapeAsInput},
     {"com.microsoft", "RotaryEmbedding", SameShapeAsInput},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", SkipRmsNormalization},
 };

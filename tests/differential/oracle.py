@@ -54,7 +54,7 @@ def write_case(model, feeds, outputs, folder):
     names = [value.name for value in model.graph.input if value.name not in initialized]
     for kind, values in (("input", [feeds[name] for name in names]), ("output", outputs)):
         for i, value in enumerate(values):
-            tensor = numpy_helper.from_array(numpy.ascontiguousarray(value))
+            tensor = numpy_helper.from_array(numpy.asarray(value, order="C"))
             (path / f"{kind}_{i}.pb").write_bytes(tensor.SerializeToString())
 
 
