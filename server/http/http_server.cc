@@ -29,8 +29,7 @@ constexpr size_t kMaxLingerBytes = 1 << 20;
 constexpr size_t kReadBytes = 32 * 1024;
 constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
 
-// tcp_stream over the listener's strand executor.
-using Stream = beast::basic_stream<asio::ip::tcp, asio::strand<asio::io_context::executor_type>>;
+using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
 
 int StatusOfParseError(const error_code& error) {
@@ -95,7 +94,7 @@ namespace {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(TcpSocket socket, std::shared_ptr<HttpServer::Shared> shared)
-      : stream_(std::move(socket)), timer_(stream_.get_executor()), shared_(std::move(shared)) {
+      : socket_(std::move(socket)), timer_(socket_.get_executor()), shared_(std::move(shared)) {
     shared_->metrics->ConnectionOpened(Protocol::kHttp);
   }
   ~Session() {
@@ -108,12 +107,12 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void Start() {
-    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->NextRequest(); });
+    asio::dispatch(socket_.get_executor(), [self = shared_from_this()] { self->NextRequest(); });
   }
 
   // Closes the connection if it waits for a request. Any thread.
   void CloseIfIdle() {
-    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
       if (!self->busy_) self->Close();
     });
   }
@@ -131,7 +130,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // One instantiation of each asynchronous operation serves all steps: Beast's composed operations
   // would cost half a minute to compile and give nothing here.
   void ReadMore(Next next) {
-    stream_.async_read_some(buffer_.prepare(kReadBytes),
+    socket_.async_read_some(buffer_.prepare(kReadBytes),
                             [self = shared_from_this(), next](error_code error, size_t bytes) {
                               self->buffer_.commit(bytes);
                               if (self->expired_) error = beast::error::timeout;
@@ -139,8 +138,7 @@ class Session : public std::enable_shared_from_this<Session> {
                             });
   }
 
-  // Cancels what is under way when the time is over. The stream's own timer would close the socket,
-  // and nothing could be answered any more.
+  // Cancels what is under way when the time is over; the socket stays open for an answer.
   void ExpireAfter(std::chrono::steady_clock::duration time) {
     expired_ = false;
     timer_.expires_after(time);
@@ -148,7 +146,7 @@ class Session : public std::enable_shared_from_this<Session> {
       const bool over = self->timer_.expiry() <= std::chrono::steady_clock::now();
       if (error || !over) return;  // cancelled, or set anew in the meantime
       self->expired_ = true;
-      self->stream_.socket().cancel(error);
+      self->socket_.cancel(error);
     });
   }
 
@@ -255,7 +253,7 @@ class Session : public std::enable_shared_from_this<Session> {
     keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
     ExpireNever();
     shared_->handler(std::move(request), [self = shared_from_this()](HttpResponse response) {
-      asio::post(self->stream_.get_executor(), [self, response = std::move(response)]() mutable {
+      asio::post(self->socket_.get_executor(), [self, response = std::move(response)]() mutable {
         self->Write(std::move(response));
       });
     });
@@ -301,7 +299,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::array<asio::const_buffer, 2> rest = {
         asio::buffer(head_text_) + head_done, asio::buffer(body_text_) + (written_ - head_done)};
     ExpireAfter(seconds(shared_->limits.write_timeout_s));
-    stream_.async_write_some(
+    socket_.async_write_some(
         rest, [self = shared_from_this(), next](error_code error, size_t bytes) {
           if (error) return self->Close();
           self->written_ += bytes;
@@ -325,7 +323,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // before the client has read the answer.
   void Linger() {
     error_code ignored;
-    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
     ExpireAfter(seconds(2));
     LingerSome({});
   }
@@ -347,13 +345,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void Close() {
     FinishRequest();
     error_code ignored;
-    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-    stream_.close();
+    socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+    socket_.close(ignored);
     timer_.cancel();
   }
 
-  Stream stream_;
-  asio::steady_timer timer_;
+  TcpSocket socket_;
+  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, TcpSocket::executor_type> timer_;
   bool expired_ = false;
   std::shared_ptr<HttpServer::Shared> shared_;
   beast::flat_buffer buffer_;

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 
 import numpy
 import onnx
@@ -42,6 +43,15 @@ class Daemon:
     def _read_stderr(self):
         for line in self.process.stderr:
             self.stderr_lines.append(line)
+
+    def logged(self, text, timeout=10):
+        """Whether a line with `text` appears on stderr, which a thread reads along."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if any(text in line for line in self.stderr_lines):
+                return True
+            time.sleep(0.02)
+        return False
 
     def terminate(self, timeout=30):
         """SIGTERM; returns the exit code."""

@@ -62,7 +62,7 @@ class Start(unittest.TestCase):
                     (daemon.MODELS / "iris_forest/1/model.onnx").read_bytes()[: None if name == "good" else 500])
             with daemon.Daemon(folder) as running:
                 self.assertEqual(running.ready_line, "ready: good\n")
-                self.assertTrue(any("'bad'" in line for line in running.stderr_lines))
+                self.assertTrue(running.logged("'bad'"))
 
     def test_file_environment_and_flag_in_rising_priority(self):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
