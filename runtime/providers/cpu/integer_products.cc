@@ -11,6 +11,11 @@
 namespace onnxd {
 namespace {
 
+// Sums wrap around, as 32-bit hardware does; real files hold biases at the type's limit.
+int32_t Plus(int32_t a, int32_t b) {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+}
+
 constexpr int64_t kMaxTaps = int64_t{1} << 28;  // of one convolution, over all output pixels
 
 // A matrix operand, or a batch of them, minus its zero point: one, or one per row (A) or column
@@ -82,7 +87,7 @@ Result<Sums> Multiply(const Node& node, const Operand& a, const Operand& b, cons
       for (int64_t p = 0; p < depth; ++p) {
         const int32_t left = a.elements[static_cast<size_t>((at_a * m + i) * depth + p)];
         const int32_t* right = b.elements.data() + (at_b * depth + p) * n;
-        for (int64_t j = 0; j < n; ++j) out[i * n + j] += left * right[j];
+        for (int64_t j = 0; j < n; ++j) out[i * n + j] = Plus(out[i * n + j], left * right[j]);
       }
     }
   };
@@ -196,7 +201,7 @@ Result<Sums> Convolve(const Node& node, const std::vector<int32_t>& x, const Sha
         for (int64_t p = 0; p < pixels; ++p) {
           for (int64_t t = 0; t < tap_count; ++t) {
             const int64_t at = source[static_cast<size_t>(p * tap_count + t)];
-            if (at >= 0) out[p] += in[at] * weights[t];
+            if (at >= 0) out[p] = Plus(out[p], in[at] * weights[t]);
           }
         }
       }
@@ -249,7 +254,7 @@ Result<std::vector<Value>> QLinearConv(const Node& node, std::span<const Value> 
     }
     for (size_t i = 0; i < sums.elements.size(); ++i) {
       const auto lane = static_cast<int64_t>(i) / sums.columns % sums.rows;
-      sums.elements[i] += bias->data<int32_t>()[lane];
+      sums.elements[i] = Plus(sums.elements[i], bias->data<int32_t>()[lane]);
     }
   }
   auto scales = ElementsAs<float>(inputs[4].tensor());
