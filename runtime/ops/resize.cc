@@ -82,7 +82,10 @@ Result<std::vector<int>> ResizeAxes(const Node& node, int rank) {
     ONNXD_ASSIGN_OR_RETURN(const int normal, NormalizeAxis(axis, rank));
     axes.push_back(normal);
   }
-  if (axes.empty() && node.attributes.Has("height_scale")) return std::vector<int>{2, 3};
+  if (axes.empty() && node.attributes.Has("height_scale")) {
+    if (rank == 4) return std::vector<int>{2, 3};
+    return InvalidArgument(StrCat(Describe(node), ": the input has rank ", rank, ", expected 4"));
+  }
   for (int axis = 0; axes.empty() && axis < rank; ++axis) {
     for (int i = 0; i < rank; ++i) axes.push_back(i);
   }

@@ -92,7 +92,7 @@ struct Head {
   float scale;
 };
 
-// Changes the scores of one query in place; the last entry of the row is that query's index.
+// Changes the scores of one query in place.
 using ChangeRow = std::function<void(int64_t query, float* scores)>;
 
 class HeadRunner {
@@ -479,7 +479,8 @@ Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inpu
                                 packed ? packed_lanes : p.key_heads, RotateRow()));
   ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), fresh_k));
   ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), fresh_v));
-  const int64_t longest = *std::max_element(p.past.begin(), p.past.end()) + p.sequence;
+  int64_t longest = p.sequence;
+  for (const int64_t past : p.past) longest = std::max(longest, past + p.sequence);
   ONNXD_ASSIGN_OR_RETURN(
       const ScoreBias score_bias,
       ScoreBias::Make(node, TensorAt(inputs, 10), p.batch, p.heads, p.sequence, longest));
@@ -531,8 +532,9 @@ Result<Values> SkipRmsNormalization(const Node& node, std::span<const Value> inp
   const Tensor* bias = TensorAt(inputs, 3);
   const Shape& shape = x.shape();
   const int64_t width = shape.rank() == 0 ? 0 : shape[shape.rank() - 1];
-  if (width == 0 || gamma.ElementCount() != width || x.ElementCount() % skip.ElementCount() != 0 ||
-      skip.ElementCount() % width != 0 || (bias != nullptr && bias->ElementCount() != width)) {
+  if (width == 0 || skip.ElementCount() == 0 || gamma.ElementCount() != width ||
+      x.ElementCount() % skip.ElementCount() != 0 || skip.ElementCount() % width != 0 ||
+      (bias != nullptr && bias->ElementCount() != width)) {
     return Fail(node, "input shapes do not match");
   }
   const float epsilon = node.attributes.Float("epsilon", 1e-12f);
