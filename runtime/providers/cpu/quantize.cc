@@ -88,7 +88,7 @@ Result<std::vector<Value>> Quantize(const Node& node, std::span<const Value> inp
     });
     return OneValue(TensorFrom(to, x.shape(), values, options));
   }
-  const auto [low, high] = LimitsOf(to);
+  const std::pair<double, double> limits = LimitsOf(to);
   const std::vector<double> zeros =
       zero_point != nullptr ? ElementsAs<double>(*zero_point) : std::vector<double>(scales.size());
   std::vector<int64_t> out(values.size());
@@ -98,7 +98,9 @@ Result<std::vector<Value>> Quantize(const Node& node, std::span<const Value> inp
     const double rounded =
         std::nearbyint(static_cast<double>(quotient)) + zeros[static_cast<size_t>(s)];
     out[static_cast<size_t>(i)] =
-        std::isnan(rounded) ? 0 : static_cast<int64_t>(std::clamp(rounded, low, high));
+        std::isnan(rounded)
+            ? 0
+            : static_cast<int64_t>(std::clamp(rounded, limits.first, limits.second));
   });
   return OneValue(TensorFrom(to, x.shape(), out));
 }
