@@ -98,7 +98,7 @@ class Planner {
     s.slot.index = plan_->constants.size();
     s.slot.type = tensor.type();
     s.slot.shape = tensor.shape();
-    plan_->constants.push_back(tensor);
+    plan_->constants.emplace_back(tensor);
   }
 
   // A constant that a kernel packed: its type and shape are known, its elements are gone.

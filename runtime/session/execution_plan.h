@@ -50,7 +50,7 @@ struct OutputSource {
 struct ExecutionPlan {
   std::vector<Shape> input_shapes;  // what the plan is for; one per graph input
   std::vector<Step> steps;
-  std::vector<Tensor> constants;
+  std::vector<Value> constants;  // tensors
   std::vector<OutputSource> outputs;
   size_t arena_bytes = 0;
   size_t cells = 0;

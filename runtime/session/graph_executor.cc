@@ -14,12 +14,18 @@ bool IsDense(const Value& value) {
   return value.is_tensor() && value.tensor().type() != DataType::kString;
 }
 
+// What a kernel is given for a value: its elements, or the Value itself (KernelContext).
+void* OperandAddress(const Value& value) {
+  return IsDense(value) ? const_cast<void*>(value.tensor().raw()) : const_cast<Value*>(&value);
+}
+
 }  // namespace
 
 // The memory of one run in flight.
 struct GraphExecutor::Context {
   Buffer arena;
   std::vector<Value> cells;
+  int64_t cell_bytes = 0;       // of the dense ones
   std::vector<void*> operands;  // addresses by position, see Step::first_operand
   std::vector<std::unique_ptr<KernelState>> states;  // one per step, most are null
 };
@@ -136,7 +142,7 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
         if (slot.kind == Slot::Kind::kArena) address = context->arena.get() + slot.index;
         if (slot.kind == Slot::Kind::kCell) address = &context->cells[slot.index];
         if (slot.kind == Slot::Kind::kConstant) {
-          address = const_cast<void*>(plan.constants[slot.index].raw());
+          address = OperandAddress(plan.constants[slot.index]);
         }
       }
     }
@@ -160,6 +166,8 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
     ONNXD_ASSIGN_OR_RETURN(context, MakeContext(plan));
   }
   std::vector<Value> outputs(graph_->outputs.size());
+  const TensorLimit limit(options_.max_run_bytes);
+  context->cell_bytes = 0;
   const Status status = RunSteps(plan, *context, inputs, outputs, options);
   for (Value& cell : context->cells) cell = Value();
   {
@@ -180,9 +188,7 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     outputs[i] = std::move(tensor);
   }
   for (const auto& [position, input] : plan.input_patches) {
-    const Value& value = inputs[input];
-    context.operands[position] =
-        IsDense(value) ? const_cast<void*>(value.tensor().raw()) : const_cast<Value*>(&value);
+    context.operands[position] = OperandAddress(inputs[input]);
   }
   for (const auto& [position, output] : plan.output_patches) {
     context.operands[position] = outputs[output].tensor().mutable_raw();
@@ -215,12 +221,13 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
                         : slot.kind == Slot::Kind::kOutput ? &outputs[slot.index]
                                                            : nullptr;
     if (source.kind == OutputSource::Kind::kValue) {
-      outputs[i] = held != nullptr ? *held : Value(plan.constants[slot.index]);
+      outputs[i] = held != nullptr ? *held : plan.constants[slot.index];
       continue;
     }
-    const void* from = held != nullptr                      ? held->tensor().raw()
-                       : slot.kind == Slot::Kind::kConstant ? plan.constants[slot.index].raw()
-                                                            : context.arena.get() + slot.index;
+    const void* from = held != nullptr ? held->tensor().raw()
+                       : slot.kind == Slot::Kind::kConstant
+                           ? plan.constants[slot.index].tensor().raw()
+                           : context.arena.get() + slot.index;
     Tensor& to = outputs[i].tensor();
     if (to.bytes() > 0) std::memcpy(to.mutable_raw(), from, to.bytes());
   }
@@ -243,7 +250,7 @@ Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, 
         operands.push_back(context.cells[slot.index]);
         break;
       case Slot::Kind::kConstant:
-        operands.emplace_back(plan.constants[slot.index].Reshaped(slot.shape));
+        operands.emplace_back(plan.constants[slot.index].tensor().Reshaped(slot.shape));
         break;
       case Slot::Kind::kInput:
         operands.push_back(IsDense(inputs[slot.index])
@@ -284,6 +291,12 @@ Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, 
       if (copy.bytes() > 0) std::memcpy(copy.mutable_raw(), cell.tensor().raw(), copy.bytes());
       cell = std::move(copy);
     }
+    if (IsDense(cell)) context.cell_bytes += static_cast<int64_t>(cell.tensor().bytes());
+  }
+  if (context.cell_bytes > options_.max_run_bytes) {
+    return ResourceExhausted(StrCat(Describe(*step.node), ": what the run holds needs ",
+                                    context.cell_bytes, " bytes, the limit is ",
+                                    options_.max_run_bytes));
   }
   return Status::Ok();
 }

@@ -71,7 +71,7 @@ class InferenceSession {
   // One value per input of the signature, in its order; returns one per output. Input memory must
   // be aligned for its element type and stay unchanged during the call. kInvalidArgument names the
   // input, what was expected and what came; kDeadlineExceeded and kCancelled as in RunOptions;
-  // kResourceExhausted when the shapes need more than max_run_bytes.
+  // kResourceExhausted when the shapes need more than max_run_bytes. No exception leaves.
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
 
   // Checks one input against the signature without running: type, rank and fixed dimensions.
@@ -79,6 +79,7 @@ class InferenceSession {
 
  private:
   InferenceSession() = default;
+  static Result<std::unique_ptr<InferenceSession>> Make(Model model, SessionOptions options);
 
   std::vector<TensorSignature> inputs_, outputs_;
   ModelInfo info_;

@@ -36,6 +36,7 @@ Result<std::vector<Value>> RunNode(const Kernel& kernel, const Node& node,
                                    std::span<const Value> inputs,
                                    std::span<const ValueType> output_types, ThreadPool& pool,
                                    int64_t max_bytes) {
+  const TensorLimit limit(max_bytes);
   std::vector<ValueType> types;
   std::vector<const Tensor*> known;
   std::vector<OperandInfo> input_infos;

@@ -1,6 +1,8 @@
 #include "runtime/tensor/tensor.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 #include "runtime/base/str_cat.h"
@@ -15,6 +17,24 @@ Buffer AllocateBuffer(size_t bytes) {
   return Buffer(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
 }
 
+namespace {
+
+thread_local int64_t tensor_limit = std::numeric_limits<int64_t>::max();
+
+Status CheckLimit(DataType type, const Shape& shape, int64_t bytes) {
+  if (bytes <= tensor_limit) return Status::Ok();
+  return ResourceExhausted(
+      StrCat(Describe(type, shape), " needs ", bytes, " bytes, the limit is ", tensor_limit));
+}
+
+}  // namespace
+
+TensorLimit::TensorLimit(int64_t bytes) : outer_(tensor_limit) {
+  tensor_limit = std::min(tensor_limit, bytes);
+}
+
+TensorLimit::~TensorLimit() { tensor_limit = outer_; }
+
 Result<Tensor> Tensor::Create(DataType type, const Shape& shape) {
   ONNXD_RETURN_IF_ERROR(shape.Validate());
   Tensor tensor;
@@ -22,6 +42,8 @@ Result<Tensor> Tensor::Create(DataType type, const Shape& shape) {
   tensor.shape_ = shape;
   const int64_t count = shape.ElementCount();
   if (type == DataType::kString) {
+    const auto bytes = count * static_cast<int64_t>(sizeof(std::string));
+    ONNXD_RETURN_IF_ERROR(CheckLimit(type, shape, bytes));
     auto* strings = new (std::nothrow) std::string[static_cast<size_t>(count)];
     if (strings == nullptr)
       return ResourceExhausted(StrCat("no memory for ", Describe(type, shape)));
@@ -31,6 +53,7 @@ Result<Tensor> Tensor::Create(DataType type, const Shape& shape) {
   }
   const auto bytes = TensorBytes(type, count);
   if (!bytes) return InvalidArgument(StrCat(Describe(type, shape), " is too large"));
+  ONNXD_RETURN_IF_ERROR(CheckLimit(type, shape, *bytes));
   Buffer buffer = AllocateBuffer(static_cast<size_t>(*bytes));
   if (buffer == nullptr) return ResourceExhausted(StrCat("no memory for ", Describe(type, shape)));
   tensor.data_ = buffer.get();

@@ -80,6 +80,20 @@ class Tensor {
   std::shared_ptr<void> owner_;
 };
 
+// While it lives, the calling thread creates no tensor of more than `bytes` (kResourceExhausted);
+// within another limit the smaller one holds. Sizes that data or attributes decide cannot exhaust
+// the process this way.
+class TensorLimit {
+ public:
+  explicit TensorLimit(int64_t bytes);
+  ~TensorLimit();
+  TensorLimit(const TensorLimit&) = delete;
+  TensorLimit& operator=(const TensorLimit&) = delete;
+
+ private:
+  int64_t outer_;
+};
+
 // "float[1, 3, 8, 8]"
 std::string Describe(DataType type, const Shape& shape);
 

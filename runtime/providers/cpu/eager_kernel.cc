@@ -1,10 +1,9 @@
 #include "runtime/providers/cpu/eager_kernel.h"
 
 #include <cstring>
-#include <new>
 #include <optional>
-#include <stdexcept>
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -35,13 +34,9 @@ std::vector<Operand> Describe(std::span<const OperandInfo> infos) {
 // Working memory of these functions is the standard library's, which throws when there is none.
 Result<std::vector<Value>> Call(const EagerFunction& function, const Node& node,
                                 std::span<const Value> inputs) {
-  try {
-    return function(node, inputs);
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted(StrCat(Describe(node), ": no memory"));
-  } catch (const std::length_error&) {
-    return ResourceExhausted(StrCat(Describe(node), ": no memory"));
-  }
+  auto results = CatchExceptions([&] { return function(node, inputs); });
+  if (results.ok() || results.status().message().starts_with("node")) return results;
+  return results.status().WithContext(Describe(node));
 }
 
 Status Deliver(const Node& node, size_t index, const Operand& operand, Value value,

@@ -76,6 +76,21 @@ TEST(InferenceSession, HandsOutputsThatAreInputsConstantsOrTwins) {
   }
 }
 
+// Strings reach kernels as a Value, constants as well.
+TEST(InferenceSession, HandsConstantTextToKernels) {
+  Tensor labels = *Tensor::Create(DataType::kString, Shape{3});
+  for (int i = 0; i < 3; ++i) labels.mutable_data<std::string>()[i] = std::string(1, "abc"[i]);
+  TestModel model;
+  model.Input("i", DataType::kInt64, {2}).Constant("labels", labels);
+  model.Node("ArrayFeatureExtractor", {"labels", "i"}, {"y"}, {}, "ai.onnx.ml").Output("y");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const auto outputs = (*session)->Run(std::vector<Value>{Ints({2}, {2, 0})}, {});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_EQ((*outputs)[0].tensor().elements<std::string>()[0], "c");
+  EXPECT_EQ((*outputs)[0].tensor().elements<std::string>()[1], "a");
+}
+
 TEST(InferenceSession, RunsViewsOfViewsAsOutputs) {
   TestModel model;
   model.Input("x", DataType::kFloat, {2, 3}).Constant("shape", Ints(Shape{1}, {-1}));
