@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/plugin/plugin.h"
 #include "runtime/providers/default_providers.h"
 
 namespace onnxd {
@@ -12,6 +13,8 @@ Result<SessionOptions> SessionFlags::ToOptions() const {
   SessionOptions options;
   options.optimization = *OptimizationLevelFromName(optimization);
   ONNXD_ASSIGN_OR_RETURN(options.providers, MakeProviders(SplitList(providers, ',')));
+  const auto failures = AddPlugins(SplitList(plugins, ','), options.providers);
+  if (!failures.empty()) return failures[0];
   options.pool = std::make_shared<ThreadPool>(threads);
   return options;
 }

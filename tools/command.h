@@ -20,7 +20,7 @@ enum ExitCode {
 
 // The options that run, bench, inspect and serve share.
 struct SessionFlags {
-  std::string providers;
+  std::string providers, plugins;
   std::string optimization = "all";
   int threads = 1;
 
@@ -44,6 +44,7 @@ struct BenchFlags {
 struct InspectFlags {
   std::string model;
   bool json = false;
+  bool values = false;  // every computed value with its inferred type
   SessionFlags session;
 };
 

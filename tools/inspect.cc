@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/log.h"
+#include "runtime/format/model_reader.h"
+#include "runtime/ops/shape_inference.h"
 #include "tools/command.h"
 
 namespace onnxd {
@@ -16,20 +18,21 @@ nlohmann::json SignatureJson(const std::vector<TensorSignature>& signature) {
   return list;
 }
 
-void PrintJson(const InferenceSession& session) {
+void PrintJson(const InferenceSession& session, const std::vector<TensorSignature>* values) {
   const ModelInfo& info = session.info();
   nlohmann::json metadata = nlohmann::json::object();
   for (const auto& [key, value] : info.metadata) metadata[key] = value;
-  const nlohmann::json document = {{"ir_version", info.ir_version},
-                                   {"opsets", info.opsets},
-                                   {"producer", info.producer_name},
-                                   {"producer_version", info.producer_version},
-                                   {"inputs", SignatureJson(session.inputs())},
-                                   {"outputs", SignatureJson(session.outputs())},
-                                   {"operators", info.operator_counts},
-                                   {"parameters", info.parameters},
-                                   {"nodes_by_provider", info.nodes_by_provider},
-                                   {"metadata", metadata}};
+  nlohmann::json document = {{"ir_version", info.ir_version},
+                             {"opsets", info.opsets},
+                             {"producer", info.producer_name},
+                             {"producer_version", info.producer_version},
+                             {"inputs", SignatureJson(session.inputs())},
+                             {"outputs", SignatureJson(session.outputs())},
+                             {"operators", info.operator_counts},
+                             {"parameters", info.parameters},
+                             {"nodes_by_provider", info.nodes_by_provider},
+                             {"metadata", metadata}};
+  if (values != nullptr) document["values"] = SignatureJson(*values);
   std::printf("%s\n",
               document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
@@ -63,6 +66,20 @@ void PrintText(const InferenceSession& session) {
   }
 }
 
+// What shape inference says of every value that a node computes, before any rewriting.
+Result<std::vector<TensorSignature>> ComputedValues(const std::string& path) {
+  ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelFile(path));
+  ONNXD_RETURN_IF_ERROR(InferGraph(model.graph));
+  std::vector<TensorSignature> values;
+  for (const Node& node : model.graph.nodes) {
+    for (const ValueId id : node.outputs) {
+      if (id == kNoValue) continue;
+      values.push_back({model.graph.value(id).name, model.graph.value(id).type});
+    }
+  }
+  return values;
+}
+
 }  // namespace
 
 int Inspect(const InspectFlags& flags) {
@@ -70,10 +87,20 @@ int Inspect(const InspectFlags& flags) {
   if (!options.ok()) return Fail(options.status());
   const auto session = InferenceSession::Load(flags.model, std::move(*options));
   if (!session.ok()) return Fail(session.status().WithContext(flags.model));
+  std::vector<TensorSignature> values;
+  if (flags.values) {
+    auto computed = ComputedValues(flags.model);
+    if (!computed.ok()) return Fail(computed.status().WithContext(flags.model));
+    values = std::move(*computed);
+  }
   if (flags.json) {
-    PrintJson(**session);
-  } else {
-    PrintText(**session);
+    PrintJson(**session, flags.values ? &values : nullptr);
+    return kExitOk;
+  }
+  PrintText(**session);
+  for (const TensorSignature& value : values) {
+    std::printf("value       %s: %s\n", EscapeControl(value.name).c_str(),
+                ToString(value.type).c_str());
   }
   return kExitOk;
 }

@@ -12,6 +12,8 @@ using RunCommand = std::function<int()>;
 void AddSession(CLI::App& command, SessionFlags& flags) {
   command.add_option("--providers", flags.providers,
                      "Execution providers by priority, separated by commas (default: cpu)");
+  command.add_option("--plugins", flags.plugins,
+                     "Shared libraries with custom operators, separated by commas");
   command.add_option("--optimization", flags.optimization, "Graph optimization level")
       ->check(CLI::IsMember({"disable", "basic", "extended", "all"}))
       ->capture_default_str();
@@ -67,6 +69,8 @@ void AddInspect(CLI::App& app, InspectFlags& flags, RunCommand& run) {
       app.add_subcommand("inspect", "Show a model's signature, opsets, metadata and operators");
   AddModel(*command, flags.model);
   command->add_flag("--json", flags.json, "One JSON object instead of text");
+  command->add_flag("--values", flags.values,
+                    "Also every value that a node computes, with its inferred type and shape");
   AddSession(*command, flags.session);
   command->callback([&] { run = [&] { return Inspect(flags); }; });
 }
@@ -94,6 +98,7 @@ void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
   override_key("--default-model", "models.default_model", "What /predict means without a name");
   override_key("--model-name", "models.model_name", "The name of a single-file model");
   override_key("--providers", "runtime.providers", "Execution providers by priority");
+  override_key("--plugins", "runtime.plugins", "Shared libraries with custom operators");
   override_key("--optimization", "runtime.optimization", "disable, basic, extended or all");
   override_key("--threads", "runtime.threads", "Threads that compute one request");
   override_key("--log-level", "log.level", "debug, info, warning, error or off");

@@ -7,6 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/plugin/plugin.h"
 #include "runtime/providers/default_providers.h"
 #include "server/config/server_options.h"
 #include "server/grpc/grpc_api.h"
@@ -64,6 +65,11 @@ Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
   session.optimization = *OptimizationLevelFromName(options.runtime.optimization);
   ONNXD_ASSIGN_OR_RETURN(session.providers,
                          MakeProviders(SplitList(options.runtime.providers, ',')));
+  // Models that need the missing operators say so; the others are served.
+  for (const Status& failure :
+       AddPlugins(SplitList(options.runtime.plugins, ','), session.providers)) {
+    LogError(failure.ToString());
+  }
   session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
   session.max_run_bytes = options.runtime.max_run_bytes;
   return session;

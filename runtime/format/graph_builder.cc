@@ -109,7 +109,7 @@ class Builder {
       return Unimplemented(
           StrCat("node '", node.name, "': operator ", op, " of opset ", opset, " is unknown",
                  node.domain.empty() ? " (is the model newer than this onnxd?)"
-                                     : "; a custom operator of this domain cannot be served"));
+                                     : "; is the plug-in with the operators of this domain loaded (--plugins)?"));
     }
     return schema->since_version;
   }

@@ -3,24 +3,29 @@
 #include <map>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/ops/custom_operators.h"
 
 namespace onnxd {
 
 InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op) {
   static const auto rules = [] {
     std::map<std::pair<std::string_view, std::string_view>, InferenceFunction> all;
-    for (const auto& family :
-         {ElementwiseRules(), ReductionRules(), DataMovementRules(), ConvolutionRules(),
-          MatMulRules(), NormalizationRules(), RecurrentRules(), MachineLearningRules(),
-          ControlFlowRules(), AttentionRules(), TrainingRules(), QuantizationRules(),
-          SequenceRules(), VisionRules(), TextRules(), SelectionRules(), SignalRules(),
-          EinsumRules(), ResizeRules(), ContribTransformerRules()}) {
+    for (const auto& family : {ElementwiseRules(),  ReductionRules(),
+                               DataMovementRules(), ConvolutionRules(),
+                               MatMulRules(),       NormalizationRules(),
+                               RecurrentRules(),    MachineLearningRules(),
+                               ControlFlowRules(),  AttentionRules(),
+                               TrainingRules(),     QuantizationRules(),
+                               SequenceRules(),     VisionRules(),
+                               TextRules(),         SelectionRules(),
+                               SignalRules(),       EinsumRules(),
+                               ResizeRules(),       ContribTransformerRules()}) {
       for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
     }
     return all;
   }();
   const auto found = rules.find({domain, op});
-  return found == rules.end() ? nullptr : found->second;
+  return found == rules.end() ? FindCustomInferenceRule(domain, op) : found->second;
 }
 
 Result<SymbolicShape> Broadcast(const SymbolicShape& a, const SymbolicShape& b) {

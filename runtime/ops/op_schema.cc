@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/ops/custom_operators.h"
 
 namespace onnxd {
 namespace {
@@ -64,7 +65,7 @@ Status CheckArity(const Node& node, const OpSchema& schema) {
       check(node.outputs.size(), schema.min_outputs, schema.max_outputs, "outputs"));
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const OperandRow* row = schema.Input(static_cast<int>(i));
-    if (node.inputs[i] == kNoValue && row != nullptr && row->kind == OperandKind::kSingle) {
+    if (node.inputs[i] == kNoValue && row != nullptr && row->kind != OperandKind::kOptional) {
       return InvalidArgument(
           StrCat(Describe(node), " leaves out input '", row->name, "', which is required"));
     }
@@ -148,6 +149,11 @@ const OperandRow* OpSchema::Input(int i) const { return Operand(inputs, input_ro
 const OperandRow* OpSchema::Output(int i) const { return Operand(outputs, output_rows, i); }
 
 const OpSchema* FindOpSchema(std::string_view domain, std::string_view op, int64_t opset) {
+  const OpSchema* standard = FindStandardSchema(domain, op, opset);
+  return standard != nullptr ? standard : FindCustomSchema(domain, op, opset);
+}
+
+const OpSchema* FindStandardSchema(std::string_view domain, std::string_view op, int64_t opset) {
   const std::vector<OpSchema>& schemas = Schemas();
   OpSchema key{};
   key.domain = domain;

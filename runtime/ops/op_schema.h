@@ -71,9 +71,12 @@ struct OpSchema {
   const OperandRow* Output(int i) const;
 };
 
-// The schema that `opset` of `domain` means by `op`: the newest since_version not above it. Null
-// when there is none.
+// The schema that `opset` of `domain` means by `op`: the newest since_version not above it; the
+// standard's and the contrib operators first, then those of custom_operators.h. Null when there is
+// none.
 const OpSchema* FindOpSchema(std::string_view domain, std::string_view op, int64_t opset);
+// Without the custom ones.
+const OpSchema* FindStandardSchema(std::string_view domain, std::string_view op, int64_t opset);
 
 // Checks arity, attributes and (where known) input types of `node` against its schema.
 // kInvalidArgument names node, operand or attribute, what was expected and what came.

@@ -69,6 +69,7 @@ const std::vector<OptionKey>& OptionKeys() {
       Text("models", "default_model", &O::models, &O::Models::default_model),
       Text("models", "model_name", &O::models, &O::Models::model_name),
       Text("runtime", "providers", &O::runtime, &O::Runtime::providers),
+      Text("runtime", "plugins", &O::runtime, &O::Runtime::plugins),
       Text("runtime", "optimization", &O::runtime, &O::Runtime::optimization,
            {"disable", "basic", "extended", "all"}),
       Number("runtime", "threads", &O::runtime, &O::Runtime::threads, 1, 1024),

@@ -28,6 +28,7 @@ struct ServerOptions {
   } models;
   struct Runtime {
     std::string providers = "cpu";  // by priority, separated by commas
+    std::string plugins;            // shared libraries with operators, separated by commas
     std::string optimization = "all";
     int64_t threads = 1;    // that compute one request
     int64_t executors = 0;  // requests computed at once; 0: one per processor

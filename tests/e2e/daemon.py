@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("TEST_ONNXD_BINARY", str(ROOT / "build" / "release" / "tools" / "onnxd"))
 MODELS = ROOT / "models"
+EXAMPLE_PLUGIN = str(pathlib.Path(BINARY).resolve().parents[1] / "tests" / "libclamped_affine.so")
 
 
 class Daemon:

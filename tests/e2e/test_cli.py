@@ -68,6 +68,10 @@ class CommandLine(unittest.TestCase):
         report = json.loads(onnxd("inspect", IRIS, "--json").stdout)
         self.assertEqual(report["inputs"], [{"name": "measurements", "type": "float[batch, 4]"}])
         self.assertEqual(report["operators"]["ai.onnx.ml::TreeEnsembleClassifier"], 1)
+        self.assertNotIn("values", report)
+        values = json.loads(onnxd("inspect", CNN, "--json", "--values").stdout)["values"]
+        self.assertTrue(all(re.fullmatch(r"float\[batch(, \d+)+\]", value["type"]) for value in values), values)
+        self.assertIn("value       ", onnxd("inspect", CNN, "--values").stdout)
         self.assertTrue(re.search(r"input +image: float\[batch, 1, 8, 8\]", onnxd("inspect", CNN).stdout))
 
     def test_external_data_beneath_the_model_alone(self):
@@ -91,6 +95,26 @@ class CommandLine(unittest.TestCase):
             weights.unlink()
             weights.write_bytes(b"short")
             self.assertIn("is outside its file of 5 bytes", onnxd("check", path).stderr)
+
+    def test_plugins(self):
+        node = onnx.helper.make_node("ClampedAffine", ["x"], ["y"], domain="com.example", scale=2.0, low=-1.0, high=1.0)
+        types = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy"]
+        model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", types[:1], types[1:]),
+                                       opset_imports=[onnx.helper.make_opsetid("com.example", 1)])
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.onnx"
+            onnx.save(model, path)
+            numpy.save(f"{folder}/x.npy", numpy.array([-3, 0.25, 3], numpy.float32))
+            done = onnxd("run", path, "--inputs", folder, "--outputs", folder, "--plugins", daemon.EXAMPLE_PLUGIN)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            y = onnx.numpy_helper.to_array(onnx.load_tensor(f"{folder}/output_0.pb"))
+            self.assertEqual(y.tolist(), [-1, 0.5, 1])
+            without = onnxd("check", path)
+            self.assertEqual(without.returncode, 1)
+            self.assertIn("operator com.example::ClampedAffine of opset 1 is unknown; is the plug-in", without.stderr)
+            missing = onnxd("check", path, "--plugins", "/nowhere.so")
+            self.assertEqual(missing.returncode, 1)
+            self.assertIn("plug-in '/nowhere.so' does not load", missing.stderr)
 
     def test_check(self):
         self.assertEqual(onnxd("check", CNN).returncode, 0)

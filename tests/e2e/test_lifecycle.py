@@ -53,6 +53,11 @@ class Start(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"{file.name}:2:3: unknown key 'server.prot'", done.stderr)
 
+    def test_a_plugin_that_does_not_load_leaves_the_others_serving(self):
+        with daemon.Daemon(daemon.MODELS, "--plugins", f"/nowhere.so,{daemon.EXAMPLE_PLUGIN}") as served:
+            self.assertTrue(served.logged("plug-in '/nowhere.so' does not load"))
+            self.assertIn("iris_forest", served.ready_line)
+
     def test_a_bad_model_leaves_the_others_serving(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("good", "bad"):
