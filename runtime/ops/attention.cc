@@ -70,9 +70,18 @@ Status LinearAttention(InferenceContext& context) {
   const auto divided = [](const Dimension& dimension, int64_t by) {
     return dimension.known() ? Dimension(dimension.value / by) : Dimension();
   };
+  const auto whole = [](const Dimension& dimension, int64_t by) {
+    return !dimension.known() || dimension.value % by == 0;
+  };
+  if (heads % key_heads != 0 || !whole((*q)[2], heads) || !whole((*v)[2], key_heads)) {
+    return context.Fail("the heads do not divide query and value");
+  }
   const Dimension value = divided((*v)[2], key_heads);
-  context.SetShape(
-      0, {(*q)[0], (*q)[1], value.known() ? Dimension(value.value * heads) : Dimension()});
+  int64_t width = 0;
+  if (value.known() && __builtin_mul_overflow(value.value, heads, &width)) {
+    return context.Fail("q_num_heads is too large");
+  }
+  context.SetShape(0, {(*q)[0], (*q)[1], value.known() ? Dimension(width) : Dimension()});
   context.SetShape(1, {(*q)[0], key_heads, divided((*q)[2], heads), value});
   return Status::Ok();
 }

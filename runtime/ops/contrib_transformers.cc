@@ -8,7 +8,9 @@ namespace onnxd {
 namespace {
 
 Dimension Product(const Dimension& a, const Dimension& b) {
-  return a.known() && b.known() ? Dimension(a.value * b.value) : Dimension();
+  int64_t product = 0;
+  const bool known = a.known() && b.known() && !__builtin_mul_overflow(a.value, b.value, &product);
+  return known ? Dimension(product) : Dimension();
 }
 
 Dimension Quotient(const Dimension& a, int64_t by) {
@@ -148,12 +150,40 @@ Status QGemm(InferenceContext& context) {
   return Status::Ok();
 }
 
+// The rows that indices pick, as Gather; data in bytes holds several elements a byte.
+Status GatherBlockQuantized(InferenceContext& context) {
+  const SymbolicShape* data = context.shape(0);
+  const SymbolicShape* indices = context.shape(1);
+  if (data == nullptr || indices == nullptr) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(context.attributes().Int("gather_axis", 0),
+                                                       static_cast<int>(data->size())));
+  SymbolicShape table = *data;
+  const int64_t bits = context.attributes().Int("bits", 4);
+  if (context.input(0).element == DataType::kUint8 && bits > 0 && bits <= 8) {
+    table.back() = Product(table.back(), 8 / bits);
+  }
+  SymbolicShape out(table.begin(), table.begin() + axis);
+  out.insert(out.end(), indices->begin(), indices->end());
+  out.insert(out.end(), table.begin() + axis + 1, table.end());
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
+Status MurmurHash3(InferenceContext& context) {
+  const bool positive = context.attributes().Int("positive", 1) != 0;
+  context.SetElement(0, positive ? DataType::kUint32 : DataType::kInt32);
+  return SameShapeAsInput(context);
+}
+
 constexpr InferenceRule kRules[] = {
     {"com.microsoft", "DynamicQuantizeMatMul", FloatProduct},
+    {"com.microsoft", "GatherBlockQuantized", GatherBlockQuantized},
     {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
     {"com.microsoft", "MatMulIntegerToFloat", FloatProduct},
     {"com.microsoft", "MatMulNBits", MatMulNBits},
+    {"com.microsoft", "MoE", SameShapeAsInput},
     {"com.microsoft", "MultiHeadAttention", MultiHeadAttention},
+    {"com.microsoft", "MurmurHash3", MurmurHash3},
     {"com.microsoft", "QGemm", QGemm},
     {"com.microsoft", "QLinearAdd", QuantizedPair},
     {"com.microsoft", "QLinearConcat", QuantizedConcat},
@@ -162,6 +192,7 @@ constexpr InferenceRule kRules[] = {
     {"com.microsoft", "QLinearMul", QuantizedPair},
     {"com.microsoft", "QLinearSigmoid", SameShapeAsInput},
     {"com.microsoft", "QLinearSoftmax", SameShapeAsInput},
+    {"com.microsoft", "QMoE", SameShapeAsInput},
     {"com.microsoft", "RotaryEmbedding", SameShapeAsInput},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", SkipRmsNormalization},
 };

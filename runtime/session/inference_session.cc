@@ -1,5 +1,6 @@
 #include "runtime/session/inference_session.h"
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/model_reader.h"
 #include "runtime/graph/model.h"
@@ -7,6 +8,7 @@
 #include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/session/constant_evaluator.h"
+#include "runtime/session/function_expansion.h"
 #include "runtime/session/graph_executor.h"
 
 namespace onnxd {
@@ -72,26 +74,36 @@ InferenceSession::~InferenceSession() = default;
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::Load(const std::string& path,
                                                                  SessionOptions options) {
-  ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelFile(path));
-  return FromModel(std::move(model), std::move(options));
+  return CatchExceptions([&]() -> Result<std::unique_ptr<InferenceSession>> {
+    ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelFile(path));
+    return Make(std::move(model), std::move(options));
+  });
 }
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::LoadBytes(std::string bytes,
                                                                       SessionOptions options) {
-  ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelBytes(std::move(bytes)));
-  return FromModel(std::move(model), std::move(options));
+  return CatchExceptions([&]() -> Result<std::unique_ptr<InferenceSession>> {
+    ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelBytes(std::move(bytes)));
+    return Make(std::move(model), std::move(options));
+  });
 }
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::FromModel(Model model,
                                                                       SessionOptions options) {
+  return CatchExceptions([&] { return Make(std::move(model), std::move(options)); });
+}
+
+Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(Model model,
+                                                                 SessionOptions options) {
   if (options.pool == nullptr) options.pool = std::make_shared<ThreadPool>(1);
   ONNXD_RETURN_IF_ERROR(CheckGraph(model.graph));
   ONNXD_RETURN_IF_ERROR(InferGraph(model.graph));
   ONNXD_RETURN_IF_ERROR(CheckGraph(model.graph));  // again, with inferred types
   std::unique_ptr<InferenceSession> session(new InferenceSession());
+  session->info_ = InfoOf(model);
+  ONNXD_RETURN_IF_ERROR(ExpandFunctions(model.graph, options.providers));
   session->inputs_ = SignatureOf(model.graph, model.graph.inputs);
   session->outputs_ = SignatureOf(model.graph, model.graph.outputs);
-  session->info_ = InfoOf(model);
   ONNXD_RETURN_IF_ERROR(CheckSignature(session->inputs_));
 
   PassContext context;
@@ -149,7 +161,7 @@ Result<std::vector<Value>> InferenceSession::Run(std::span<const Value> inputs,
   }
   for (size_t i = 0; i < inputs.size(); ++i) ONNXD_RETURN_IF_ERROR(CheckInput(i, inputs[i]));
   if (inputs.size() > 1) ONNXD_RETURN_IF_ERROR(CheckSymbols(inputs_, inputs));
-  return executor_->Run(inputs, options);
+  return CatchExceptions([&] { return executor_->Run(inputs, options); });
 }
 
 }  // namespace onnxd

@@ -1,6 +1,10 @@
 // Runs ONNX's backend test cases through the public session API.
 //
 //   conformance ROOT [--known-gaps FILE] [--tolerances FILE] [--filter TEXT] [--verbose]
+//               [--expand-functions]
+//
+// With --expand-functions no provider takes an operator that has a function body, so that the
+// bodies stand the same test.
 //
 // A case is a folder under ROOT with model.onnx and test_data_set_N. Each runs at the optimization
 // levels `disable` and `all`. The exit status is 0 when every case passes but those in FILE, and
@@ -17,6 +21,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/value_file.h"
+#include "runtime/ops/functions.h"
 #include "runtime/providers/default_providers.h"
 #include "tools/compare.h"
 #include "tools/test_case.h"
@@ -33,8 +38,30 @@ struct Tolerance {
 struct Flags {
   fs::path root;
   std::string known_gaps, tolerances, filter;
-  bool verbose = false;
+  bool verbose = false, expand_functions = false;
 };
+
+// The CPU provider but for operators with a function body.
+class PrimitivesProvider : public ExecutionProvider {
+ public:
+  std::string_view name() const override { return "primitives"; }
+  bool Knows(const Node& node) const override {
+    return FindFunction(node) == nullptr && cpu_->Knows(node);
+  }
+  Result<std::unique_ptr<Kernel>> CreateKernel(const KernelInfo& info) const override {
+    if (FindFunction(info.node) != nullptr) return Unimplemented("it has a function body");
+    return cpu_->CreateKernel(info);
+  }
+  std::vector<const GraphPass*> Passes() const override { return cpu_->Passes(); }
+
+ private:
+  std::shared_ptr<const ExecutionProvider> cpu_ = (*MakeProviders({}))[0];
+};
+
+std::vector<std::shared_ptr<const ExecutionProvider>> ProvidersFor(const Flags& flags) {
+  if (flags.expand_functions) return {std::make_shared<PrimitivesProvider>()};
+  return *MakeProviders({});
+}
 
 // Lines "NAME  rest"; text after # is a comment.
 std::map<std::string, std::string> ReadTable(const std::string& path) {
@@ -137,10 +164,7 @@ void AsBfloat16(const ValueType& wanted, Value& value) {
   tensor = Tensor::Wrap(DataType::kBfloat16, tensor.shape(), tensor.mutable_raw(), tensor.owner());
 }
 
-Status RunCase(const fs::path& folder, OptimizationLevel level, const Tolerance& tolerance) {
-  SessionOptions options;
-  options.optimization = level;
-  options.providers = *MakeProviders({});
+Status RunCase(const fs::path& folder, const SessionOptions& options, const Tolerance& tolerance) {
   const bool single = !fs::exists(folder / "model.onnx");
   std::unique_ptr<InferenceSession> session;
   if (single) {
@@ -184,13 +208,16 @@ int RunAll(const Flags& flags) {
   for (const auto& [name, reason] : gaps) {
     if (name.find(flags.filter) != std::string::npos) unused.insert(name);
   }
+  SessionOptions options;
+  options.providers = ProvidersFor(flags);
   int passed = 0, failed = 0, known = 0, fixed = 0;
   for (const fs::path& folder : FindCases(flags)) {
     const std::string name = fs::relative(folder, flags.root).string();
     if (flags.verbose) std::fprintf(stderr, "%s\n", name.c_str());
     Status status;
     for (const auto level : {OptimizationLevel::kDisable, OptimizationLevel::kAll}) {
-      status = RunCase(folder, level, ToleranceOf(tolerances, name));
+      options.optimization = level;
+      status = RunCase(folder, options, ToleranceOf(tolerances, name));
       if (status.ok()) continue;
       status = status.WithContext(level == OptimizationLevel::kAll ? "all" : "disable");
       break;
@@ -229,6 +256,8 @@ int Main(int argc, char** argv) {
       flags.tolerances = next();
     } else if (argument == "--filter") {
       flags.filter = next();
+    } else if (argument == "--expand-functions") {
+      flags.expand_functions = true;
     } else if (argument == "--verbose") {
       flags.verbose = true;
     } else {

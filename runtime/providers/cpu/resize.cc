@@ -84,7 +84,10 @@ AxisPlan PlanAxis(const ResizeMode& mode, const AxisGeometry& g) {
   const auto first = static_cast<int64_t>(std::floor(-radius)) + 1;
   if (!nearest) plan.taps = static_cast<size_t>(2 - 2 * first);
   for (int64_t x = 0; x < g.out; ++x) {
-    const double at = InputCoordinate(mode, g, x);
+    // Infinite regions of interest and tiny scales lead far away from any element.
+    constexpr double kFar = 1e15;
+    const double exact = InputCoordinate(mode, g, x);
+    const double at = exact > -kFar ? std::min(exact, kFar) : -kFar;
     plan.outside.push_back(mode.coordinates == "tf_crop_and_resize" &&
                            (at < 0 || at > static_cast<double>(g.in - 1)));
     if (nearest) {

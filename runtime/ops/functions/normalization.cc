@@ -1,0 +1,121 @@
+// Softmax and the normalizations with ONNX's own function bodies.
+#include <optional>
+#include <utility>
+
+#include "runtime/ops/functions.h"
+
+namespace onnxd {
+namespace {
+
+using Operand = FunctionBody::Operand;
+
+Attributes KeepDims() { return MakeAttributes({{"keepdims", int64_t{1}}}); }
+
+// exp(x - max) and its sum along the axis.
+std::pair<Operand, Operand> ShiftedExponentials(FunctionBody& body, Operand& shifted) {
+  const Operand axis = body.Integers({body.attributes().Int("axis", -1)});
+  const Operand x = body.Input(0);
+  shifted = body.Call("Sub", {x, body.Call("ReduceMax", {x, axis}, KeepDims())});
+  const Operand exponentials = body.Call("Exp", {shifted});
+  return {exponentials, body.Call("ReduceSum", {exponentials, axis}, KeepDims())};
+}
+
+Status Softmax(FunctionBody& body) {
+  Operand shifted;
+  const auto parts = ShiftedExponentials(body, shifted);
+  body.Return(0, body.Call("Div", {parts.first, parts.second}));
+  return Status::Ok();
+}
+
+Status LogSoftmax(FunctionBody& body) {
+  Operand shifted;
+  const auto parts = ShiftedExponentials(body, shifted);
+  body.Return(0, body.Call("Sub", {shifted, body.Call("Log", {parts.second})}));
+  return Status::Ok();
+}
+
+// Axes from `axis` to the last; nullopt when the rank is not known and `axis` counts from the
+// front.
+std::optional<std::vector<int64_t>> TrailingAxes(const FunctionBody& body, int64_t axis) {
+  const int rank = body.InputRank(0);
+  if (axis >= 0 && rank < 0) return std::nullopt;
+  const int64_t first = axis < 0 ? axis : axis - rank;
+  std::vector<int64_t> axes;
+  for (int64_t a = first; a < 0; ++a) axes.push_back(a);
+  return axes;
+}
+
+// Statistics are computed in the type that stash_type names, float unless it says otherwise.
+DataType StashType(const FunctionBody& body) {
+  const DataType stash = static_cast<DataType>(body.attributes().Int("stash_type", 1));
+  return body.InputType(0) == DataType::kDouble ? DataType::kDouble : stash;
+}
+
+Status LayerNormalization(FunctionBody& body) {
+  const auto axes = TrailingAxes(body, body.attributes().Int("axis", -1));
+  const DataType type = body.InputType(0), stash = StashType(body);
+  if (!axes || axes->empty() || type == DataType::kUndefined) {
+    return Unimplemented("the input's type or rank is not known");
+  }
+  const Operand over = body.Integers(*axes);
+  const Operand x = body.Cast(body.Input(0), stash);
+  const Operand mean = body.Call("ReduceMean", {x, over}, KeepDims());
+  const Operand centred = body.Call("Sub", {x, mean});
+  const Operand variance =
+      body.Call("ReduceMean", {body.Call("Mul", {centred, centred}), over}, KeepDims());
+  const Operand epsilon =
+      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), stash);
+  const Operand deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
+  Operand y = body.Cast(body.Call("Div", {centred, deviation}), type);
+  y = body.Call("Mul", {y, body.Input(1)});
+  if (body.HasInput(2)) y = body.Call("Add", {y, body.Input(2)});
+  body.Return(0, y);
+  if (body.HasOutput(1)) body.Return(1, mean);
+  if (body.HasOutput(2)) body.Return(2, body.Call("Reciprocal", {deviation}));
+  return Status::Ok();
+}
+
+Status RmsNormalization(FunctionBody& body) {
+  const auto axes = TrailingAxes(body, body.attributes().Int("axis", -1));
+  const DataType type = body.InputType(0), stash = StashType(body);
+  if (!axes || axes->empty() || type == DataType::kUndefined) {
+    return Unimplemented("the input's type or rank is not known");
+  }
+  const Operand x = body.Cast(body.Input(0), stash);
+  const Operand mean =
+      body.Call("ReduceMean", {body.Call("Mul", {x, x}), body.Integers(*axes)}, KeepDims());
+  const Operand epsilon =
+      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), stash);
+  const Operand root = body.Call("Sqrt", {body.Call("Add", {mean, epsilon})});
+  const Operand y = body.Cast(body.Call("Div", {x, root}), type);
+  body.Return(0, body.Call("Mul", {y, body.Input(1)}));
+  return Status::Ok();
+}
+
+Status MeanVarianceNormalization(FunctionBody& body) {
+  const Operand axes = body.Integers(body.attributes().Ints("axes", {0, 2, 3}));
+  const Operand x = body.Input(0);
+  const DataType type = body.InputType(0);
+  const Operand mean = body.Call("ReduceMean", {x, axes}, KeepDims());
+  const Operand square = body.Call("ReduceMean", {body.Call("Mul", {x, x}), axes}, KeepDims());
+  const Operand variance = body.Call("Sub", {square, body.Call("Mul", {mean, mean})});
+  const Operand deviation =
+      body.Call("Add", {body.Call("Sqrt", {variance}), body.Number(1e-9, type)});
+  body.Return(0, body.Call("Div", {body.Call("Sub", {x, mean}), deviation}));
+  return Status::Ok();
+}
+
+constexpr int kAll = 1 << 30;
+constexpr FunctionEntry kFunctions[] = {
+    {"", "LayerNormalization", 17, kAll, LayerNormalization},
+    {"", "LogSoftmax", 13, kAll, LogSoftmax},
+    {"", "MeanVarianceNormalization", 9, kAll, MeanVarianceNormalization},
+    {"", "RMSNormalization", 23, kAll, RmsNormalization},
+    {"", "Softmax", 13, kAll, Softmax},
+};
+
+}  // namespace
+
+std::span<const FunctionEntry> NormalizationFunctions() { return kFunctions; }
+
+}  // namespace onnxd

@@ -1,0 +1,216 @@
+// com.microsoft Tokenizer and MurmurHash3. Source of the semantics: onnxruntime's ContribOperators
+// document; MurmurHash3_x86_32 by Austin Appleby (https://github.com/aappleby/smhasher).
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+using Values = std::vector<Value>;
+using Tokens = std::vector<std::string>;
+
+size_t CharacterBytes(unsigned char first) {
+  return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+int64_t Characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+// Made once per node; Tokenize may be called from any thread.
+class Tokenizer {
+ public:
+  static Result<std::shared_ptr<const Tokenizer>> Make(const Node& node) {
+    auto made = std::make_shared<Tokenizer>();
+    const auto fail = [&](std::string_view why) {
+      return InvalidArgument(StrCat(Describe(node), ": ", why));
+    };
+    made->mark_ = node.attributes.Int("mark", 0) != 0;
+    made->pad_ = node.attributes.String("pad_value", "");
+    made->shortest_ = node.attributes.Int("mincharnum", 1);
+    if (made->shortest_ < 1) return fail("mincharnum must be positive");
+    const auto separators = node.attributes.Strings("separators");
+    const std::string expression = node.attributes.String("tokenexp", "");
+    if (separators.empty() == expression.empty()) {
+      return fail("one of separators and tokenexp must be given");
+    }
+    made->per_character_ = separators.size() == 1 && separators[0].empty();
+    if (made->per_character_) return std::shared_ptr<const Tokenizer>(std::move(made));
+    RE2::Options options;
+    options.set_longest_match(true);
+    options.set_log_errors(false);
+    options.set_max_mem(int64_t{8} << 20);
+    made->by_separator_ = !separators.empty();
+    for (const std::string& text : made->by_separator_ ? separators : Tokens{expression}) {
+      made->expressions_.push_back(std::make_unique<RE2>(text, options));
+      if (text.empty() || !made->expressions_.back()->ok()) {
+        return fail(StrCat("'", text.substr(0, 100), "' is no regular expression"));
+      }
+    }
+    return std::shared_ptr<const Tokenizer>(std::move(made));
+  }
+
+  Tokens Tokenize(const std::string& text) const {
+    if (per_character_) return SplitCharacters(text);
+    if (!by_separator_) return Matches(text);
+    std::vector<std::string_view> parts = {text};
+    for (const auto& separator : expressions_) {
+      std::vector<std::string_view> finer;
+      for (const std::string_view part : parts) Split(part, *separator, finer);
+      parts = std::move(finer);
+    }
+    return Tokens(parts.begin(), parts.end());
+  }
+
+  bool mark() const { return mark_; }
+  const std::string& pad() const { return pad_; }
+
+ private:
+  static Tokens SplitCharacters(const std::string& text) {
+    Tokens tokens;
+    for (size_t at = 0; at < text.size();) {
+      const size_t bytes =
+          std::min(CharacterBytes(static_cast<unsigned char>(text[at])), text.size() - at);
+      tokens.push_back(text.substr(at, bytes));
+      at += bytes;
+    }
+    return tokens;
+  }
+
+  void Keep(std::string_view token, std::vector<std::string_view>& out) const {
+    if (!token.empty() && Characters(token) >= shortest_) out.push_back(token);
+  }
+
+  void Split(std::string_view text, const RE2& separator,
+             std::vector<std::string_view>& out) const {
+    const re2::StringPiece piece(text.data(), text.size());
+    size_t begin = 0;
+    for (size_t from = 0; from <= text.size();) {
+      re2::StringPiece found;
+      if (!separator.Match(piece, from, text.size(), RE2::UNANCHORED, &found, 1)) break;
+      const auto at = static_cast<size_t>(found.data() - text.data());
+      if (found.empty()) {
+        from = at + 1;
+        continue;
+      }
+      Keep(text.substr(begin, at - begin), out);
+      from = begin = at + found.size();
+    }
+    Keep(text.substr(std::min(begin, text.size())), out);
+  }
+
+  Tokens Matches(const std::string& text) const {
+    std::vector<std::string_view> kept;
+    const std::string_view view(text);
+    for (size_t from = 0; from < text.size();) {
+      re2::StringPiece found;
+      if (!expressions_[0]->Match(text, from, text.size(), RE2::UNANCHORED, &found, 1)) break;
+      const auto at = static_cast<size_t>(found.data() - text.data());
+      Keep(view.substr(at, found.size()), kept);
+      from = at + std::max<size_t>(found.size(), 1);
+    }
+    return Tokens(kept.begin(), kept.end());
+  }
+
+  bool mark_ = false, per_character_ = false, by_separator_ = false;
+  int64_t shortest_ = 1;
+  std::string pad_;
+  std::vector<std::unique_ptr<RE2>> expressions_;
+};
+
+// [C] or [N, C] texts -> [..., longest] tokens, padded; marks stand around the tokens of a text.
+Result<Values> Tokenize(const Tokenizer& tokenizer, const Node& node,
+                        std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Shape& shape = x.shape();
+  if (shape.rank() != 1 && shape.rank() != 2) {
+    return InvalidArgument(
+        StrCat(Describe(node), ": expected [C] or [N, C], got ", shape.ToString()));
+  }
+  std::vector<Tokens> all;
+  size_t longest = 0;
+  for (const std::string& text : x.elements<std::string>()) {
+    all.push_back(tokenizer.Tokenize(text));
+    longest = std::max(longest, all.back().size());
+  }
+  if (longest > 0 && tokenizer.mark()) longest += 2;
+  std::vector<int64_t> dims = shape.dims();
+  dims.push_back(static_cast<int64_t>(longest));
+  ONNXD_RETURN_IF_ERROR(Shape(dims).Validate());
+  constexpr int64_t kMaxTokens = int64_t{1} << 26;
+  if (Shape(dims).ElementCount() > kMaxTokens) {
+    return ResourceExhausted(StrCat(Describe(node), ": more than ", kMaxTokens, " tokens"));
+  }
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kString, Shape(dims)));
+  auto* to = out.mutable_data<std::string>();
+  for (Tokens& tokens : all) {
+    if (longest > 0 && tokenizer.mark()) {
+      tokens.insert(tokens.begin(), "\x02");
+      tokens.emplace_back("\x03");
+    }
+    tokens.resize(longest, tokenizer.pad());
+    to = std::move(tokens.begin(), tokens.end(), to);
+  }
+  return Values{std::move(out)};
+}
+
+uint32_t Rotate(uint32_t x, int bits) { return x << bits | x >> (32 - bits); }
+
+uint32_t Murmur3(const char* data, size_t size, uint32_t seed) {
+  constexpr uint32_t c1 = 0xcc9e2d51, c2 = 0x1b873593;
+  uint32_t hash = seed;
+  const size_t blocks = size / 4;
+  for (size_t i = 0; i < blocks; ++i) {
+    uint32_t k = 0;
+    std::memcpy(&k, data + i * 4, 4);
+    hash = Rotate(hash ^ Rotate(k * c1, 15) * c2, 13) * 5 + 0xe6546b64;
+  }
+  uint32_t tail = 0;
+  for (size_t i = size % 4; i > 0; --i) {
+    tail = tail << 8 | static_cast<unsigned char>(data[blocks * 4 + i - 1]);
+  }
+  if (size % 4 != 0) hash ^= Rotate(tail * c1, 15) * c2;
+  hash ^= static_cast<uint32_t>(size);
+  hash = (hash ^ hash >> 16) * 0x85ebca6b;
+  hash = (hash ^ hash >> 13) * 0xc2b2ae35;
+  return hash ^ hash >> 16;
+}
+
+Result<Values> MurmurHash3(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const auto seed = static_cast<uint32_t>(node.attributes.Int("seed", 0));
+  const bool positive = node.attributes.Int("positive", 1) != 0;
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor out, Tensor::Create(positive ? DataType::kUint32 : DataType::kInt32, x.shape()));
+  const auto width = static_cast<size_t>(DataTypeBits(x.type())) / 8;
+  for (int64_t i = 0; i < x.ElementCount(); ++i) {
+    const bool text = x.type() == DataType::kString;
+    const std::string* string = text ? &x.data<std::string>()[i] : nullptr;
+    const char* data =
+        text ? string->data() : static_cast<const char*>(x.raw()) + static_cast<size_t>(i) * width;
+    static_cast<uint32_t*>(out.mutable_raw())[i] =
+        Murmur3(data, text ? string->size() : width, seed);
+  }
+  return Values{std::move(out)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeTokenizer(const KernelInfo& info) {
+  ONNXD_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Make(info.node));
+  return MakeEagerKernel([tokenizer](const Node& node, std::span<const Value> inputs) {
+    return Tokenize(*tokenizer, node, inputs);
+  });
+}
+Result<std::unique_ptr<Kernel>> MakeMurmurHash3(const KernelInfo&) {
+  return MakeEagerKernel(MurmurHash3);
+}
+
+}  // namespace onnxd

@@ -1,0 +1,68 @@
+#include "runtime/session/function_expansion.h"
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/functions.h"
+#include "runtime/ops/op_schema.h"
+#include "runtime/ops/shape_inference.h"
+#include "runtime/session/partitioner.h"
+
+namespace onnxd {
+namespace {
+
+using Providers = std::span<const std::shared_ptr<const ExecutionProvider>>;
+
+// Bodies that hold operators with bodies.
+constexpr int kMaxDepth = 8;
+constexpr size_t kMaxNodes = 1 << 20;
+
+// A body for the node, in its place; 1 when it stays as it is.
+Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers) {
+  const Node& node = graph.nodes[position];
+  const FunctionExpansion expand = FindFunction(node);
+  if (expand == nullptr) return size_t{1};
+  const Status taken = AssignProvider(graph, node, providers).status();
+  if (taken.code() != StatusCode::kUnimplemented) return size_t{1};
+  std::vector<ValueType> types;
+  for (const ValueId id : node.inputs) {
+    types.push_back(id == kNoValue ? ValueType{} : graph.value(id).type);
+  }
+  FunctionBody body(node, types);
+  const Status filled = expand(body);
+  if (filled.code() == StatusCode::kUnimplemented) return size_t{1};
+  ONNXD_RETURN_IF_ERROR(filled.WithContext(Describe(node)));
+  return body.Replace(graph, position);
+}
+
+Result<bool> ExpandOnce(Graph& graph, Providers providers) {
+  bool changed = false;
+  for (size_t i = 0; i < graph.nodes.size();) {
+    for (auto& [name, attribute] : graph.nodes[i].attributes.entries()) {
+      auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (subgraph == nullptr) continue;
+      ONNXD_ASSIGN_OR_RETURN(const bool inner, ExpandOnce(**subgraph, providers));
+      changed |= inner;
+    }
+    const std::string replaced = graph.nodes[i].op_type;
+    ONNXD_ASSIGN_OR_RETURN(const size_t count, ExpandNode(graph, i, providers));
+    changed |= count != 1 || graph.nodes[i].op_type != replaced;
+    i += count;
+    if (graph.nodes.size() > kMaxNodes) {
+      return ResourceExhausted(StrCat("function bodies grow beyond ", kMaxNodes, " nodes"));
+    }
+  }
+  return changed;
+}
+
+}  // namespace
+
+Status ExpandFunctions(Graph& graph, Providers providers) {
+  for (int depth = 0; depth < kMaxDepth; ++depth) {
+    ONNXD_ASSIGN_OR_RETURN(const bool changed, ExpandOnce(graph, providers));
+    if (!changed) return Status::Ok();
+    ONNXD_RETURN_IF_ERROR(InferGraph(graph));
+    ONNXD_RETURN_IF_ERROR(CheckGraph(graph));
+  }
+  return Status::Ok();
+}
+
+}  // namespace onnxd

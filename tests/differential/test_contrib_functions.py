@@ -1,0 +1,199 @@
+"""Contrib operators that are expanded into other operators, and experts, tokens and block tables,
+give what onnxruntime gives."""
+
+import unittest
+
+import numpy
+from onnx import TensorProto
+
+from test_contrib import Contrib as Base
+from test_contrib import model_of, node
+
+FLOAT, INT32, INT64, STRING, UINT8, INT8 = (
+    TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.STRING, TensorProto.UINT8, TensorProto.INT8)
+
+
+class ContribFunctions(unittest.TestCase):
+    setUp = Base.setUp
+    floats = Base.floats
+    check = Base.check
+
+    def bytes(self, *shape, dtype=numpy.uint8):
+        info = numpy.iinfo(dtype)
+        return self.random.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+
+    def run_node(self, op, inputs, outputs, constants=(), names=None, **options):
+        """`inputs`: name -> array; `names`: the node's operands, "" for those left out."""
+        tolerance = {key: options.pop(key) for key in ("rtol", "atol") if key in options}
+        names = names or [*inputs, *dict(constants)]
+        self.check(model_of([node(op, names, list(outputs), **options)], inputs, outputs, constants), inputs, **tolerance)
+
+    def test_attention(self):
+        batch, sequence, hidden, heads = 2, 5, 12, 3
+        base = {"x": self.floats(batch, sequence, hidden), "w": self.floats(hidden, 3 * hidden) * 0.3,
+                "b": self.floats(3 * hidden)}
+        masks = {"none": None,
+                 "keys": numpy.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], numpy.int32),
+                 "queries and keys": self.random.integers(0, 2, (batch, sequence, sequence)).astype(numpy.int32),
+                 "ends": numpy.array([3, 5], numpy.int32),
+                 "ends and begins": numpy.array([5, 4, 1, 0], numpy.int32)}
+        for name, mask in masks.items():
+            for causal in (0, 1):
+                with self.subTest(mask=name, causal=causal):
+                    inputs = base if mask is None else {**base, "m": mask}
+                    self.run_node("Attention", inputs, {"y": FLOAT}, num_heads=heads, unidirectional=causal)
+
+    def test_attention_with_past_and_uneven_sizes(self):
+        batch, sequence, hidden, heads, past = 2, 3, 8, 2, 4
+        x, w, b = self.floats(batch, sequence, hidden), self.floats(hidden, 24) * 0.3, self.floats(24)
+        inputs = {"x": x, "w": w, "b": b, "p": self.floats(2, batch, heads, past, 4)}
+        self.run_node("Attention", inputs, {"y": FLOAT, "present": FLOAT}, names=["x", "w", "b", "", "p"],
+                      num_heads=heads, unidirectional=1)
+        biased = {"x": x, "w": w, "b": b, "a": self.floats(batch, heads, sequence, sequence)}
+        self.run_node("Attention", biased, {"y": FLOAT}, names=["x", "w", "b", "", "", "a"], num_heads=heads, scale=0.3)
+        uneven = {"x": x, "w": self.floats(hidden, 8 + 8 + 4) * 0.3, "b": self.floats(20)}
+        self.run_node("Attention", uneven, {"y": FLOAT}, num_heads=heads, qkv_hidden_sizes=[8, 8, 4])
+
+    def test_quantized_attention(self):
+        for weight_type in (numpy.uint8, numpy.int8):
+            inputs = {"x": self.bytes(2, 4, 8)}
+            constants = [("w", self.bytes(8, 24, dtype=weight_type)), ("b", self.floats(24)),
+                         ("xs", numpy.array(0.02, numpy.float32)), ("ws", numpy.array(0.01, numpy.float32)),
+                         ("m", numpy.array([3, 4], numpy.int32)), ("xz", numpy.array(120, numpy.uint8)),
+                         ("wz", numpy.array(3, weight_type))]
+            with self.subTest(weights=weight_type):
+                self.run_node("QAttention", inputs, {"y": FLOAT}, constants, num_heads=2)
+
+    def test_embeddings(self):
+        ids = self.random.integers(0, 10, (2, 4)).astype(numpy.int32)
+        segments = self.random.integers(0, 2, (2, 4)).astype(numpy.int32)
+        inputs = {"i": ids, "s": segments}
+        constants = [("word", self.floats(10, 8)), ("pos", self.floats(6, 8)), ("seg", self.floats(2, 8)),
+                     ("g", self.floats(8)), ("b", self.floats(8))]
+        outputs = {"y": FLOAT, "m": INT32}
+        self.run_node("EmbedLayerNormalization", inputs, outputs, constants, epsilon=1e-5)
+        mask = {**inputs, "mask": numpy.array([[1, 1, 0, 0], [1, 1, 1, 1]], numpy.int32)}
+        names = ["i", "s", "word", "pos", "seg", "g", "b", "mask"]
+        self.run_node("EmbedLayerNormalization", mask, {**outputs, "sum": FLOAT}, constants, names, epsilon=1e-5)
+        self.run_node("EmbedLayerNormalization", {"i": ids}, {**outputs, "sum": FLOAT}, constants[:2] + constants[3:],
+                      ["i", "", "word", "pos", "", "g", "b"], epsilon=1e-5)
+        positions = {**mask, "at": self.random.integers(0, 6, (2, 4)).astype(numpy.int32)}
+        self.run_node("EmbedLayerNormalization", positions, outputs, constants, [*names, "at"], epsilon=1e-5)
+
+    def test_quantized_embeddings(self):
+        inputs = {"i": self.random.integers(0, 10, (2, 4)).astype(numpy.int32),
+                  "s": self.random.integers(0, 2, (2, 4)).astype(numpy.int32)}
+        constants = [("word", self.bytes(10, 8)), ("pos", self.bytes(6, 8)), ("seg", self.bytes(2, 8)),
+                     ("g", self.bytes(8)), ("b", self.bytes(8)), ("mask", numpy.ones((2, 4), numpy.int32))]
+        constants += [(f"s{k}", numpy.array(0.01 * (k + 1), numpy.float32)) for k in range(5)]
+        constants += [(f"z{k}", numpy.array(100 + k, numpy.uint8)) for k in range(5)]
+        self.run_node("QEmbedLayerNormalization", inputs, {"y": FLOAT, "m": INT32}, constants, epsilon=1e-5)
+
+    def test_experts(self):
+        hidden, inner, experts, rows = 8, 16, 4, 5
+        for activation, width, extra in (
+                ("relu", inner, {}), ("silu", inner, {"normalize_routing_weights": 1}), ("gelu", inner, {}), ("identity", inner, {}),
+                ("swiglu", 2 * inner, {"swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 7.0})):
+            inputs = {"x": self.floats(rows, hidden), "r": self.floats(rows, experts)}
+            constants = [("w1", self.floats(experts, width, hidden)), ("b1", self.floats(experts, width)),
+                         ("w2", self.floats(experts, hidden, inner)), ("b2", self.floats(experts, hidden))]
+            with self.subTest(activation=activation):
+                self.run_node("MoE", inputs, {"y": FLOAT}, constants, k=2, activation_type=activation, **extra)
+
+    def test_quantized_experts(self):
+        hidden, inner, experts, rows = 32, 64, 3, 4
+        for bits in (4, 8):
+            inputs = {"x": self.floats(rows, hidden), "r": self.floats(rows, experts)}
+            constants = [("w1", self.bytes(experts, inner, hidden * bits // 8)), ("s1", self.floats(experts, inner) * 0.02),
+                         ("w2", self.bytes(experts, hidden, inner * bits // 8)), ("s2", self.floats(experts, hidden) * 0.02)]
+            with self.subTest(bits=bits):
+                self.run_node("QMoE", inputs, {"y": FLOAT}, constants, ["x", "r", "w1", "s1", "", "w2", "s2"],
+                              k=2, activation_type="silu", expert_weight_bits=bits, normalize_routing_weights=1, rtol=1e-2, atol=1e-2)
+
+    def test_gather_of_blocks(self):
+        indices = {"i": numpy.array([[0, 5], [-1, 9]], numpy.int64)}
+        for bits, zeros in ((4, False), (4, True), (8, False), (8, True)):
+            constants = [("d", self.bytes(6, 32 * bits // 8)), ("s", self.floats(6, 2))]
+            if zeros:
+                constants.append(("z", self.bytes(6, 2 * bits // 8)))
+            with self.subTest(bits=bits, zeros=zeros):
+                self.run_node("GatherBlockQuantized", indices, {"y": FLOAT}, constants,
+                              ["d", "i", *[name for name, _ in constants[1:]]],
+                              bits=bits, block_size=16, gather_axis=0, quantize_axis=1)
+
+    def test_fused_gemm(self):
+        inputs = {"a": self.floats(3, 4), "b": self.floats(5, 4), "c": self.floats(5)}
+        for activation, extra in (("Relu", {}), ("LeakyRelu", {"activation_alpha": 0.3}), ("Tanh", {}), ("Sigmoid", {}),
+                                  ("HardSigmoid", {"activation_alpha": 0.3, "activation_beta": 0.4})):
+            with self.subTest(activation=activation):
+                self.run_node("FusedGemm", inputs, {"y": FLOAT}, activation=activation, transB=1, alpha=0.5, **extra)
+
+    def test_older_names_of_standard_operators(self):
+        x = self.floats(2, 3, 4)
+        self.run_node("TransposeMatMul", {"a": self.floats(4, 3), "b": self.floats(4, 5)}, {"y": FLOAT}, transA=1, alpha=2.0)
+        self.run_node("ExpandDims", {"x": x, "axis": numpy.array(-2, numpy.int32)}, {"y": FLOAT})
+        self.run_node("Trilu", {"x": x}, {"y": FLOAT}, upper=0)
+        self.run_node("Trilu", {"x": x, "k": numpy.array(1, numpy.int64)}, {"y": FLOAT})
+        self.run_node("GatherND", {"x": x, "i": numpy.array([[0, 2], [1, 0]], numpy.int64)}, {"y": FLOAT})
+        numbers = {name: numpy.array(value, numpy.float32) for name, value in (("s", 1.0), ("l", 5.0), ("d", 0.5))}
+        self.run_node("Range", numbers, {"y": FLOAT})
+        self.run_node("Pad", {"x": self.floats(2, 3), "p": numpy.array([1, 0, 0, 2], numpy.int64),
+                              "v": numpy.array([3], numpy.float32)}, {"y": FLOAT})
+        for metric in ("euclidean", "sqeuclidean"):
+            self.run_node("CDist", {"a": self.floats(4, 3), "b": self.floats(5, 3)}, {"y": FLOAT}, metric=metric)
+        self.run_node("NhwcMaxPool", {"x": self.bytes(1, 6, 6, 3)}, {"y": UINT8}, kernel_shape=[2, 2], strides=[2, 2])
+
+    def test_quantized_layers(self):
+        steps = [("xs", numpy.array(0.05, numpy.float32)), ("xz", numpy.array(100, numpy.uint8)),
+                 ("ys", numpy.array(0.04, numpy.float32)), ("yz", numpy.array(90, numpy.uint8))]
+        self.run_node("QLinearAveragePool", {"x": self.bytes(1, 2, 6, 6)}, {"y": UINT8}, steps, kernel_shape=[3, 3],
+                      pads=[1, 1, 1, 1], atol=1)
+        self.run_node("QLinearAveragePool", {"x": self.bytes(1, 6, 6, 2)}, {"y": UINT8}, steps, kernel_shape=[2, 2],
+                      channels_last=1, atol=1)
+        condition = self.random.random((2, 3)) < 0.5
+        inputs = {"c": condition, "x": self.bytes(2, 3), "y": self.bytes(2, 3)}
+        constants = [(name, value) for k in "xyz" for name, value in (
+            (f"{k}s", numpy.array(0.02 + 0.01 * ord(k) % 0.03, numpy.float32)), (f"{k}z", numpy.array(100, numpy.uint8)))]
+        self.run_node("QLinearWhere", inputs, {"o": UINT8}, constants,
+                      ["c", "x", "xs", "xz", "y", "ys", "yz", "zs", "zz"], atol=1)
+
+    def test_quantized_lstm(self):
+        steps, batch, size, hidden = 5, 2, 6, 4
+        inputs = {"x": self.floats(steps, batch, size)}
+        for per_column in (False, True):
+            shape = (1, 4 * hidden) if per_column else (1,)
+            constants = [("w", self.bytes(1, size, 4 * hidden, dtype=numpy.int8)), ("r", self.bytes(1, hidden, 4 * hidden, dtype=numpy.int8)),
+                         ("b", self.floats(1, 8 * hidden) * 0.1),
+                         ("ws", numpy.full(shape, 0.005, numpy.float32)), ("wz", numpy.zeros(shape, numpy.int8)),
+                         ("rs", numpy.full(shape, 0.005, numpy.float32)), ("rz", numpy.zeros(shape, numpy.int8))]
+            names = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+            with self.subTest(per_column=per_column):
+                # onnxruntime rounds inputs and states to 8 bits.
+                self.run_node("DynamicQuantizeLSTM", inputs, {"y": FLOAT, "h": FLOAT, "c": FLOAT}, constants, names,
+                              hidden_size=hidden, rtol=0.05, atol=0.03)
+
+    def test_tokenizer(self):
+        for texts, options in (
+                (["a b  c", "de f"], {"separators": [" "]}),
+                (["a b  c", "de f"], {"separators": [" "], "mark": 1}),
+                ([["ab", ""], ["h\u00e9\u00e9", "x"]], {"separators": [""], "mark": 1}),
+                (["aXbYYc,d", "q"], {"separators": ["X|Y+", ","]}),
+                (["a1b22c", "--"], {"tokenexp": "[a-z]+"}),
+                (["abcabc"], {"tokenexp": "a|ab"}),
+                (["a1bb22c", "--"], {"tokenexp": "[a-z0-9]+", "mincharnum": 2}),
+                (["ein zwei d", "x"], {"separators": [" "], "mincharnum": 2})):
+            with self.subTest(texts=texts, **options):
+                self.run_node("Tokenizer", {"x": numpy.array(texts, object)}, {"y": STRING},
+                              **{"mark": 0, "mincharnum": 1, "pad_value": "#", **options})
+
+    def test_hashes(self):
+        for x in (numpy.array([1, -5, 2**31 - 1], numpy.int32), numpy.array([1.5, -2], numpy.float32),
+                  numpy.array([2**40, 7], numpy.int64), numpy.array(["", "a", "hello", "hello!", "\u00fcber"], object)):
+            for positive in (0, 1):
+                with self.subTest(x=x, positive=positive):
+                    self.run_node("MurmurHash3", {"x": x}, {"y": TensorProto.UINT32 if positive else INT32},
+                                  seed=3, positive=positive)
+
+
+if __name__ == "__main__":
+    unittest.main()
