@@ -46,6 +46,24 @@ def random_feeds(model, seed=0, dims=None, high=2):
     return feeds
 
 
+def to_proto(value):
+    """TensorProto of an array, SequenceProto of a list of maps (what ZipMap gives)."""
+    if not isinstance(value, list):
+        return numpy_helper.from_array(numpy.asarray(value, order="C"))
+    sequence = onnx.SequenceProto(elem_type=onnx.SequenceProto.MAP)
+    for entry in value:
+        of_strings = isinstance(next(iter(entry)), str)
+        proto = sequence.map_values.add(key_type=onnx.TensorProto.STRING if of_strings else onnx.TensorProto.INT64)
+        if of_strings:
+            proto.string_keys.extend(key.encode() for key in entry)
+        else:
+            proto.keys.extend(entry)
+        proto.values.elem_type = onnx.SequenceProto.TENSOR
+        proto.values.tensor_values.extend(
+            numpy_helper.from_array(numpy.array(number, numpy.float32)) for number in entry.values())
+    return sequence
+
+
 def write_case(model, feeds, outputs, folder):
     """The folder as `onnxd run` reads it: model.onnx, input_i.pb, output_i.pb."""
     path = pathlib.Path(folder)
@@ -54,8 +72,7 @@ def write_case(model, feeds, outputs, folder):
     names = [value.name for value in model.graph.input if value.name not in initialized]
     for kind, values in (("input", [feeds[name] for name in names]), ("output", outputs)):
         for i, value in enumerate(values):
-            tensor = numpy_helper.from_array(numpy.asarray(value, order="C"))
-            (path / f"{kind}_{i}.pb").write_bytes(tensor.SerializeToString())
+            (path / f"{kind}_{i}.pb").write_bytes(to_proto(value).SerializeToString())
 
 
 def assert_same(test, model, feeds, rtol=1e-3, atol=1e-5, outputs=None, levels=LEVELS):
