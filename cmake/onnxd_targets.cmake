@@ -14,8 +14,13 @@ add_library(onnxd_options INTERFACE)
 target_compile_options(onnxd_options INTERFACE ${ONNXD_WARNINGS} ${ONNXD_HARDENING})
 target_include_directories(onnxd_options INTERFACE ${CMAKE_SOURCE_DIR})
 if(ONNXD_SANITIZE)
+  # Without the checks that ASan makes as well (null, object-size) and vptr: they double what is
+  # compiled.
   target_compile_options(onnxd_options INTERFACE
     -fsanitize=${ONNXD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  if(ONNXD_SANITIZE MATCHES "undefined")
+    target_compile_options(onnxd_options INTERFACE -fno-sanitize=null,object-size,vptr)
+  endif()
   target_link_options(onnxd_options INTERFACE -fsanitize=${ONNXD_SANITIZE})
 endif()
 
@@ -35,4 +40,16 @@ function(onnxd_library folder)
     endif()
     target_link_libraries(${name} PUBLIC ${link})
   endforeach()
+endfunction()
+
+# onnxd_precompile(target header...): sanitizer builds, whose time is the compiler's, read these
+# headers once; the others keep checking that every file includes what it uses.
+function(onnxd_precompile target)
+  if(ONNXD_SANITIZE)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    # ccache reads precompiled headers with this alone (and CCACHE_SLOPPINESS, see scripts/build).
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE -fpch-preprocess)
+    endif()
+  endif()
 endfunction()
