@@ -245,6 +245,10 @@ Result<Initializer> ToInitializer(const RawTensor& raw, WireReader& reader,
     return ReadExternal(raw, type, shape, static_cast<uint64_t>(*bytes), external);
   }
   if (!raw.has_raw) return ReadTyped(raw, type, shape);
+  const bool typed = !raw.float_data.empty() || !raw.double_data.empty() ||
+                     !raw.int32_data.empty() || !raw.int64_data.empty() ||
+                     !raw.uint64_data.empty() || !raw.string_data.empty();
+  if (typed && *bytes > 0) return InvalidArgument("it has both raw and typed data");
   if (type == DataType::kString) return InvalidArgument("strings cannot be raw data");
   if (raw.raw_end - raw.raw_begin != static_cast<uint64_t>(*bytes)) {
     return InvalidArgument(StrCat("raw data has ", raw.raw_end - raw.raw_begin, " bytes, ",
@@ -317,6 +321,7 @@ Result<std::pair<std::string, Initializer>> ReadSparseTensor(WireReader& reader,
     ONNXD_ASSIGN_OR_RETURN(index_tensor, indices.second.Materialize());
   }
   const auto width = static_cast<size_t>(DataTypeBits(dense.type()) / 8);
+  int64_t last = -1;
   for (int64_t i = 0; i < count; ++i) {
     int64_t flat = linear ? index_tensor.data<int64_t>()[i] : 0;
     if (!linear) {
@@ -327,6 +332,8 @@ Result<std::pair<std::string, Initializer>> ReadSparseTensor(WireReader& reader,
       }
     }
     if (flat < 0 || flat >= shape.ElementCount()) return fail("an index is out of range");
+    if (flat <= last) return fail("the indices are not in rising order");
+    last = flat;
     std::memcpy(static_cast<std::byte*>(dense.mutable_raw()) + static_cast<size_t>(flat) * width,
                 static_cast<const std::byte*>(value_tensor.raw()) + static_cast<size_t>(i) * width,
                 width);

@@ -55,6 +55,12 @@ Result<Window> CommonWindow(const Node& node, const std::vector<int64_t>& input,
     return InvalidArgument(StrCat(Describe(node), ": the kernel has ", kernel.size(),
                                   " spatial axes, the input ", axes));
   }
+  const std::vector<int64_t> stated = node.attributes.Ints("kernel_shape");
+  if (!stated.empty() && stated != kernel) {
+    return InvalidArgument(StrCat(Describe(node), ": attribute 'kernel_shape' is ",
+                                  Shape(stated).ToString(), ", the weights have ",
+                                  Shape(kernel).ToString()));
+  }
   for (const int64_t extent : kernel) {
     if (extent < 1 || extent > kMaxExtent) {
       return InvalidArgument(StrCat(Describe(node), ": kernel extent ", extent));

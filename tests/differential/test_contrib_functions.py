@@ -4,8 +4,10 @@ give what onnxruntime gives."""
 import unittest
 
 import numpy
-from onnx import TensorProto
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
+import oracle
 from test_contrib import Contrib as Base
 from test_contrib import model_of, node
 
@@ -193,6 +195,24 @@ class ContribFunctions(unittest.TestCase):
                 with self.subTest(x=x, positive=positive):
                     self.run_node("MurmurHash3", {"x": x}, {"y": TensorProto.UINT32 if positive else INT32},
                                   seed=3, positive=positive)
+
+    def test_doubles_where_no_kernel_takes_them(self):
+        def doubles(*shape):
+            return self.random.standard_normal(shape)
+        for op, inputs, options in (
+                ("LayerNormalization", (doubles(2, 3, 4), doubles(4), doubles(4)), {}),
+                ("Gemm", (doubles(4, 3), doubles(5, 4), doubles(5)), {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}),
+                ("Elu", (doubles(7),), {}), ("Softplus", (doubles(7),), {}),
+                ("ThresholdedRelu", (doubles(7),), {})):
+            names = [f"x{i}" for i in range(len(inputs))]
+            graph = helper.make_graph(
+                [helper.make_node(op, names, ["y"], **options)], "g",
+                [helper.make_tensor_value_info(n, TensorProto.DOUBLE, x.shape) for n, x in zip(names, inputs)],
+                [helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)])
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+            expected = ReferenceEvaluator(model).run(None, dict(zip(names, inputs)))
+            with self.subTest(op):
+                oracle.assert_same(self, model, dict(zip(names, inputs)), rtol=1e-9, atol=1e-12, outputs=expected)
 
 
 if __name__ == "__main__":

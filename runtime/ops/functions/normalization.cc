@@ -1,4 +1,5 @@
-// Softmax and the normalizations with ONNX's own function bodies.
+// Softmax and the normalizations with ONNX's own function bodies; InstanceNormalization and Gemm,
+// which ONNX gives none, for element types without a kernel.
 #include <optional>
 #include <utility>
 
@@ -105,9 +106,60 @@ Status MeanVarianceNormalization(FunctionBody& body) {
   return Status::Ok();
 }
 
+// Statistics over the spatial axes of [batch, channels, spatial...].
+Status InstanceNormalization(FunctionBody& body) {
+  const int rank = body.InputRank(0);
+  const DataType type = body.InputType(0);
+  if (rank < 3 || type == DataType::kUndefined) {
+    return Unimplemented("the input's type or rank is not known");
+  }
+  std::vector<int64_t> spatial, beside = {0};
+  for (int axis = 2; axis < rank; ++axis) {
+    spatial.push_back(axis);
+    beside.push_back(axis);
+  }
+  const Operand over = body.Integers(spatial), expand = body.Integers(beside);
+  const Operand x = body.Input(0);
+  const Operand centred = body.Call("Sub", {x, body.Call("ReduceMean", {x, over}, KeepDims())});
+  const Operand variance =
+      body.Call("ReduceMean", {body.Call("Mul", {centred, centred}), over}, KeepDims());
+  const Operand epsilon =
+      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), type);
+  const Operand deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
+  const Operand scale = body.Call("Unsqueeze", {body.Input(1), expand});
+  const Operand bias = body.Call("Unsqueeze", {body.Input(2), expand});
+  const Operand scaled = body.Call("Mul", {body.Call("Div", {centred, deviation}), scale});
+  body.Return(0, body.Call("Add", {scaled, bias}));
+  return Status::Ok();
+}
+
+// alpha * A' * B' + beta * C
+Status Gemm(FunctionBody& body) {
+  const Attributes& a = body.attributes();
+  const DataType type = body.InputType(0);
+  const bool whole = a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
+  if (type == DataType::kUndefined || (!whole && !IsFloatingPoint(type))) {
+    return Unimplemented("integers with factors");
+  }
+  const auto turned = [&](size_t i, const char* name) {
+    return a.Int(name, 0) != 0 ? body.Call("Transpose", {body.Input(i)}) : body.Input(i);
+  };
+  const auto scaled = [&](Operand x, const char* name) {
+    const float factor = a.Float(name, 1);
+    if (factor == 1) return x;
+    return body.Call("Mul", {x, body.Number(static_cast<double>(factor), type)});
+  };
+  Operand y = scaled(body.Call("MatMul", {turned(0, "transA"), turned(1, "transB")}), "alpha");
+  if (body.HasInput(2)) y = body.Call("Add", {y, scaled(body.Input(2), "beta")});
+  body.Return(0, y);
+  return Status::Ok();
+}
+
 constexpr int kAll = 1 << 30;
 constexpr FunctionEntry kFunctions[] = {
-    {"", "LayerNormalization", 17, kAll, LayerNormalization},
+    {"", "Gemm", 7, kAll, Gemm},
+    {"", "InstanceNormalization", 6, kAll, InstanceNormalization},
+    {"", "LayerNormalization", 1, kAll, LayerNormalization},
     {"", "LogSoftmax", 13, kAll, LogSoftmax},
     {"", "MeanVarianceNormalization", 9, kAll, MeanVarianceNormalization},
     {"", "RMSNormalization", 23, kAll, RmsNormalization},
