@@ -47,21 +47,29 @@ def random_feeds(model, seed=0, dims=None, high=2):
 
 
 def to_proto(value):
-    """TensorProto of an array, SequenceProto of a list of maps (what ZipMap gives)."""
+    """TensorProto of an array, MapProto of a dict, SequenceProto of a list of maps (what ZipMap gives)."""
+    if isinstance(value, dict):
+        return fill_map(onnx.MapProto(), value)
     if not isinstance(value, list):
         return numpy_helper.from_array(numpy.asarray(value, order="C"))
     sequence = onnx.SequenceProto(elem_type=onnx.SequenceProto.MAP)
     for entry in value:
-        of_strings = isinstance(next(iter(entry)), str)
-        proto = sequence.map_values.add(key_type=onnx.TensorProto.STRING if of_strings else onnx.TensorProto.INT64)
-        if of_strings:
-            proto.string_keys.extend(key.encode() for key in entry)
-        else:
-            proto.keys.extend(entry)
-        proto.values.elem_type = onnx.SequenceProto.TENSOR
-        proto.values.tensor_values.extend(
-            numpy_helper.from_array(numpy.array(number, numpy.float32)) for number in entry.values())
+        fill_map(sequence.map_values.add(), entry)
     return sequence
+
+
+def fill_map(proto, entries):
+    of_strings = isinstance(next(iter(entries)), str)
+    proto.key_type = onnx.TensorProto.STRING if of_strings else onnx.TensorProto.INT64
+    if of_strings:
+        proto.string_keys.extend(key.encode() for key in entries)
+    else:
+        proto.keys.extend(entries)
+    proto.values.elem_type = onnx.SequenceProto.TENSOR
+    for entry in entries.values():
+        kind = object if isinstance(entry, str) else numpy.int64 if isinstance(entry, int) else numpy.float32
+        proto.values.tensor_values.append(numpy_helper.from_array(numpy.array(entry, kind)))
+    return proto
 
 
 def write_case(model, feeds, outputs, folder):

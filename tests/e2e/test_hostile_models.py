@@ -423,6 +423,26 @@ class HostileModels(unittest.TestCase):
         many = TensorProto(name="c", data_type=STRING, dims=[10**9])
         self.refuse(one("Identity", ["c"], constants=[many], out=STRING))
 
+    def decode(self, data, **attributes):
+        model = model_of([node("ImageDecoder", ["x"], **attributes)], [value("x", TensorProto.UINT8, (None,))],
+                         [value("y", TensorProto.UINT8, None)])
+        return self.run_model(model, [numpy.frombuffer(data, numpy.uint8)])
+
+    def test_images(self):
+        pixels = bytes(range(12))
+        picture = b"P6 2 # two\n2 255\n" + pixels
+        self.assertEqual(self.decode(picture).tolist(), numpy.frombuffer(pixels, numpy.uint8).reshape(2, 2, 3).tolist())
+        self.assertEqual(self.decode(picture, pixel_format="BGR")[0, 0].tolist(), [2, 1, 0])
+        self.assertEqual(self.decode(b"P1\n2 1\n01", pixel_format="Grayscale").tolist(), [[[255], [0]]])
+        jpeg2000 = b"\0\0\0\x0cjP  \r\n\x87\n"
+        for broken in (b"", b"x", picture[:-1], b"P6 100000 100000 255\n", b"P6 0 2 255\n", b"P5 1 1 99999\n\0", b"P3 1 1 255 1 2",
+                       b"BM" + b"\xff" * 60, b"BM" + b"\0" * 60, b"\xff\xd8\xff\xe0 no picture", b"\x89PNG\r\n\x1a\n" + b"\0" * 40,
+                       b"II*\0" + b"\xff" * 40, b"RIFF\x10\0\0\0WEBPVP8 " + b"\xff" * 20, jpeg2000 + b"\xff" * 40, b"\xff\x4f\xff\x51" + b"\0" * 60):
+            with self.subTest(data=broken[:20]):
+                answer = self.decode(broken)
+                self.assertIsInstance(answer, str)
+                self.assertIn("does not decode", answer)
+
     def test_o30_large_sizes(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder)
