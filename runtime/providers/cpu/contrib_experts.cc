@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "runtime/math/simd.h"
+#include "runtime/providers/cpu/block_quantized.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/packed_matrix.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -17,12 +18,6 @@ using Values = std::vector<Value>;
 
 Status Fail(const Node& node, std::string_view why) {
   return InvalidArgument(StrCat(Describe(node), ": ", why));
-}
-
-// Unsigned codes of `bits` bits, the first in the low bits.
-int64_t CodeAt(const uint8_t* bytes, int64_t index, int64_t bits) {
-  const int64_t bit = index * bits;
-  return bytes[bit / 8] >> (bit % 8) & ((1 << bits) - 1);
 }
 
 // One of the two linear layers of every expert: weights [experts, outputs, inputs], bias
@@ -90,20 +85,18 @@ class ExpertLayer {
 
  private:
   std::vector<float> Dequantized(int64_t expert) const {
+    BlockQuantizedRows rows{.codes = weights_->data<uint8_t>(),
+                            .scales = scales_.data(),
+                            .row_bytes = inputs_ * bits_ / 8,
+                            .block = block_,
+                            .blocks = blocks_,
+                            .bits = bits_};
+    if (zeros_ != nullptr) rows.packed_zeros = zeros_->data<uint8_t>();
     std::vector<float> out(static_cast<size_t>(outputs_ * inputs_));
-    const int64_t row_bytes = inputs_ * bits_ / 8, zero_row = (blocks_ * bits_ + 7) / 8;
     for (int64_t o = 0; o < outputs_; ++o) {
-      const int64_t row = expert * outputs_ + o;
-      const uint8_t* codes = weights_->data<uint8_t>() + row * row_bytes;
-      for (int64_t i = 0; i < inputs_; ++i) {
-        const int64_t block = i / block_;
-        const int64_t zero = zeros_ == nullptr
-                                 ? int64_t{1} << (bits_ - 1)
-                                 : CodeAt(zeros_->data<uint8_t>() + row * zero_row, block, bits_);
-        out[static_cast<size_t>(o * inputs_ + i)] =
-            static_cast<float>(CodeAt(codes, i, bits_) - zero) *
-            scales_[static_cast<size_t>(row * blocks_ + block)];
-      }
+      rows.Dequantize(
+          expert * outputs_ + o,
+          std::span(out).subspan(static_cast<size_t>(o * inputs_), static_cast<size_t>(inputs_)));
     }
     return out;
   }
@@ -301,10 +294,11 @@ class BlockTable {
       code = codes_[static_cast<size_t>(position)];
       if (!zero_codes_.empty()) zero = zero_codes_[static_cast<size_t>(scale)];
     } else {
-      code = CodeAt(data_->data<uint8_t>(), position, bits_);
+      code = PackedCodeAt(data_->data<uint8_t>(), position, bits_);
       const int64_t last = scale_shape_[rank - 1];
       if (zeros_ != nullptr) {
-        zero = CodeAt(zeros_->data<uint8_t>() + scale / last * zero_row_, scale % last, bits_);
+        zero =
+            PackedCodeAt(zeros_->data<uint8_t>() + scale / last * zero_row_, scale % last, bits_);
       }
     }
     return static_cast<float>(code - zero) * scales_[static_cast<size_t>(scale)];

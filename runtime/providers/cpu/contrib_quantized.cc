@@ -6,6 +6,7 @@
 
 #include "runtime/math/simd.h"
 #include "runtime/ops/inference_rules.h"
+#include "runtime/providers/cpu/block_quantized.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/packed_matrix.h"
 #include "runtime/providers/cpu/strided_loop.h"
@@ -79,11 +80,6 @@ Result<BlockedSizes> SizesOf(const Node& node) {
   return z;
 }
 
-int64_t CodeAt(const uint8_t* bytes, int64_t index, int64_t bits) {
-  const int64_t bit = index * bits;
-  return bytes[bit / 8] >> (bit % 8) & ((1 << bits) - 1);
-}
-
 // B[n, blocks, block * bits / 8] as floats [n, k].
 Result<std::vector<float>> DequantizeBlocks(const Node& node, const BlockedSizes& z,
                                             const Tensor& b, const Tensor& scales,
@@ -100,22 +96,18 @@ Result<std::vector<float>> DequantizeBlocks(const Node& node, const BlockedSizes
   const std::vector<float> scale = ElementsAs<float>(scales);
   std::vector<float> zeros;
   if (zero_points != nullptr && !packed_zeros) zeros = ElementsAs<float>(*zero_points);
+  BlockQuantizedRows rows{.codes = b.data<uint8_t>(),
+                          .scales = scale.data(),
+                          .row_bytes = row_bytes,
+                          .block = z.block,
+                          .blocks = z.blocks,
+                          .bits = z.bits};
+  if (packed_zeros) rows.packed_zeros = zero_points->data<uint8_t>();
+  if (!zeros.empty()) rows.zeros = zeros.data();
   std::vector<float> out(static_cast<size_t>(z.n * z.k));
   for (int64_t row = 0; row < z.n; ++row) {
-    const uint8_t* codes = b.data<uint8_t>() + row * row_bytes;
-    for (int64_t i = 0; i < z.k; ++i) {
-      const int64_t block = i / z.block;
-      float zero = static_cast<float>(1 << (z.bits - 1));
-      if (packed_zeros) {
-        zero = static_cast<float>(
-            CodeAt(zero_points->data<uint8_t>() + row * zero_row, block, z.bits));
-      } else if (!zeros.empty()) {
-        zero = zeros[static_cast<size_t>(row * z.blocks + block)];
-      }
-      out[static_cast<size_t>(row * z.k + i)] =
-          (static_cast<float>(CodeAt(codes, i, z.bits)) - zero) *
-          scale[static_cast<size_t>(row * z.blocks + block)];
-    }
+    rows.Dequantize(
+        row, std::span(out).subspan(static_cast<size_t>(row * z.k), static_cast<size_t>(z.k)));
   }
   return out;
 }
