@@ -1,5 +1,7 @@
 #include "runtime/format/value_file.h"
 
+#include <optional>
+
 #include "runtime/base/str_cat.h"
 #include "runtime/format/tensor_reader.h"
 #include "runtime/format/wire_reader.h"
@@ -18,34 +20,46 @@ Result<Tensor> ReadTensorValue(WireReader& reader, uint64_t end) {
   return named.second.Materialize();
 }
 
-// SequenceProto: 3 tensors, 5 sequences, 6 maps, 7 optionals.
-Result<Value> ReadSequence(WireReader& reader, uint64_t end, int depth) {
-  auto sequence = std::make_shared<Sequence>();
+// The kinds of elements that SequenceProto and OptionalProto hold, by the field that holds them.
+std::optional<ValueType::Kind> KindOfField(uint32_t number) {
+  switch (number) {
+    case 3:
+      return ValueType::Kind::kTensor;
+    case 5:
+      return ValueType::Kind::kSequence;
+    case 6:
+      return ValueType::Kind::kMap;
+    case 7:
+      return ValueType::Kind::kOptional;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Calls add(Value) for each element of a SequenceProto or OptionalProto.
+template <typename Add>
+Status ReadElements(WireReader& reader, uint64_t end, int depth, const Add& add) {
   while (!reader.AtEnd(end)) {
     ONNXD_ASSIGN_OR_RETURN(const WireField field, reader.NextField(end));
-    ValueType element;
-    switch (field.number) {
-      case 3:
-        element.kind = ValueType::Kind::kTensor;
-        break;
-      case 5:
-        element.kind = ValueType::Kind::kSequence;
-        break;
-      case 6:
-        element.kind = ValueType::Kind::kMap;
-        break;
-      case 7:
-        element.kind = ValueType::Kind::kOptional;
-        break;
-      default:
-        ONNXD_RETURN_IF_ERROR(reader.Skip(field, end));
-        continue;
+    const auto kind = KindOfField(field.number);
+    if (!kind) {
+      ONNXD_RETURN_IF_ERROR(reader.Skip(field, end));
+      continue;
     }
+    ValueType element;
+    element.kind = *kind;
     ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kBytes));
     ONNXD_ASSIGN_OR_RETURN(const uint64_t stop, reader.Enter(end));
     ONNXD_ASSIGN_OR_RETURN(Value value, ReadValue(reader, stop, element, depth + 1));
-    sequence->elements.push_back(std::move(value));
+    add(std::move(value));
   }
+  return Status::Ok();
+}
+
+Result<Value> ReadSequence(WireReader& reader, uint64_t end, int depth) {
+  auto sequence = std::make_shared<Sequence>();
+  ONNXD_RETURN_IF_ERROR(ReadElements(
+      reader, end, depth, [&](Value value) { sequence->elements.push_back(std::move(value)); }));
   return Value(std::shared_ptr<const Sequence>(std::move(sequence)));
 }
 
@@ -79,33 +93,11 @@ Result<Value> ReadMap(WireReader& reader, uint64_t end, int depth) {
   return Value(std::shared_ptr<const Map>(std::move(map)));
 }
 
-// OptionalProto: 3 tensor, 5 sequence, 6 map, 7 optional; nothing of these: empty.
+// Without an element it is empty.
 Result<Value> ReadOptional(WireReader& reader, uint64_t end, int depth) {
   auto optional = std::make_shared<Optional>();
-  while (!reader.AtEnd(end)) {
-    ONNXD_ASSIGN_OR_RETURN(const WireField field, reader.NextField(end));
-    ValueType held;
-    switch (field.number) {
-      case 3:
-        held.kind = ValueType::Kind::kTensor;
-        break;
-      case 5:
-        held.kind = ValueType::Kind::kSequence;
-        break;
-      case 6:
-        held.kind = ValueType::Kind::kMap;
-        break;
-      case 7:
-        held.kind = ValueType::Kind::kOptional;
-        break;
-      default:
-        ONNXD_RETURN_IF_ERROR(reader.Skip(field, end));
-        continue;
-    }
-    ONNXD_RETURN_IF_ERROR(reader.Expect(field, WireType::kBytes));
-    ONNXD_ASSIGN_OR_RETURN(const uint64_t stop, reader.Enter(end));
-    ONNXD_ASSIGN_OR_RETURN(optional->value, ReadValue(reader, stop, held, depth + 1));
-  }
+  ONNXD_RETURN_IF_ERROR(
+      ReadElements(reader, end, depth, [&](Value value) { optional->value = std::move(value); }));
   return Value(std::shared_ptr<const Optional>(std::move(optional)));
 }
 

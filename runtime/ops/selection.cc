@@ -13,6 +13,7 @@ Status NonZero(InferenceContext& context) {
   return Status::Ok();
 }
 
+// As many elements of the attribute axis as the data say, or of the flattened input without it.
 Status Compress(InferenceContext& context) {
   const SymbolicShape* shape = context.shape(0);
   if (!context.attributes().Has("axis")) {
@@ -33,18 +34,7 @@ Status Unique(InferenceContext& context) {
     context.SetElement(i, DataType::kInt64);
     context.SetShape(i, {Dimension()});
   }
-  const SymbolicShape* shape = context.shape(0);
-  if (!context.attributes().Has("axis")) {
-    context.SetShape(0, {Dimension()});
-    return Status::Ok();
-  }
-  if (shape == nullptr) return Status::Ok();
-  ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(context.attributes().Int("axis", 0),
-                                                       static_cast<int>(shape->size())));
-  SymbolicShape out = *shape;
-  out[static_cast<size_t>(axis)] = Dimension();
-  context.SetShape(0, std::move(out));
-  return Status::Ok();
+  return Compress(context);
 }
 
 Status EyeLike(InferenceContext& context) {

@@ -9,7 +9,6 @@
 // A case is a folder under ROOT with model.onnx and test_data_set_N. Each runs at the optimization
 // levels `disable` and `all`. The exit status is 0 when every case passes but those in FILE, and
 // none of those passes.
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include "runtime/format/value_file.h"
 #include "runtime/ops/functions.h"
 #include "runtime/providers/default_providers.h"
+#include "tests/support/case_folders.h"
 #include "tools/compare.h"
 #include "tools/test_case.h"
 
@@ -144,18 +144,6 @@ Result<std::string> ModelOfNode(const fs::path& folder) {
   return VarintField(1, 3) + BytesField(7, graph) + BytesField(8, VarintField(2, kOpset));
 }
 
-std::vector<fs::path> FindCases(const Flags& flags) {
-  std::vector<fs::path> cases;
-  for (const auto& entry : fs::recursive_directory_iterator(flags.root)) {
-    const fs::path file = entry.path().filename();
-    if (file != "model.onnx" && file != "node.pb") continue;
-    const std::string name = fs::relative(entry.path().parent_path(), flags.root).string();
-    if (name.find(flags.filter) != std::string::npos) cases.push_back(entry.path().parent_path());
-  }
-  std::sort(cases.begin(), cases.end());
-  return cases;
-}
-
 // Cases older than ONNX 1.18 store bfloat16 tensors as uint16.
 void AsBfloat16(const ValueType& wanted, Value& value) {
   if (!wanted.is_tensor() || wanted.element != DataType::kBfloat16 || !value.is_tensor()) return;
@@ -211,7 +199,7 @@ int RunAll(const Flags& flags) {
   SessionOptions options;
   options.providers = ProvidersFor(flags);
   int passed = 0, failed = 0, known = 0, fixed = 0;
-  for (const fs::path& folder : FindCases(flags)) {
+  for (const fs::path& folder : CaseFolders(flags.root, {"model.onnx", "node.pb"}, flags.filter)) {
     const std::string name = fs::relative(folder, flags.root).string();
     if (flags.verbose) std::fprintf(stderr, "%s\n", name.c_str());
     Status status;

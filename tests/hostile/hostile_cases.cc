@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "runtime/providers/default_providers.h"
 #include "runtime/session/inference_session.h"
 #include "tests/hostile/mutation.h"
+#include "tests/support/case_folders.h"
 #include "tools/test_case.h"
 
 namespace onnxd {
@@ -108,17 +108,6 @@ void RunCase(const Flags& flags, const fs::path& folder, Report& report) {
   }
 }
 
-std::vector<fs::path> FindCases(const Flags& flags) {
-  std::vector<fs::path> cases;
-  for (const auto& entry : fs::recursive_directory_iterator(flags.root)) {
-    if (entry.path().filename() != "model.onnx") continue;
-    const std::string name = fs::relative(entry.path().parent_path(), flags.root).string();
-    if (name.find(flags.filter) != std::string::npos) cases.push_back(entry.path().parent_path());
-  }
-  std::sort(cases.begin(), cases.end());
-  return cases;
-}
-
 // False when the case's process crashed or hung.
 bool RunCaseAlone(const Flags& flags, const fs::path& folder, Report& report) {
   std::fflush(stdout);
@@ -142,7 +131,7 @@ int RunAll(const Flags& flags) {
   if (report == MAP_FAILED) return 2;
   *report = Report{};
   int failed = 0;
-  const std::vector<fs::path> cases = FindCases(flags);
+  const std::vector<fs::path> cases = CaseFolders(flags.root, {"model.onnx"}, flags.filter);
   for (size_t i = flags.part; i < cases.size(); i += flags.parts) {
     failed += RunCaseAlone(flags, cases[i], *report) ? 0 : 1;
   }

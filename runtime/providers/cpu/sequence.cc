@@ -6,6 +6,7 @@
 
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/type_dispatch.h"
+#include "runtime/tensor/copy_elements.h"
 
 namespace onnxd {
 namespace {
@@ -91,18 +92,6 @@ Result<Values> SequenceLength(const Node& node, std::span<const Value> inputs) {
   return Values{Tensor::Scalar(static_cast<int64_t>(given->elements.size()))};
 }
 
-void CopyRun(const Tensor& from, int64_t from_at, Tensor& to, int64_t to_at, int64_t count) {
-  if (from.type() == DataType::kString) {
-    std::copy_n(from.data<std::string>() + from_at, count, to.mutable_data<std::string>() + to_at);
-    return;
-  }
-  const int64_t width = DataTypeBits(from.type()) / 8;
-  if (count * width == 0) return;
-  std::memcpy(static_cast<std::byte*>(to.mutable_raw()) + to_at * width,
-              static_cast<const std::byte*>(from.raw()) + from_at * width,
-              static_cast<size_t>(count * width));
-}
-
 Result<std::vector<int64_t>> SplitLengths(const Node& node, const Tensor* split, int64_t extent) {
   if (split == nullptr) return std::vector<int64_t>(static_cast<size_t>(extent), 1);
   std::vector<int64_t> lengths = ElementsAs<int64_t>(*split);
@@ -141,7 +130,8 @@ Result<Values> SplitToSequence(const Node& node, std::span<const Value> inputs) 
     if (drop) dims.erase(dims.begin() + axis);
     ONNXD_ASSIGN_OR_RETURN(Tensor part, Tensor::Create(in.type(), Shape(std::move(dims))));
     for (int64_t o = 0; o < outer; ++o) {
-      CopyRun(in, (o * in.shape()[axis] + begin) * inner, part, o * length * inner, length * inner);
+      CopyElements(in, (o * in.shape()[axis] + begin) * inner, part, o * length * inner,
+                   length * inner);
     }
     begin += length;
     sequence->elements.emplace_back(std::move(part));
@@ -183,7 +173,7 @@ Result<Values> ConcatFromSequence(const Node& node, std::span<const Value> input
   for (const Value& element : elements) {
     const int64_t own = extent_of(element.tensor());
     for (int64_t o = 0; o < outer; ++o) {
-      CopyRun(element.tensor(), o * own * inner, out, (o * extent + at) * inner, own * inner);
+      CopyElements(element.tensor(), o * own * inner, out, (o * extent + at) * inner, own * inner);
     }
     at += own;
   }
