@@ -5,24 +5,27 @@ set(ONNXD_WARNINGS -Wall -Wextra -Werror -Wno-psabi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND ONNXD_WARNINGS -Wno-restrict)
 endif()
-set(ONNXD_HARDENING -fstack-protector-strong -fstack-clash-protection)
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT ONNXD_SANITIZE)
-  list(APPEND ONNXD_HARDENING -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -D_GLIBCXX_ASSERTIONS)
+# What checks at run time: in sanitizer builds the sanitizers, of which the stack protectors are a part.
+# Without the checks that ASan makes as well (null, object-size) and vptr: they double what is compiled.
+add_library(onnxd_checks INTERFACE)
+if(ONNXD_SANITIZE)
+  set(checks -fsanitize=${ONNXD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  if(ONNXD_SANITIZE MATCHES "undefined")
+    list(APPEND checks -fno-sanitize=null,object-size,vptr)
+  endif()
+  target_link_options(onnxd_checks INTERFACE -fsanitize=${ONNXD_SANITIZE})
+else()
+  set(checks -fstack-protector-strong -fstack-clash-protection)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    list(APPEND checks -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -D_GLIBCXX_ASSERTIONS)
+  endif()
 endif()
+target_compile_options(onnxd_checks INTERFACE ${checks})
 
 add_library(onnxd_options INTERFACE)
-target_compile_options(onnxd_options INTERFACE ${ONNXD_WARNINGS} ${ONNXD_HARDENING})
+target_compile_options(onnxd_options INTERFACE ${ONNXD_WARNINGS})
 target_include_directories(onnxd_options INTERFACE ${CMAKE_SOURCE_DIR})
-if(ONNXD_SANITIZE)
-  # Without the checks that ASan makes as well (null, object-size) and vptr: they double what is
-  # compiled.
-  target_compile_options(onnxd_options INTERFACE
-    -fsanitize=${ONNXD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  if(ONNXD_SANITIZE MATCHES "undefined")
-    target_compile_options(onnxd_options INTERFACE -fno-sanitize=null,object-size,vptr)
-  endif()
-  target_link_options(onnxd_options INTERFACE -fsanitize=${ONNXD_SANITIZE})
-endif()
+target_link_libraries(onnxd_options INTERFACE onnxd_checks)
 
 # onnxd_library(folder [LINKS folder... library...]): the .cc files of `folder` as one target. Links
 # to other folders are written as folders, in the order of tests/layering/layers.txt.
