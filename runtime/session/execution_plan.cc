@@ -77,15 +77,16 @@ class Planner {
       const Value& value = request_.values[i];
       s.slot.kind = Slot::Kind::kInput;
       s.slot.index = i;
-      Shape shape;
+      PlannedInput input;
       if (value.is_tensor()) {
-        shape = value.tensor().shape();
-        s.dense = value.tensor().type() != DataType::kString;
-        s.slot.type = value.tensor().type();
-        s.shape = shape;
-        s.slot.shape = shape;
+        input.type = value.tensor().type();
+        input.shape = value.tensor().shape();
+        s.dense = input.type != DataType::kString;
+        s.slot.type = input.type;
+        s.shape = input.shape;
+        s.slot.shape = input.shape;
       }
-      plan_->input_shapes.push_back(std::move(shape));
+      plan_->inputs.push_back(std::move(input));
     }
   }
 

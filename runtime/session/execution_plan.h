@@ -47,8 +47,19 @@ struct OutputSource {
   Shape shape;  // of dense outputs
 };
 
+// An input that a plan is for. kUndefined: no tensor.
+struct PlannedInput {
+  DataType type = DataType::kUndefined;
+  Shape shape;
+
+  bool Fits(const Value& value) const {
+    if (!value.is_tensor()) return type == DataType::kUndefined;
+    return value.tensor().type() == type && value.tensor().shape() == shape;
+  }
+};
+
 struct ExecutionPlan {
-  std::vector<Shape> input_shapes;  // what the plan is for; one per graph input
+  std::vector<PlannedInput> inputs;  // one per graph input
   std::vector<Step> steps;
   std::vector<Value> constants;  // tensors
   std::vector<OutputSource> outputs;

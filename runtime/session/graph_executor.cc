@@ -6,6 +6,7 @@
 #include "runtime/session/control_flow_nodes.h"
 #include "runtime/session/node_runner.h"
 #include "runtime/session/partitioner.h"
+#include "runtime/session/value_check.h"
 
 namespace onnxd {
 namespace {
@@ -95,10 +96,7 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
     std::span<const Value> inputs) const {
   const auto matches = [&](const ExecutionPlan& plan) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const Shape* shape = inputs[i].is_tensor() ? &inputs[i].tensor().shape() : nullptr;
-      if (shape == nullptr ? plan.input_shapes[i].rank() != 0 : !(plan.input_shapes[i] == *shape)) {
-        return false;
-      }
+      if (!plan.inputs[i].Fits(inputs[i])) return false;
     }
     return true;
   };
@@ -152,6 +150,10 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
 
 Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
                                               const RunOptions& options) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueInfo& info = graph_->value(inputs_[i]);
+    ONNXD_RETURN_IF_ERROR(CheckType(inputs[i], info.type, info.name));
+  }
   ONNXD_ASSIGN_OR_RETURN(const auto entry, FindOrMakePlan(inputs));
   const ExecutionPlan& plan = *entry->plan;
   std::unique_ptr<Context> context;
@@ -282,6 +284,9 @@ Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, 
   }
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     if (step.outputs[i].kind != Slot::Kind::kCell) continue;
+    const ValueInfo& info = graph_->value(step.node->outputs[i]);
+    const Status status = CheckType(results[i], info.type, info.name);
+    if (!status.ok()) return status.WithContext(Describe(*step.node));
     Value& cell = context.cells[step.outputs[i].index];
     cell = std::move(results[i]);
     // A view into the arena would be overwritten by later steps: cells own their elements.

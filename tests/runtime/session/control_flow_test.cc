@@ -72,6 +72,25 @@ TEST(Loop, ShapesMayChangeWithinIt) {
   EXPECT_EQ((*outputs)[0].tensor().shape(), (Shape{16}));
 }
 
+TEST(Loop, ABodyOfAnotherTypeIsRefused) {
+  const Tensor x = Tensor::Of<float>(Shape{1}, {1});
+  const TestModel wider = LoopOf(Body("Add", 14, DataType::kDouble, true), DataType::kFloat);
+  const auto outputs = RunLoop(wider, 1, x);
+  ASSERT_EQ(outputs.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(outputs.status().message(), HasSubstr("'carried' is double[...]"));
+}
+
+TEST(Loop, WhatIsCarriedKeepsItsType) {
+  const auto body = Body("Cast", 13, DataType::kFloat, false);
+  body->nodes[0].attributes.Set("to", static_cast<int64_t>(DataType::kDouble));
+  const TestModel model = LoopOf(body, DataType::kFloat);
+  const Tensor x = Tensor::Of<float>(Shape{1}, {1});
+  // Without an iteration the node gives its float, where a double is expected.
+  for (const int64_t trips : {0, 2}) {
+    EXPECT_EQ(RunLoop(model, trips, x).status().code(), StatusCode::kInvalidArgument) << trips;
+  }
+}
+
 TEST(Loop, TensorsThatDoubleAreStoppedByTheBudget) {
   const TestModel model = LoopOf(Body("Concat", 13, DataType::kFloat, true), DataType::kFloat);
   const auto outputs = RunLoop(model, 1000, Floats(Shape{1}, {3}));
