@@ -138,6 +138,9 @@ class Daemon {
     std::fflush(stdout);
   }
 
+  // Before Start.
+  void Expect(const std::vector<WantedVersion>& wanted) { manager_.Expect(wanted); }
+
   std::vector<Status> Load(const std::vector<WantedVersion>& wanted) {
     auto failures = manager_.LoadAll(wanted);
     metrics_.SetReady(service_.Ready());
@@ -215,6 +218,7 @@ int Serve(const ServeFlags& flags) {
     Fail(listening);
     return listening.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitPortInUse;
   }
+  daemon.Expect(*wanted);
   daemon.Start();
   const auto failures = daemon.Load(*wanted);
   const bool single_file = wanted->size() == 1 && (*wanted)[0].path == options->models.repository;

@@ -7,6 +7,10 @@
 
 namespace onnxd {
 
+void ModelManager::Expect(const std::vector<WantedVersion>& wanted) {
+  for (const WantedVersion& version : wanted) registry_.Expect(version.model, version.version);
+}
+
 std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& wanted) {
   std::vector<Status> failures;
   for (const WantedVersion& version : wanted) {
@@ -15,6 +19,7 @@ std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& want
     const Status failure = status.WithContext(
         StrCat("model '", version.model, "' version ", version.version, " (", version.path, ")"));
     LogError(failure.ToString());
+    registry_.GiveUp(version.model, version.version);
     metrics_.SetModelState(version.model, version.version, false);
     failures.push_back(failure);
   }

@@ -16,6 +16,9 @@ class ModelManager {
   ModelManager(const SessionOptions& session, ModelRegistry& registry, ServerMetrics& metrics)
       : session_(session), registry_(registry), metrics_(metrics) {}
 
+  // Before requests are accepted: until LoadAll has come to them, they are told that these load.
+  void Expect(const std::vector<WantedVersion>& wanted);
+
   // Loads all, one after the other; a model that fails is logged and skipped. Returns the failures.
   std::vector<Status> LoadAll(const std::vector<WantedVersion>& wanted);
 

@@ -4,8 +4,31 @@
 
 namespace onnxd {
 
+void ModelRegistry::Expect(const std::string& model, const std::string& version) {
+  std::lock_guard lock(mutex_);
+  loading_.emplace(model, version);
+}
+
+void ModelRegistry::GiveUp(const std::string& model, const std::string& version) {
+  std::lock_guard lock(mutex_);
+  loading_.erase({model, version});
+}
+
+Status ModelRegistry::Missing(const std::string& model, const std::string& version) const {
+  std::string name = StrCat("'", model.substr(0, 128), "'");
+  if (!version.empty()) name += StrCat(" version '", version.substr(0, 32), "'");
+  std::lock_guard lock(mutex_);
+  const auto first = loading_.lower_bound({model, version});
+  if (first != loading_.end() && first->first == model &&
+      (version.empty() || first->second == version)) {
+    return Unavailable(StrCat("model ", name, " is still loading"));
+  }
+  return NotFound(StrCat("Request for unknown model: ", name, " is not found"));
+}
+
 void ModelRegistry::Publish(std::shared_ptr<const ModelVersion> version) {
   std::lock_guard lock(mutex_);
+  loading_.erase({version->model, version->version});
   auto models = std::make_shared<Models>(*models_);
   (*models)[version->model][version->version] = std::move(version);
   models_ = std::move(models);
@@ -20,9 +43,7 @@ Result<std::shared_ptr<const ModelVersion>> ModelRegistry::Find(const std::strin
                                                                 const std::string& version) const {
   const auto models = Snapshot();
   const auto found = models->find(model);
-  if (found == models->end()) {
-    return NotFound(StrCat("Request for unknown model: '", model.substr(0, 128), "' is not found"));
-  }
+  if (found == models->end()) return Missing(model, version);
   const Versions& versions = found->second;
   if (version.empty()) {
     // Versions are numbers without leading zeros: longer is newer, else text order decides.
@@ -35,10 +56,7 @@ Result<std::shared_ptr<const ModelVersion>> ModelRegistry::Find(const std::strin
     return newest->second;
   }
   const auto exact = versions.find(version);
-  if (exact == versions.end()) {
-    return NotFound(StrCat("Request for unknown model: '", model, "' version '",
-                           version.substr(0, 32), "' is not found"));
-  }
+  if (exact == versions.end()) return Missing(model, version);
   return exact->second;
 }
 

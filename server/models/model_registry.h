@@ -5,8 +5,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "server/models/model_version.h"
 
@@ -18,16 +19,24 @@ class ModelRegistry {
   using Versions = std::map<std::string, std::shared_ptr<const ModelVersion>>;  // by version
   using Models = std::map<std::string, Versions>;
 
+  // Announces a version that is being loaded, until it is published or given up.
+  void Expect(const std::string& model, const std::string& version);
   void Publish(std::shared_ptr<const ModelVersion> version);
+  void GiveUp(const std::string& model, const std::string& version);
 
-  // The version, or with an empty `version` the newest. kNotFound names what is missing.
+  // The version, or with an empty `version` the newest published one. kUnavailable while what is
+  // asked for is being loaded, else kNotFound, which names what is missing.
   Result<std::shared_ptr<const ModelVersion>> Find(const std::string& model,
                                                    const std::string& version) const;
   std::shared_ptr<const Models> Snapshot() const;
 
  private:
+  // What Find answers when it found nothing.
+  Status Missing(const std::string& model, const std::string& version) const;
+
   mutable std::mutex mutex_;
   std::shared_ptr<const Models> models_ = std::make_shared<Models>();  // guarded by mutex_
+  std::set<std::pair<std::string, std::string>> loading_;              // guarded by mutex_
 };
 
 }  // namespace onnxd

@@ -96,6 +96,7 @@ Result<std::shared_ptr<const ModelVersion>> InferenceService::FindModel(
     const std::string& model, const std::string& version) const {
   if (!model.empty()) return registry_.Find(model, version);
   if (!default_model_.empty()) return registry_.Find(default_model_, version);
+  if (!manager_.first_load_done()) return Unavailable("the models are still loading");
   const std::vector<std::string> names = ModelNames();
   if (names.size() == 1) return registry_.Find(names[0], version);
   if (names.empty()) return Unavailable("no model is loaded");

@@ -66,5 +66,26 @@ TEST(ModelRegistry, PinsVersionsAndFindsTheNewest) {
             "Request for unknown model: 'n' is not found");
 }
 
+StatusCode FoundCode(const ModelRegistry& registry, const char* model, const char* version) {
+  return registry.Find(model, version).status().code();
+}
+
+TEST(Registry, SaysThatAModelIsLoadingUntilItIsPublishedOrGivenUp) {
+  ModelRegistry registry;
+  registry.Expect("a", "2");
+  registry.Expect("b", "1");
+  EXPECT_EQ(FoundCode(registry, "a", ""), StatusCode::kUnavailable);
+  EXPECT_EQ(FoundCode(registry, "a", "2"), StatusCode::kUnavailable);
+  EXPECT_EQ(FoundCode(registry, "a", "1"), StatusCode::kNotFound);
+  EXPECT_EQ(FoundCode(registry, "c", ""), StatusCode::kNotFound);
+  auto version = std::make_shared<ModelVersion>();
+  version->model = "a";
+  version->version = "2";
+  registry.Publish(version);
+  registry.GiveUp("b", "1");
+  EXPECT_EQ(FoundCode(registry, "a", ""), StatusCode::kOk);
+  EXPECT_EQ(FoundCode(registry, "b", ""), StatusCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace onnxd
