@@ -525,13 +525,8 @@ Status OneHot(InferenceContext& context) {
   ONNXD_ASSIGN_OR_RETURN(const int position, NormalizeAxis(axis, rank));
   Dimension depth;
   if (const Tensor* known = context.known(1); known && known->ElementCount() == 1) {
-    int64_t value = -1;
-    if (const auto ints = IntElements(*known)) {
-      value = (*ints)[0];
-    } else if (known->type() == DataType::kFloat) {
-      const float number = known->data<float>()[0];
-      value = number >= 0 && number < 1e15f ? static_cast<int64_t>(number) : -1;
-    }
+    ONNXD_ASSIGN_OR_RETURN(const Tensor number, Converted(*known, DataType::kInt64));
+    const int64_t value = number.data<int64_t>()[0];
     if (value < 0) return context.Fail("depth is negative");
     depth = value;
   }

@@ -11,20 +11,32 @@ ROOT = HERE.parents[1]
 
 
 class Conformance(unittest.TestCase):
-    def run_all(self, *flags):
-        folder = subprocess.run([sys.executable, HERE / "data.py", ROOT / "build" / "conformance"], check=True,
-                                capture_output=True, text=True).stdout.strip()
-        done = subprocess.run([os.environ["TEST_CONFORMANCE"], folder, "--known-gaps",
-                               HERE / "known_gaps" / "cpu.txt", "--tolerances", HERE / "tolerances.txt", *flags],
-                              capture_output=True, text=True)
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = subprocess.run([sys.executable, HERE / "data.py", ROOT / "build" / "conformance"], check=True,
+                                    capture_output=True, text=True).stdout.strip()
+
+    def run_program(self, variable, *arguments):
+        done = subprocess.run([os.environ[variable], self.folder, *arguments], capture_output=True, text=True)
         print(done.stdout[-4000:], done.stderr[-2000:])
         self.assertEqual(done.returncode, 0)
+
+    def run_all(self, *flags):
+        self.run_program("TEST_CONFORMANCE", "--known-gaps", HERE / "known_gaps" / "cpu.txt",
+                         "--tolerances", HERE / "tolerances.txt", *flags)
 
     def test_all_cases(self):
         self.run_all()
 
     def test_all_cases_with_function_bodies(self):
         self.run_all("--expand-functions")
+
+    def test_other_float_types(self):
+        for element, relative, absolute in (("double", "1e-3", "1e-5"), ("float16", "2e-2", "1e-2"),
+                                            ("bfloat16", "8e-2", "5e-2")):
+            with self.subTest(element):
+                self.run_program("TEST_ELEMENT_TYPES", element, "--filter", "node/current", "--relative", relative,
+                                 "--absolute", absolute, "--known-gaps", HERE / "known_gaps" / "element_types.txt")
 
 
 if __name__ == "__main__":

@@ -46,47 +46,53 @@ std::optional<std::vector<int64_t>> TrailingAxes(const FunctionBody& body, int64
   return axes;
 }
 
-// Statistics are computed in the type that stash_type names, float unless it says otherwise.
+// The type of the statistics: what stash_type names, float unless it says otherwise.
 DataType StashType(const FunctionBody& body) {
-  const DataType stash = static_cast<DataType>(body.attributes().Int("stash_type", 1));
-  return body.InputType(0) == DataType::kDouble ? DataType::kDouble : stash;
+  return static_cast<DataType>(body.attributes().Int("stash_type", 1));
+}
+
+// What they are computed in: never less than the input.
+DataType ComputeType(const FunctionBody& body) {
+  return body.InputType(0) == DataType::kDouble ? DataType::kDouble : StashType(body);
 }
 
 Status LayerNormalization(FunctionBody& body) {
   const auto axes = TrailingAxes(body, body.attributes().Int("axis", -1));
-  const DataType type = body.InputType(0), stash = StashType(body);
+  const DataType type = body.InputType(0), compute = ComputeType(body);
   if (!axes || axes->empty() || type == DataType::kUndefined) {
     return Unimplemented("the input's type or rank is not known");
   }
   const Operand over = body.Integers(*axes);
-  const Operand x = body.Cast(body.Input(0), stash);
+  const Operand x = body.Cast(body.Input(0), compute);
   const Operand mean = body.Call("ReduceMean", {x, over}, KeepDims());
   const Operand centred = body.Call("Sub", {x, mean});
   const Operand variance =
       body.Call("ReduceMean", {body.Call("Mul", {centred, centred}), over}, KeepDims());
   const Operand epsilon =
-      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), stash);
+      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), compute);
   const Operand deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
   Operand y = body.Cast(body.Call("Div", {centred, deviation}), type);
   y = body.Call("Mul", {y, body.Input(1)});
   if (body.HasInput(2)) y = body.Call("Add", {y, body.Input(2)});
   body.Return(0, y);
-  if (body.HasOutput(1)) body.Return(1, mean);
-  if (body.HasOutput(2)) body.Return(2, body.Call("Reciprocal", {deviation}));
+  if (body.HasOutput(1)) body.Return(1, body.Cast(mean, StashType(body)));
+  if (body.HasOutput(2)) {
+    body.Return(2, body.Cast(body.Call("Reciprocal", {deviation}), StashType(body)));
+  }
   return Status::Ok();
 }
 
 Status RmsNormalization(FunctionBody& body) {
   const auto axes = TrailingAxes(body, body.attributes().Int("axis", -1));
-  const DataType type = body.InputType(0), stash = StashType(body);
+  const DataType type = body.InputType(0), compute = ComputeType(body);
   if (!axes || axes->empty() || type == DataType::kUndefined) {
     return Unimplemented("the input's type or rank is not known");
   }
-  const Operand x = body.Cast(body.Input(0), stash);
+  const Operand x = body.Cast(body.Input(0), compute);
   const Operand mean =
       body.Call("ReduceMean", {body.Call("Mul", {x, x}), body.Integers(*axes)}, KeepDims());
   const Operand epsilon =
-      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), stash);
+      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), compute);
   const Operand root = body.Call("Sqrt", {body.Call("Add", {mean, epsilon})});
   const Operand y = body.Cast(body.Call("Div", {x, root}), type);
   body.Return(0, body.Call("Mul", {y, body.Input(1)}));

@@ -1,5 +1,6 @@
 // Conv, com.microsoft FusedConv and ConvTranspose without oneDNN: panels of output pixels are
-// gathered straight into the packed layout of math::Simd::gemm (im2col without the column matrix).
+// gathered straight into the packed layout of math::Simd::gemm (im2col without the column matrix);
+// in double by plain loops.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -106,21 +107,21 @@ void GatherPanel(const Geometry& g, const float* x, int64_t first, int64_t width
   }
 }
 
-// One input channel per output channel: too thin for a matrix product.
-void DepthwisePlane(const Geometry& g, const float* x, const float* weights, float bias, float* y) {
+// Adds to one output plane what one input plane gives through its taps.
+template <typename T>
+void AddPlane(const Geometry& g, const T* x, const T* weights, T* y) {
   for (int64_t oz = 0; oz < g.output[0]; ++oz) {
     for (int64_t oy = 0; oy < g.output[1]; ++oy) {
-      float* row = y + (oz * g.output[1] + oy) * g.output[2];
-      std::fill_n(row, g.output[2], bias);
+      T* row = y + (oz * g.output[1] + oy) * g.output[2];
       for (int64_t kz = 0; kz < g.kernel[0]; ++kz) {
         const int64_t iz = oz * g.strides[0] - g.pads[0] + kz * g.dilations[0];
         if (iz < 0 || iz >= g.input[0]) continue;
         for (int64_t ky = 0; ky < g.kernel[1]; ++ky) {
           const int64_t iy = oy * g.strides[1] - g.pads[1] + ky * g.dilations[1];
           if (iy < 0 || iy >= g.input[1]) continue;
-          const float* in = x + (iz * g.input[1] + iy) * g.input[2];
+          const T* in = x + (iz * g.input[1] + iy) * g.input[2];
           for (int64_t kx = 0; kx < g.kernel[2]; ++kx) {
-            const float weight = weights[(kz * g.kernel[1] + ky) * g.kernel[2] + kx];
+            const T weight = weights[(kz * g.kernel[1] + ky) * g.kernel[2] + kx];
             const int64_t shift = kx * g.dilations[2] - g.pads[2], stride = g.strides[2];
             // Output columns whose input column shift + ox * stride lies inside.
             const int64_t begin = shift < 0 ? (-shift + stride - 1) / stride : 0;
@@ -134,16 +135,21 @@ void DepthwisePlane(const Geometry& g, const float* x, const float* weights, flo
   }
 }
 
+Status CheckBias(const PrepareContext& context, const Geometry& g) {
+  if (!context.HasInput(2) || context.InputShape(2).ElementCount() == g.out_channels * g.group) {
+    return Status::Ok();
+  }
+  return InvalidArgument(
+      StrCat(Describe(context.node), ": bias has shape ", context.InputShape(2).ToString()));
+}
+
 class FloatConv : public Kernel {
  public:
   explicit FloatConv(Activation activation) : activation_(activation) {}
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(context, false));
-    if (context.HasInput(2) && context.InputShape(2).ElementCount() != g.out_channels * g.group) {
-      return InvalidArgument(
-          StrCat(Describe(context.node), ": bias has shape ", context.InputShape(2).ToString()));
-    }
+    ONNXD_RETURN_IF_ERROR(CheckBias(context, g));
     if (context.HasInput(3) && !(context.InputShape(3) == context.OutputShape(0))) {
       return InvalidArgument(
           StrCat(Describe(context.node), ": Z has shape ", context.InputShape(3).ToString()));
@@ -168,8 +174,9 @@ class FloatConv : public Kernel {
         const float* w = k.input<float>(1) + group * g.out_channels * depth;
         const float* bias = has_bias ? k.input<float>(2) + group * g.out_channels : nullptr;
         float* y = k.output<float>(0) + i * g.out_channels * g.out_plane();
-        if (depthwise) {
-          DepthwisePlane(g, x, w, bias ? *bias : 0.0f, y);
+        if (depthwise) {  // too thin for a matrix product
+          std::fill_n(y, g.out_plane(), bias ? *bias : 0.0f);
+          AddPlane(g, x, w, y);
         } else {
           RunPanels(g, simd, x, w, bias, y, k, panels, panel_floats);
         }
@@ -213,9 +220,87 @@ class FloatConv : public Kernel {
   Activation activation_;
 };
 
+// Conv of doubles, by plain loops.
+Result<PreparedKernel> PrepareDoubleConv(const PrepareContext& context) {
+  ONNXD_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(context, false));
+  ONNXD_RETURN_IF_ERROR(CheckBias(context, g));
+  const bool has_bias = context.HasInput(2);
+  PreparedKernel prepared;
+  prepared.compute = [=](const KernelContext& k) {
+    const int64_t channels = g.group * g.out_channels;
+    for (int64_t i = 0; i < g.batch * channels; ++i) {
+      const int64_t channel = i % channels, group = channel / g.out_channels;
+      const double* x =
+          k.input<double>(0) + (i / channels * g.group + group) * g.in_channels * g.in_plane();
+      const double* w = k.input<double>(1) + channel * g.in_channels * g.taps();
+      double* y = k.output<double>(0) + i * g.out_plane();
+      std::fill_n(y, g.out_plane(), has_bias ? k.input<double>(2)[channel] : 0.0);
+      for (int64_t c = 0; c < g.in_channels; ++c) {
+        AddPlane(g, x + c * g.in_plane(), w + c * g.taps(), y);
+      }
+    }
+    return Status::Ok();
+  };
+  return prepared;
+}
+
+// ConvTranspose: adds what the input pixels give through one tap to one output plane.
+template <typename T>
+void AddTap(const Geometry& g, int64_t tap, const T* column, T* y) {
+  const int64_t kx = tap % g.kernel[2], ky = tap / g.kernel[2] % g.kernel[1];
+  const int64_t kz = tap / (g.kernel[2] * g.kernel[1]);
+  for (int64_t pixel = 0; pixel < g.in_plane(); ++pixel) {
+    const int64_t ix = pixel % g.input[2], iy = pixel / g.input[2] % g.input[1];
+    const int64_t iz = pixel / (g.input[2] * g.input[1]);
+    const int64_t oz = iz * g.strides[0] + kz * g.dilations[0] - g.pads[0];
+    const int64_t oy = iy * g.strides[1] + ky * g.dilations[1] - g.pads[1];
+    const int64_t ox = ix * g.strides[2] + kx * g.dilations[2] - g.pads[2];
+    if (oz < 0 || oz >= g.output[0] || oy < 0 || oy >= g.output[1] || ox < 0 || ox >= g.output[2]) {
+      continue;
+    }
+    y[(oz * g.output[1] + oy) * g.output[2] + ox] += column[pixel];
+  }
+}
+
+// ConvTranspose of doubles, by plain loops.
+Result<PreparedKernel> PrepareDoubleConvTranspose(const PrepareContext& context) {
+  ONNXD_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(context, true));
+  ONNXD_RETURN_IF_ERROR(CheckBias(context, g));
+  const bool has_bias = context.HasInput(2);
+  PreparedKernel prepared;
+  prepared.scratch_bytes = static_cast<size_t>(g.in_plane()) * sizeof(double);
+  prepared.compute = [=](const KernelContext& k) {
+    const int64_t channels = g.group * g.out_channels, pixels = g.in_plane();
+    double* column = k.scratch<double>();
+    for (int64_t i = 0; i < g.batch * channels; ++i) {
+      const int64_t channel = i % channels, group = channel / g.out_channels;
+      const double* x =
+          k.input<double>(0) + (i / channels * g.group + group) * g.in_channels * pixels;
+      const double* w =
+          k.input<double>(1) +
+          (group * g.in_channels * g.out_channels + channel % g.out_channels) * g.taps();
+      double* y = k.output<double>(0) + i * g.out_plane();
+      std::fill_n(y, g.out_plane(), has_bias ? k.input<double>(2)[channel] : 0.0);
+      for (int64_t tap = 0; tap < g.taps(); ++tap) {
+        std::fill_n(column, pixels, 0.0);
+        for (int64_t c = 0; c < g.in_channels; ++c) {
+          const double weight = w[c * g.out_channels * g.taps() + tap];
+          for (int64_t p = 0; p < pixels; ++p) column[p] += weight * x[c * pixels + p];
+        }
+        AddTap(g, tap, column, y);
+      }
+    }
+    return Status::Ok();
+  };
+  return prepared;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeConv(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kDouble && info.node.Is("Conv")) {
+    return MakeKernel(PrepareDoubleConv);
+  }
   if (info.InputType(0) != DataType::kFloat) return DeclineType("Conv", info.InputType(0));
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   return std::unique_ptr<Kernel>(std::make_unique<FloatConv>(activation));
@@ -223,12 +308,11 @@ Result<std::unique_ptr<Kernel>> MakeConv(const KernelInfo& info) {
 
 // ConvTranspose: columns = W^T * X by one product a group, then added where they belong.
 Result<std::unique_ptr<Kernel>> MakeConvTranspose(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kDouble) return MakeKernel(PrepareDoubleConvTranspose);
   if (info.InputType(0) != DataType::kFloat) return DeclineType("ConvTranspose", info.InputType(0));
   return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
     ONNXD_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(context, true));
-    if (context.HasInput(2) && context.InputShape(2).ElementCount() != g.out_channels * g.group) {
-      return InvalidArgument(StrCat(Describe(context.node), ": bias has the wrong shape"));
-    }
+    ONNXD_RETURN_IF_ERROR(CheckBias(context, g));
     const math::Simd& simd = math::CurrentSimd();
     const int64_t rows = g.out_channels * g.taps(), pixels = g.in_plane();
     const int64_t packed = math::PackedBSize(simd, g.in_channels, pixels);
@@ -255,22 +339,7 @@ Result<std::unique_ptr<Kernel>> MakeConvTranspose(const KernelInfo& info) {
           std::fill_n(y, g.out_plane(),
                       has_bias ? k.input<float>(2)[group * g.out_channels + c] : 0);
           const float* column = columns + c * g.taps() * pixels;
-          for (int64_t tap = 0; tap < g.taps(); ++tap) {
-            const int64_t kx = tap % g.kernel[2], ky = tap / g.kernel[2] % g.kernel[1];
-            const int64_t kz = tap / (g.kernel[2] * g.kernel[1]);
-            for (int64_t pixel = 0; pixel < pixels; ++pixel, ++column) {
-              const int64_t ix = pixel % g.input[2], iy = pixel / g.input[2] % g.input[1];
-              const int64_t iz = pixel / (g.input[2] * g.input[1]);
-              const int64_t oz = iz * g.strides[0] + kz * g.dilations[0] - g.pads[0];
-              const int64_t oy = iy * g.strides[1] + ky * g.dilations[1] - g.pads[1];
-              const int64_t ox = ix * g.strides[2] + kx * g.dilations[2] - g.pads[2];
-              if (oz < 0 || oz >= g.output[0] || oy < 0 || oy >= g.output[1] || ox < 0 ||
-                  ox >= g.output[2]) {
-                continue;
-              }
-              y[(oz * g.output[1] + oy) * g.output[2] + ox] += *column;
-            }
-          }
+          for (int64_t tap = 0; tap < g.taps(); ++tap) AddTap(g, tap, column + tap * pixels, y);
         }
       }
       return Status::Ok();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
@@ -20,7 +21,22 @@ int64_t IndexAt(const void* indices, bool wide, int64_t i) {
   return wide ? static_cast<const int64_t*>(indices)[i] : static_cast<const int32_t*>(indices)[i];
 }
 
-bool IsIndexType(DataType type) { return type == DataType::kInt64 || type == DataType::kInt32; }
+// Element `at` of the indices, cut off to an integer; `depth`, which is outside, for what is none.
+int64_t OneHotIndex(const void* indices, DataType type, int64_t at, int64_t depth) {
+  int64_t index = depth;
+  DispatchNumber(type, [&]<typename T>() {
+    const T value = static_cast<const T*>(indices)[at];
+    if constexpr (std::is_floating_point_v<T>) {
+      const auto limit = static_cast<T>(depth);
+      if (value >= -limit && value < limit) index = static_cast<int64_t>(value);
+    } else if constexpr (std::is_same_v<T, uint64_t>) {
+      if (value < static_cast<uint64_t>(depth)) index = static_cast<int64_t>(value);
+    } else {
+      index = static_cast<int64_t>(value);
+    }
+  });
+  return index;
+}
 
 }  // namespace
 
@@ -190,9 +206,7 @@ Result<std::unique_ptr<Kernel>> MakeGatherND(const KernelInfo& info) {
 Result<std::unique_ptr<Kernel>> MakeOneHot(const KernelInfo& info) {
   const DataType index_type = info.InputType(0), type = info.InputType(2);
   if (!IsMovable(type)) return DeclineType("OneHot values", type);
-  if (!IsIndexType(index_type) && index_type != DataType::kFloat) {
-    return DeclineType("OneHot indices", index_type);
-  }
+  if (!IsNumber(index_type)) return DeclineType("OneHot indices", index_type);
   return MakeKernel([type, index_type](const PrepareContext& context) -> Result<PreparedKernel> {
     if (context.outputs[0].shape == nullptr) {
       return FailedPrecondition("the depth is not known yet");
@@ -210,15 +224,7 @@ Result<std::unique_ptr<Kernel>> MakeOneHot(const KernelInfo& info) {
         for (int64_t row = 0; row < outer; ++row) {
           for (int64_t column = 0; column < inner; ++column) {
             const int64_t at = row * inner + column;
-            int64_t index;
-            if (index_type == DataType::kFloat) {
-              const float value = k.input<float>(0)[at];
-              index = value >= static_cast<float>(-depth) && value < static_cast<float>(depth)
-                          ? static_cast<int64_t>(value)
-                          : depth;
-            } else {
-              index = IndexAt(k.input<void>(0), index_type == DataType::kInt64, at);
-            }
+            int64_t index = OneHotIndex(k.input<void>(0), index_type, at, depth);
             if (index < -depth || index >= depth) continue;
             if (index < 0) index += depth;
             result[(row * depth + index) * inner + column] = k.input<T>(2)[1];

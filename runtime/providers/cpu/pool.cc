@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -95,6 +96,34 @@ void ForTaps(const PoolPlan& plan, size_t z, size_t y, size_t x, Visit visit) {
   }
 }
 
+template <typename T>
+void AveragePlane(const PoolPlan& plan, const T* in, T* out) {
+  ForPositions(plan, [&](size_t z, size_t y, size_t x) {
+    T total = 0;
+    int64_t count = 0;
+    ForTaps(plan, z, y, x, [&](int64_t offset) {
+      total += in[offset];
+      ++count;
+    });
+    if (plan.include_pad) {
+      count = plan.axes[0].padded_count[z] * plan.axes[1].padded_count[y] *
+              plan.axes[2].padded_count[x];
+    }
+    *out++ = count == 0 ? T{0} : total / static_cast<T>(count);
+  });
+}
+
+float PoolAll(bool average, const float* in, int64_t plane) {
+  const math::Simd& simd = math::CurrentSimd();
+  return average ? simd.sum(in, plane) / static_cast<float>(plane) : simd.max(in, plane);
+}
+
+double PoolAll(bool average, const double* in, int64_t plane) {
+  if (average) return std::accumulate(in, in + plane, 0.0) / static_cast<double>(plane);
+  return std::accumulate(in, in + plane, -std::numeric_limits<double>::infinity(),
+                         [](double best, double x) { return x > best || x != x ? x : best; });
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeMaxPool(const KernelInfo& info) {
@@ -144,31 +173,21 @@ Result<std::unique_ptr<Kernel>> MakeMaxPool(const KernelInfo& info) {
 }
 
 Result<std::unique_ptr<Kernel>> MakeAveragePool(const KernelInfo& info) {
-  if (info.InputType(0) != DataType::kFloat) return DeclineType("AveragePool", info.InputType(0));
-  return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
+  const DataType type = info.InputType(0);
+  if (!IsFloatOrDouble(type)) return DeclineType("AveragePool", type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
     ONNXD_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(context));
     PreparedKernel prepared;
-    prepared.compute = [plan](const KernelContext& k) {
-      k.pool().ParallelFor(
-          plan.planes, 1 + 16384 / (plan.out_plane + 1), [&](int64_t begin, int64_t end) {
-            for (int64_t p = begin; p < end; ++p) {
-              const float* in = k.input<float>(0) + p * plan.in_plane;
-              float* out = k.output<float>(0) + p * plan.out_plane;
-              ForPositions(plan, [&](size_t z, size_t y, size_t x) {
-                float total = 0;
-                int64_t count = 0;
-                ForTaps(plan, z, y, x, [&](int64_t offset) {
-                  total += in[offset];
-                  ++count;
-                });
-                if (plan.include_pad) {
-                  count = plan.axes[0].padded_count[z] * plan.axes[1].padded_count[y] *
-                          plan.axes[2].padded_count[x];
-                }
-                *out++ = count == 0 ? 0.0f : total / static_cast<float>(count);
-              });
-            }
-          });
+    prepared.compute = [plan, type](const KernelContext& k) {
+      const int64_t least = 1 + 16384 / (plan.out_plane + 1);
+      DispatchFloat(type, [&]<typename T>() {
+        k.pool().ParallelFor(plan.planes, least, [&](int64_t begin, int64_t end) {
+          for (int64_t p = begin; p < end; ++p) {
+            AveragePlane(plan, k.input<T>(0) + p * plan.in_plane,
+                         k.output<T>(0) + p * plan.out_plane);
+          }
+        });
+      });
       return Status::Ok();
     };
     return prepared;
@@ -177,21 +196,19 @@ Result<std::unique_ptr<Kernel>> MakeAveragePool(const KernelInfo& info) {
 
 // GlobalAveragePool and GlobalMaxPool of any rank.
 Result<std::unique_ptr<Kernel>> MakeGlobalPool(const KernelInfo& info) {
-  if (info.InputType(0) != DataType::kFloat) {
-    return DeclineType(info.node.op_type, info.InputType(0));
-  }
+  const DataType type = info.InputType(0);
+  if (!IsFloatOrDouble(type)) return DeclineType(info.node.op_type, type);
   const bool average = info.node.op_type == "GlobalAveragePool";
-  return MakeKernel([average](const PrepareContext& context) -> Result<PreparedKernel> {
+  return MakeKernel([average, type](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape& shape = context.InputShape(0);
     const int64_t rows = shape[0] * shape[1], plane = shape.ElementCount(2, shape.rank());
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
-      const math::Simd& simd = math::CurrentSimd();
-      for (int64_t row = 0; row < rows; ++row) {
-        const float* in = k.input<float>(0) + row * plane;
-        k.output<float>(0)[row] =
-            average ? simd.sum(in, plane) / static_cast<float>(plane) : simd.max(in, plane);
-      }
+      DispatchFloat(type, [&]<typename T>() {
+        for (int64_t row = 0; row < rows; ++row) {
+          k.output<T>(0)[row] = PoolAll(average, k.input<T>(0) + row * plane, plane);
+        }
+      });
       return Status::Ok();
     };
     return prepared;

@@ -3,105 +3,27 @@
 // Per direction, the input part of all gates of all steps is one matrix product; each step then
 // adds the recurrent part and applies the gates.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
+#include "runtime/providers/cpu/double_recurrent.h"
 #include "runtime/providers/cpu/packed_matrix.h"
+#include "runtime/providers/cpu/recurrent_settings.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
 
-enum class Cell { kLstm, kGru, kRnn };
+using Cell = RecurrentCell;
+using Settings = RecurrentSettings;
 
-struct GateFunction {
-  std::string name;
-  float alpha = 0, beta = 0;
-
-  void Apply(float* x, int64_t n) const {
-    const math::Simd& simd = math::CurrentSimd();
-    if (name == "Sigmoid") return simd.unary(math::Unary::kSigmoid, x, x, n);
-    if (name == "Tanh") return simd.unary(math::Unary::kTanh, x, x, n);
-    if (name == "Relu") return simd.unary(math::Unary::kRelu, x, x, n);
-    for (int64_t i = 0; i < n; ++i) x[i] = One(x[i]);
-  }
-
-  float One(float x) const {
-    if (name == "Affine") return alpha * x + beta;
-    if (name == "LeakyRelu") return x < 0 ? alpha * x : x;
-    if (name == "ThresholdedRelu") return x > alpha ? x : 0;
-    if (name == "ScaledTanh") return alpha * std::tanh(beta * x);
-    if (name == "HardSigmoid") return std::min(std::max(alpha * x + beta, 0.0f), 1.0f);
-    if (name == "Elu") return x < 0 ? alpha * std::expm1(x) : x;
-    if (name == "Softsign") return x / (1 + std::abs(x));
-    return std::log1p(std::exp(x));  // Softplus
-  }
-};
-
-Result<GateFunction> MakeGateFunction(const std::string& name, const float* alpha,
-                                      const float* beta) {
-  struct Known {
-    const char* name;
-    float alpha, beta;
-  };
-  static constexpr Known kKnown[] = {{"Sigmoid", 0, 0},       {"Tanh", 0, 0},
-                                     {"Relu", 0, 0},          {"Affine", 1, 0},
-                                     {"LeakyRelu", 0.01f, 0}, {"ThresholdedRelu", 1, 0},
-                                     {"ScaledTanh", 1, 1},    {"HardSigmoid", 0.2f, 0.5f},
-                                     {"Elu", 1, 0},           {"Softsign", 0, 0},
-                                     {"Softplus", 0, 0}};
-  for (const Known& known : kKnown) {
-    if (name == known.name) {
-      return GateFunction{name, alpha ? *alpha : known.alpha, beta ? *beta : known.beta};
-    }
-  }
-  return Unimplemented(StrCat("activation '", name, "' is unknown"));
-}
-
-struct Settings {
-  Cell cell;
-  int64_t gates, directions;
-  bool reverse_first, batch_first, linear_before_reset, input_forget;
-  float clip;
-  std::vector<GateFunction> functions;  // per direction: f, g (, h)
-};
-
-Result<Settings> ReadSettings(const Node& node) {
-  Settings s;
-  s.cell = node.op_type == "LSTM" ? Cell::kLstm : node.op_type == "GRU" ? Cell::kGru : Cell::kRnn;
-  s.gates = s.cell == Cell::kLstm ? 4 : s.cell == Cell::kGru ? 3 : 1;
-  const std::string direction = node.attributes.String("direction", "forward");
-  s.directions = direction == "bidirectional" ? 2 : 1;
-  s.reverse_first = direction == "reverse";
-  s.batch_first = node.attributes.Int("layout", 0) != 0;
-  s.linear_before_reset = node.attributes.Int("linear_before_reset", 0) != 0;
-  s.input_forget = node.attributes.Int("input_forget", 0) != 0;
-  s.clip = node.attributes.Float("clip", 0.0f);
-  std::vector<std::string> names = node.attributes.Strings("activations");
-  const std::vector<std::string> defaults =
-      s.cell == Cell::kLstm  ? std::vector<std::string>{"Sigmoid", "Tanh", "Tanh"}
-      : s.cell == Cell::kGru ? std::vector<std::string>{"Sigmoid", "Tanh"}
-                             : std::vector<std::string>{"Tanh"};
-  if (names.empty()) {
-    for (int64_t d = 0; d < s.directions; ++d) {
-      names.insert(names.end(), defaults.begin(), defaults.end());
-    }
-  }
-  if (names.size() != defaults.size() * static_cast<size_t>(s.directions)) {
-    return InvalidArgument(
-        StrCat(Describe(node), ": 'activations' has ", names.size(), " entries"));
-  }
-  const auto alphas = node.attributes.Floats("activation_alpha");
-  const auto betas = node.attributes.Floats("activation_beta");
-  for (size_t i = 0; i < names.size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(GateFunction function,
-                           MakeGateFunction(names[i], i < alphas.size() ? &alphas[i] : nullptr,
-                                            i < betas.size() ? &betas[i] : nullptr));
-    s.functions.push_back(std::move(function));
-  }
-  return s;
+void Apply(const GateFunction& function, float* x, int64_t n) {
+  const math::Simd& simd = math::CurrentSimd();
+  if (function.name == "Sigmoid") return simd.unary(math::Unary::kSigmoid, x, x, n);
+  if (function.name == "Tanh") return simd.unary(math::Unary::kTanh, x, x, n);
+  if (function.name == "Relu") return simd.unary(math::Unary::kRelu, x, x, n);
+  for (int64_t i = 0; i < n; ++i) x[i] = function.One(x[i]);
 }
 
 // The operands of one direction during a run.
@@ -157,22 +79,22 @@ void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, flo
   ClipGates(input, n, s.clip);
   ClipGates(forget, n, s.clip);
   ClipGates(cell, n, s.clip);
-  d.functions[0].Apply(input, n);
+  Apply(d.functions[0], input, n);
   if (s.input_forget) {
     for (int64_t j = 0; j < n; ++j) forget[j] = 1.0f - input[j];
   } else {
-    d.functions[0].Apply(forget, n);
+    Apply(d.functions[0], forget, n);
   }
-  d.functions[1].Apply(cell, n);
+  Apply(d.functions[1], cell, n);
   for (int64_t j = 0; j < n; ++j) c[j] = forget[j] * c[j] + input[j] * cell[j];
   if (d.peephole != nullptr) {
     for (int64_t j = 0; j < n; ++j) output[j] += d.peephole[n + j] * c[j];
   }
   ClipGates(output, n, s.clip);
-  d.functions[0].Apply(output, n);
+  Apply(d.functions[0], output, n);
   std::copy_n(c, n, cell);
   ClipGates(cell, n, s.clip);
-  d.functions[2].Apply(cell, n);
+  Apply(d.functions[2], cell, n);
   for (int64_t j = 0; j < n; ++j) h[j] = output[j] * cell[j];
 }
 
@@ -191,7 +113,7 @@ void SimpleStep(const Settings& s, const Direction& d, const Sizes& z, float* ga
       LstmRow(s, d, z.hidden, row, h, w.c + b * z.hidden);
     } else {
       ClipGates(row, z.hidden, s.clip);
-      d.functions[0].Apply(row, z.hidden);
+      Apply(d.functions[0], row, z.hidden);
       std::copy_n(row, z.hidden, h);
     }
   }
@@ -211,7 +133,7 @@ void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates
   for (int64_t b = 0; b < z.batch; ++b) {
     float* row = gates + b * width;
     ClipGates(row, 2 * n, s.clip);
-    d.functions[0].Apply(row, 2 * n);
+    Apply(d.functions[0], row, 2 * n);
     for (int64_t j = 0; j < n; ++j) gated[b * n + j] = row[n + j] * w.h[b * n + j];
   }
   math::GemmArguments product{z.batch, n,           n,         s.linear_before_reset ? w.h : gated,
@@ -228,7 +150,7 @@ void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates
       hidden[j] += scale * candidate[b * n + j];
     }
     ClipGates(hidden, n, s.clip);
-    d.functions[1].Apply(hidden, n);
+    Apply(d.functions[1], hidden, n);
     for (int64_t j = 0; j < n; ++j) h[j] = (1.0f - row[j]) * hidden[j] + row[j] * h[j];
   }
 }
@@ -341,9 +263,8 @@ class RecurrentKernel : public Kernel {
     const int64_t width = z.gates * z.hidden;
     const auto at = static_cast<size_t>(index);
     Direction d;
-    d.reverse = s.reverse_first || index == 1;
-    d.functions =
-        s.functions.data() + at * (s.functions.size() / static_cast<size_t>(s.directions));
+    d.reverse = s.IsReverse(index);
+    d.functions = s.FunctionsOf(index);
     if (w_.empty()) {
       simd.pack_b(k.input<float>(1) + index * width * z.input, z.input, true, z.input, width,
                   own_w);
@@ -468,10 +389,11 @@ Result<std::vector<PackedMatrix>> PackWeights(const KernelInfo& info, size_t inp
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeRecurrent(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kDouble) return MakeDoubleRecurrent(info);
   if (info.InputType(0) != DataType::kFloat) {
     return DeclineType(info.node.op_type, info.InputType(0));
   }
-  ONNXD_ASSIGN_OR_RETURN(Settings settings, ReadSettings(info.node));
+  ONNXD_ASSIGN_OR_RETURN(Settings settings, ReadRecurrentSettings(info.node));
   ONNXD_ASSIGN_OR_RETURN(auto w, PackWeights(info, 1, settings.gates, false));
   ONNXD_ASSIGN_OR_RETURN(auto r, PackWeights(info, 2, settings.gates, true));
   return std::unique_ptr<Kernel>(
