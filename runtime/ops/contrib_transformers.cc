@@ -77,6 +77,11 @@ Status QuantizedPair(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status SameShapeAsScores(InferenceContext& context) {
+  if (const SymbolicShape* scores = context.shape(1)) context.SetShape(0, *scores);
+  return Status::Ok();
+}
+
 Status MatMulNBits(InferenceContext& context) {
   const SymbolicShape* a = context.shape(0);
   const int64_t n = context.attributes().Int("N", 0), k = context.attributes().Int("K", 0);
@@ -180,10 +185,12 @@ constexpr InferenceRule kRules[] = {
     {"com.microsoft", "GatherBlockQuantized", GatherBlockQuantized},
     {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
     {"com.microsoft", "MatMulIntegerToFloat", FloatProduct},
+    {"com.microsoft", "Inverse", SameShapeAsInput},
     {"com.microsoft", "MatMulNBits", MatMulNBits},
     {"com.microsoft", "MoE", SameShapeAsInput},
     {"com.microsoft", "MultiHeadAttention", MultiHeadAttention},
     {"com.microsoft", "MurmurHash3", MurmurHash3},
+    {"com.microsoft", "NGramRepeatBlock", SameShapeAsScores},
     {"com.microsoft", "QGemm", QGemm},
     {"com.microsoft", "QLinearAdd", QuantizedPair},
     {"com.microsoft", "QLinearConcat", QuantizedConcat},

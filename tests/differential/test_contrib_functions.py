@@ -1,6 +1,7 @@
 """Contrib operators that are expanded into other operators, and experts, tokens and block tables,
 give what onnxruntime gives."""
 
+import math
 import unittest
 
 import numpy
@@ -158,6 +159,88 @@ class ContribFunctions(unittest.TestCase):
             (f"{k}s", numpy.array(0.02 + 0.01 * ord(k) % 0.03, numpy.float32)), (f"{k}z", numpy.array(100, numpy.uint8)))]
         self.run_node("QLinearWhere", inputs, {"o": UINT8}, constants,
                       ["c", "x", "xs", "xz", "y", "ys", "yz", "zs", "zz"], atol=1)
+
+    def test_quantized_convolution(self):
+        constants = [("xs", numpy.array(0.05, numpy.float32)), ("xz", numpy.array(100, numpy.uint8)),
+                     ("w", self.bytes(4, 3, 3, 3, dtype=numpy.int8)), ("ws", numpy.array([0.01, 0.02, 0.03, 0.04], numpy.float32)),
+                     ("wz", numpy.zeros(4, numpy.int8)), ("ys", numpy.array(0.7, numpy.float32)),
+                     ("yz", numpy.array(120, numpy.uint8)), ("b", numpy.array([1, -200, 3000, 0], numpy.int32))]
+        for last, shape in ((0, (2, 3, 7, 6)), (1, (2, 7, 6, 3))):
+            with self.subTest(channels_last=last):
+                self.run_node("QLinearConv", {"x": self.bytes(*shape)}, {"y": UINT8}, constants, channels_last=last,
+                              pads=[1, 1, 1, 1], strides=[2, 1], atol=1)
+
+    def test_bitsandbytes_codes(self):
+        for quant_type in (0, 1):
+            for n, k, block in ((5, 32, 16), (3, 7, 16)):
+                constants = [("b", self.bytes((n * k + 1) // 2)), ("m", abs(self.floats((n * k + block - 1) // block)))]
+                with self.subTest(quant_type=quant_type, n=n, k=k):
+                    self.run_node("MatMulBnb4", {"x": self.floats(2, 3, k)}, {"y": FLOAT}, constants,
+                                  N=n, K=k, block_size=block, quant_type=quant_type)
+
+    def test_generation_and_images(self):
+        self.run_node("Inverse", {"x": self.floats(2, 4, 4)}, {"y": FLOAT})
+        ids = numpy.array([[1, 2, 3, 1, 2], [4, 4, 4, 4, 4], [0, 1, 2, 3, 4]], numpy.int64)
+        for size in (1, 2, 3, 6):
+            self.run_node("NGramRepeatBlock", {"i": ids, "s": self.floats(3, 6)}, {"y": FLOAT}, ngram_size=size)
+        grid = self.random.uniform(-1.2, 1.2, (1, 3, 4, 2)).astype(numpy.float32)
+        for mode in ("bilinear", "nearest", "bicubic"):
+            for padding in ("zeros", "border", "reflection"):
+                self.run_node("GridSample", {"x": self.floats(1, 2, 5, 6), "g": grid}, {"y": FLOAT}, mode=mode,
+                              padding_mode=padding, align_corners=1)
+        x = numpy.array([2, 1, 1, 3, 4, 3], numpy.float32)
+        self.run_node("Unique", {"x": x}, {"y": FLOAT, "i": INT64, "c": INT64})
+
+    def test_what_onnxruntime_has_for_gpus_alone(self):
+        def run(op, inputs, expected, outputs=("y",), domain="com.microsoft", opset=1, **options):
+            model = model_of([helper.make_node(op, list(inputs), list(outputs), domain=domain, **options)], inputs,
+                             {name: FLOAT for name in outputs})
+            if domain != "com.microsoft":
+                model.opset_import.append(helper.make_opsetid(domain, opset))
+            with self.subTest(op, **options):
+                oracle.assert_same(self, model, inputs, rtol=1e-4, atol=1e-5, outputs=expected)
+
+        def softmax(x, axes):
+            e = numpy.exp(x - x.max(axis=axes, keepdims=True))
+            return e / e.sum(axis=axes, keepdims=True)
+
+        def group_norm(x, gamma, beta, groups, silu):  # channels last
+            grouped = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups)
+            mean, variance = grouped.mean((1, 3), keepdims=True), grouped.var((1, 3), keepdims=True)
+            y = ((grouped - mean) / numpy.sqrt(variance + 1e-5)).reshape(x.shape) * gamma + beta
+            return y / (1 + numpy.exp(-y)) if silu else y
+
+        scores, mask = self.floats(2, 3, 4, 5), self.floats(2, 1, 1, 5)
+        run("BiasSoftmax", {"x": scores, "m": mask}, [softmax(scores + mask, (3,))], axis=3, is_inner_broadcast=1)
+        run("BiasSoftmax", {"x": scores, "m": mask}, [softmax(scores + mask, (2, 3))], axis=2, is_inner_broadcast=1)
+        x, bias, skip = self.floats(2, 3, 8), self.floats(8), self.floats(2, 3, 8)
+        run("BiasAdd", {"x": x, "b": bias, "s": skip}, [x + bias + skip])
+        left, right = numpy.split(x + bias, 2, axis=-1)
+        erf = numpy.vectorize(math.erf, otypes=[numpy.float32])
+        run("BiasSplitGelu", {"x": x, "b": bias}, [left * 0.5 * right * (1 + erf(right / numpy.float32(math.sqrt(2))))])
+
+        image, gamma, beta = self.floats(2, 3, 4, 8), self.floats(8), self.floats(8)
+        for silu in (0, 1):
+            expected = group_norm(image, gamma, beta, 4, silu)
+            run("GroupNorm", {"x": image, "g": gamma, "b": beta}, [expected], activation=silu, groups=4)
+            run("GroupNorm", {"x": numpy.moveaxis(image, 3, 1).copy(), "g": gamma, "b": beta},
+                [numpy.moveaxis(expected, 3, 1)], activation=silu, groups=4, channels_last=0)
+        for extra in (self.floats(2, 3, 4, 8), self.floats(2, 8), self.floats(2, 1, 1, 8)):
+            total = image + (extra.reshape(2, 1, 1, 8) if extra.ndim == 2 else extra) + bias
+            inputs = {"x": image, "g": gamma, "b": beta, "s": extra, "a": bias}
+            run("SkipGroupNorm", inputs, [group_norm(total, gamma, beta, 2, 0), total], ("y", "t"), activation=0, groups=2)
+
+        def last(y):
+            return numpy.moveaxis(y, 1, 3)
+
+        first = numpy.moveaxis(image, 3, 1).copy()
+        weights = self.floats(4, 8, 2, 2)
+        for op, more, options in (("Conv", {"w": weights}, {"strides": [1, 2]}), ("MaxPool", {}, {"kernel_shape": [2, 2]}),
+                                  ("AveragePool", {}, {"kernel_shape": [2, 3]}), ("GlobalAveragePool", {}, {}),
+                                  ("GlobalMaxPool", {}, {})):
+            plain = model_of([helper.make_node(op, ["x", *more], ["y"], **options)], {"x": first, **more}, {"y": FLOAT})
+            expected = oracle.expected_outputs(plain, {"x": first, **more})
+            run(op, {"x": image, **more}, [last(expected[0])], domain="com.ms.internal.nhwc", opset=11, **options)
 
     def test_quantized_lstm(self):
         steps, batch, size, hidden = 5, 2, 6, 4

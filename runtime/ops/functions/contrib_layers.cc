@@ -2,6 +2,7 @@
 // kernels. Source of the semantics: onnxruntime's ContribOperators document.
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/functions.h"
+#include "runtime/ops/functions/dimensions.h"
 
 namespace onnxd {
 namespace {
@@ -9,28 +10,6 @@ namespace {
 using Operand = FunctionBody::Operand;
 
 constexpr const char* kMicrosoft = "com.microsoft";
-
-Operand Slice(FunctionBody& body, Operand x, Operand begin, Operand end, int64_t axis) {
-  return body.Call("Slice", {x, begin, end, body.Integers({axis})});
-}
-
-Operand Unsqueeze(FunctionBody& body, Operand x, int64_t axis) {
-  return body.Call("Unsqueeze", {x, body.Integers({axis})});
-}
-
-Operand Squeeze(FunctionBody& body, Operand x, int64_t axis) {
-  return body.Call("Squeeze", {x, body.Integers({axis})});
-}
-
-// One dimension, as a tensor of rank 1.
-Operand DimensionOf(FunctionBody& body, Operand x, int64_t axis) {
-  return body.Call("Shape", {x}, MakeAttributes({{"start", axis}, {"end", axis + 1}}));
-}
-
-Operand Range(FunctionBody& body, Operand count) {
-  const Operand zero = body.Number(0, DataType::kInt64), one = body.Number(1, DataType::kInt64);
-  return body.Call("Range", {zero, Squeeze(body, count, 0), one});
-}
 
 // Which keys a mask of Attention lets through: int32 [batch, keys] or [batch, queries, keys].
 //   [batch]: how many keys count; [2 * batch]: also from which on
@@ -269,40 +248,150 @@ Status CDist(FunctionBody& body) {
   return Status::Ok();
 }
 
-Attributes Permutation(int rank, bool to_channels_first) {
-  std::vector<int64_t> perm = {0};
-  if (to_channels_first) perm.push_back(rank - 1);
-  for (int axis = to_channels_first ? 1 : 2; axis < rank - (to_channels_first ? 1 : 0); ++axis) {
-    perm.push_back(axis);
-  }
-  if (!to_channels_first) perm.push_back(1);
-  return MakeAttributes({{"perm", perm}});
-}
-
-// [batch, spatial..., channels]
-Status NhwcMaxPool(FunctionBody& body) {
+// The operator of the standard on [batch, spatial..., channels]; only the first input is turned.
+Status OnChannelsLast(FunctionBody& body, const std::string& op) {
   const int rank = body.InputRank(0);
   if (rank < 3) return Unimplemented("the input's rank is not known");
-  const Operand x = body.Call("Transpose", {body.Input(0)}, Permutation(rank, true));
-  const Operand y = body.Call("MaxPool", {x}, body.attributes());
-  body.Return(0, body.Call("Transpose", {y}, Permutation(rank, false)));
+  std::vector<Operand> inputs;
+  for (size_t i = 0; i < body.node().inputs.size(); ++i) inputs.push_back(body.Input(i));
+  inputs[0] = ChannelsFirst(body, inputs[0], rank);
+  const Operand y = body.CallMany(op, inputs, 1, body.attributes())[0];
+  body.Return(0, ChannelsLast(body, y, rank));
   return Status::Ok();
 }
 
+Status NhwcMaxPool(FunctionBody& body) { return OnChannelsLast(body, "MaxPool"); }
+
+// Domain com.ms.internal.nhwc: what onnxruntime's layout transformation leaves in saved models.
+Status InternalNhwc(FunctionBody& body) {
+  if (body.HasOutput(1)) return Unimplemented("a second output");
+  return OnChannelsLast(body, body.node().op_type);
+}
+
+Status BiasSoftmax(FunctionBody& body) {
+  const Attributes& a = body.attributes();
+  const int rank = body.InputRank(0), bias_rank = body.InputRank(1);
+  const int64_t given = a.Int("axis", 1);
+  if (rank < 1 || bias_rank < 0) return Unimplemented("the ranks of the inputs are not known");
+  const int64_t axis = given < 0 ? given + rank : given;
+  if (axis < 0 || axis >= rank) return InvalidArgument(StrCat("axis is ", given));
+  // Dimensions from axis on are one row of the softmax.
+  const Operand sum = body.Call("Add", {body.Input(0), body.Input(1)});
+  const Operand rows = body.Call("Flatten", {sum}, MakeAttributes({{"axis", axis}}));
+  const Operand y = body.Call("Softmax", {rows}, MakeAttributes({{"axis", int64_t{1}}}));
+  body.Return(0, body.Call("Reshape", {y, body.Call("Shape", {sum})}));
+  return Status::Ok();
+}
+
+// X + bias + skip
+Status BiasAdd(FunctionBody& body) {
+  const Operand sum = body.Call("Add", {body.Input(0), body.Input(1)});
+  body.Return(0, body.Call("Add", {sum, body.Input(2)}));
+  return Status::Ok();
+}
+
+// left * gelu(right) of the halves of X + bias.
+Status BiasSplitGelu(FunctionBody& body) {
+  const Operand sum = body.Call("Add", {body.Input(0), body.Input(1)});
+  const auto halves = body.CallMany(
+      "Split", {sum}, 2, MakeAttributes({{"axis", int64_t{-1}}, {"num_outputs", int64_t{2}}}));
+  body.Return(0, body.Call("Mul", {halves[0], body.Call("Gelu", {halves[1]})}));
+  return Status::Ok();
+}
+
+// GroupNormalization, then x * sigmoid(x) when the attribute activation is 1.
+Operand NormalizeGroups(FunctionBody& body, Operand x, int rank, size_t gamma, size_t beta) {
+  const Attributes& a = body.attributes();
+  const bool last = a.Int("channels_last", 1) != 0;
+  if (last) x = ChannelsFirst(body, x, rank);
+  Operand y = body.Call(
+      "GroupNormalization",
+      {x, body.Cast(body.Input(gamma), body.InputType(0)),
+       body.Cast(body.Input(beta), body.InputType(0))},
+      MakeAttributes({{"num_groups", a.Int("groups", 1)}, {"epsilon", a.Float("epsilon", 1e-5f)}}));
+  if (a.Int("activation", 0) == 1) y = body.Call("Mul", {y, body.Call("Sigmoid", {y})});
+  return last ? ChannelsLast(body, y, rank) : y;
+}
+
+Status GroupNorm(FunctionBody& body) {
+  const int rank = body.InputRank(0);
+  if (rank < 3) return Unimplemented("the input's rank is not known");
+  body.Return(0, NormalizeGroups(body, body.Input(0), rank, 1, 2));
+  return Status::Ok();
+}
+
+// X, gamma, beta, skip, bias?; the second output is what was normalized.
+Status SkipGroupNorm(FunctionBody& body) {
+  const int rank = body.InputRank(0), skip_rank = body.InputRank(3);
+  if (rank < 3 || (skip_rank != rank && skip_rank != 2)) {
+    return Unimplemented("the rank of X or of skip");
+  }
+  const bool last = body.attributes().Int("channels_last", 1) != 0;
+  Operand skip = body.Input(3);
+  // [batch, channels] stands for every position.
+  for (int axis = 2; skip_rank == 2 && axis < rank; ++axis) {
+    skip = Unsqueeze(body, skip, last ? 1 : 2);
+  }
+  Operand sum = body.Call("Add", {body.Input(0), skip});
+  if (body.HasInput(4)) {
+    Operand bias = body.Input(4);
+    for (int axis = 2; !last && axis < rank; ++axis) bias = Unsqueeze(body, bias, -1);
+    sum = body.Call("Add", {sum, bias});
+  }
+  body.Return(0, NormalizeGroups(body, sum, rank, 1, 2));
+  if (body.HasOutput(1)) body.Return(1, sum);
+  return Status::Ok();
+}
+
+// The modes have other names than in GridSample-20.
+Status GridSample(FunctionBody& body) {
+  Attributes attributes = body.attributes();
+  const std::string mode = attributes.String("mode", "bilinear");
+  attributes.Set("mode", std::string(mode == "bilinear"  ? "linear"
+                                     : mode == "bicubic" ? "cubic"
+                                                         : "nearest"));
+  body.Return(0, body.Call("GridSample", {body.Input(0), body.Input(1)}, attributes));
+  return Status::Ok();
+}
+
+// uniques, idx, counts: elements in the order of their first appearance.
+Status Unique(FunctionBody& body) {
+  const auto all =
+      body.CallMany("Unique", {body.Input(0)}, 4, MakeAttributes({{"sorted", int64_t{0}}}));
+  body.Return(0, all[0]);
+  if (body.HasOutput(1)) body.Return(1, all[2]);
+  if (body.HasOutput(2)) body.Return(2, all[3]);
+  return Status::Ok();
+}
+
+constexpr const char* kInternalNhwc = "com.ms.internal.nhwc";
 constexpr FunctionEntry kFunctions[] = {
     {kMicrosoft, "Attention", 1, 1, Attention},
+    {kMicrosoft, "BiasAdd", 1, 1, BiasAdd},
+    {kMicrosoft, "BiasSoftmax", 1, 1, BiasSoftmax},
+    {kMicrosoft, "BiasSplitGelu", 1, 1, BiasSplitGelu},
     {kMicrosoft, "CDist", 1, 1, CDist},
     {kMicrosoft, "EmbedLayerNormalization", 1, 1, EmbedLayerNormalization},
     {kMicrosoft, "ExpandDims", 1, 1, ExpandDims},
     {kMicrosoft, "FusedGemm", 1, 1, FusedGemm},
     {kMicrosoft, "GatherND", 1, 1, SameName},
+    {kMicrosoft, "GridSample", 1, 1, GridSample},
+    {kMicrosoft, "GroupNorm", 1, 1, GroupNorm},
     {kMicrosoft, "NhwcMaxPool", 1, 1, NhwcMaxPool},
     {kMicrosoft, "Pad", 1, 1, Pad},
     {kMicrosoft, "QAttention", 1, 1, QAttention},
     {kMicrosoft, "QEmbedLayerNormalization", 1, 1, QEmbedLayerNormalization},
     {kMicrosoft, "Range", 1, 1, SameName},
+    {kMicrosoft, "SkipGroupNorm", 1, 1, SkipGroupNorm},
     {kMicrosoft, "TransposeMatMul", 1, 1, TransposeMatMul},
     {kMicrosoft, "Trilu", 1, 1, SameName},
+    {kMicrosoft, "Unique", 1, 1, Unique},
+    {kInternalNhwc, "AveragePool", 1, 1 << 30, InternalNhwc},
+    {kInternalNhwc, "Conv", 1, 1 << 30, InternalNhwc},
+    {kInternalNhwc, "GlobalAveragePool", 1, 1 << 30, InternalNhwc},
+    {kInternalNhwc, "GlobalMaxPool", 1, 1 << 30, InternalNhwc},
+    {kInternalNhwc, "MaxPool", 1, 1 << 30, InternalNhwc},
+    {kInternalNhwc, "QLinearConv", 1, 1 << 30, InternalNhwc},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Source of the semantics: onnxruntime's ContribOperators document.
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/functions.h"
+#include "runtime/ops/functions/dimensions.h"
 
 namespace onnxd {
 namespace {
@@ -21,26 +22,31 @@ Operand Quantize(FunctionBody& body, Operand x, size_t scale, size_t zero, size_
   return body.Call("QuantizeLinear", {x, body.Input(scale), body.Input(zero)}, attributes);
 }
 
-Attributes Without(const Attributes& from, std::initializer_list<const char*> names) {
-  Attributes attributes = from;
-  for (const char* name : names) attributes.Erase(name);
-  return attributes;
-}
-
 // X, its scale and zero point, the result's scale and zero point.
 Status QLinearAveragePool(FunctionBody& body) {
   const bool last = body.attributes().Int("channels_last", 0) != 0;
   const int rank = body.InputRank(0);
   if (last && rank < 3) return Unimplemented("the input's rank is not known");
-  std::vector<int64_t> to_first = {0, rank - 1}, to_last = {0};
-  for (int axis = 1; axis < rank - 1; ++axis) to_first.push_back(axis);
-  for (int axis = 2; axis < rank; ++axis) to_last.push_back(axis);
-  to_last.push_back(1);
   Operand x = Dequantize(body, 0, 1, 2);
-  if (last) x = body.Call("Transpose", {x}, MakeAttributes({{"perm", to_first}}));
+  if (last) x = ChannelsFirst(body, x, rank);
   Operand y = body.Call("AveragePool", {x}, Without(body.attributes(), {"channels_last"}));
-  if (last) y = body.Call("Transpose", {y}, MakeAttributes({{"perm", to_last}}));
+  if (last) y = ChannelsLast(body, y, rank);
   body.Return(0, Quantize(body, y, 3, 4, 0));
+  return Status::Ok();
+}
+
+// ai.onnx QLinearConv, whose input and output may have their channels last; the weights never have.
+Status QLinearConv(FunctionBody& body) {
+  const bool last = body.attributes().Int("channels_last", 0) != 0;
+  const int rank = body.InputRank(0);
+  if (last && rank < 3) return Unimplemented("the input's rank is not known");
+  std::vector<Operand> inputs;
+  for (size_t i = 0; i < body.node().inputs.size(); ++i) inputs.push_back(body.Input(i));
+  if (last) inputs[0] = ChannelsFirst(body, inputs[0], rank);
+  const Attributes attributes = Without(body.attributes(), {"channels_last"});
+  Operand y = body.CallMany("QLinearConv", inputs, 1, attributes)[0];
+  if (last) y = ChannelsLast(body, y, rank);
+  body.Return(0, y);
   return Status::Ok();
 }
 
@@ -89,10 +95,71 @@ Status DynamicQuantizeLSTM(FunctionBody& body) {
   return Status::Ok();
 }
 
+// What 4-bit codes stand for in bitsandbytes: FP4 (one sign bit) and NF4 (quantiles of the normal
+// distribution). Source: Dettmers et al., QLoRA (arXiv 2305.14314).
+constexpr float kFp4[] = {
+    0,     5.208333333e-03f,  0.66666667f,  1,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+    -0.0f, -5.208333333e-03f, -0.66666667f, -1, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
+constexpr float kNf4[] = {-1,
+                          -0.6961928009986877f,
+                          -0.5250730514526367f,
+                          -0.39491748809814453f,
+                          -0.28444138169288635f,
+                          -0.18477343022823334f,
+                          -0.09105003625154495f,
+                          0,
+                          0.07958029955625534f,
+                          0.16093020141124725f,
+                          0.24611230194568634f,
+                          0.33791524171829224f,
+                          0.44070982933044434f,
+                          0.5626170039176941f,
+                          0.7229568362236023f,
+                          1};
+
+// A, B: codes of [N, K] in a row, the first in the high half of a byte; absmax per block of them.
+Status MatMulBnb4(FunctionBody& body) {
+  const Attributes& a = body.attributes();
+  const int64_t n = a.Int("N", 0), k = a.Int("K", 0), block = a.Int("block_size", 0);
+  constexpr int64_t kMax = int64_t{1} << 30;
+  if (n < 1 || k < 1 || n > kMax || k > kMax || block < 16 || block > kMax) {
+    return InvalidArgument("N, K or block_size is out of range");
+  }
+  if (a.Int("transB", 1) != 1) return Unimplemented("transB other than 1");
+  const auto& table = a.Int("quant_type", 0) == 0 ? kFp4 : kNf4;
+  const auto byte = [&](uint8_t value) {
+    return body.Constant(Tensor::Of<uint8_t>(Shape{}, {value}));
+  };
+  const Operand high = body.Call("BitShift", {body.Input(1), byte(4)},
+                                 MakeAttributes({{"direction", std::string("RIGHT")}}));
+  const Operand low = body.Call("BitwiseAnd", {body.Input(1), byte(15)});
+  const Operand pairs = body.Call("Concat",
+                                  {body.Call("Reshape", {high, body.Integers({-1, 1})}),
+                                   body.Call("Reshape", {low, body.Integers({-1, 1})})},
+                                  MakeAttributes({{"axis", int64_t{1}}}));
+  Operand codes = body.Call("Reshape", {pairs, body.Integers({-1})});
+  codes = Slice(body, codes, body.Integers({0}), body.Integers({n * k}), 0);
+  const Operand values = body.Call("Gather", {body.Constant(Tensor::Of<float>(Shape{16}, table)),
+                                              body.Cast(codes, DataType::kInt32)});
+  const Operand blocks =
+      body.Call("Div", {Range(body, body.Integers({n * k})), body.Integers({block})});
+  const Operand absmax =
+      body.Cast(body.Call("Reshape", {body.Input(2), body.Integers({-1})}), DataType::kFloat);
+  const Operand weights = body.Call("Mul", {values, body.Call("Gather", {absmax, blocks})});
+  const Operand matrix = body.Call("Reshape", {weights, body.Integers({n, k})});
+  const Operand turned =
+      body.Call("Transpose", {matrix}, MakeAttributes({{"perm", std::vector<int64_t>{1, 0}}}));
+  const Operand x = body.Cast(body.Input(0), DataType::kFloat);
+  body.Return(0, body.Cast(body.Call("MatMul", {x, turned}), body.InputType(0)));
+  return Status::Ok();
+}
+
 constexpr const char* kMicrosoft = "com.microsoft";
 constexpr FunctionEntry kFunctions[] = {
     {kMicrosoft, "DynamicQuantizeLSTM", 1, 1, DynamicQuantizeLSTM},
+    {kMicrosoft, "MatMulBnb4", 1, 1, MatMulBnb4},
     {kMicrosoft, "QLinearAveragePool", 1, 1, QLinearAveragePool},
+    {kMicrosoft, "QLinearConv", 1, 1, QLinearConv},
     {kMicrosoft, "QLinearReduceMean", 1, 1, QLinearReduceMean},
     {kMicrosoft, "QLinearWhere", 1, 1, QLinearWhere},
 };

@@ -201,6 +201,34 @@ Result<Values> MurmurHash3(const Node& node, std::span<const Value> inputs) {
   return Values{std::move(out)};
 }
 
+// Scores of tokens that would repeat a run of `ngram_size` tokens become -inf.
+Result<Values> NGramRepeatBlock(const Node& node, std::span<const Value> inputs) {
+  const Tensor& ids = inputs[0].tensor();
+  const Tensor& scores = inputs[1].tensor();
+  const int64_t size = node.attributes.Int("ngram_size", 0);
+  if (ids.shape().rank() != 2 || scores.shape().rank() != 2 ||
+      ids.shape()[0] != scores.shape()[0] || size < 1) {
+    return InvalidArgument(StrCat(Describe(node), ": input_ids ", ids.shape().ToString(),
+                                  ", scores ", scores.shape().ToString(), ", ngram_size ", size));
+  }
+  const int64_t length = ids.shape()[1], vocabulary = scores.shape()[1];
+  std::vector<float> out = ElementsAs<float>(scores);
+  for (int64_t row = 0; row < ids.shape()[0]; ++row) {
+    const int64_t* tokens = ids.data<int64_t>() + row * length;
+    const int64_t* prefix = tokens + std::max<int64_t>(length - size + 1, 0);
+    for (int64_t at = 0; at + size <= length; ++at) {
+      if (!std::equal(tokens + at, tokens + at + size - 1, prefix)) continue;
+      const int64_t next = tokens[at + size - 1];
+      if (next < 0 || next >= vocabulary) {
+        return InvalidArgument(
+            StrCat(Describe(node), ": token ", next, " is not in [0, ", vocabulary, ")"));
+      }
+      out[static_cast<size_t>(row * vocabulary + next)] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  return OneValue(TensorFrom(DataType::kFloat, scores.shape(), out));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeTokenizer(const KernelInfo& info) {
@@ -211,6 +239,10 @@ Result<std::unique_ptr<Kernel>> MakeTokenizer(const KernelInfo& info) {
 }
 Result<std::unique_ptr<Kernel>> MakeMurmurHash3(const KernelInfo&) {
   return MakeEagerKernel(MurmurHash3);
+}
+
+Result<std::unique_ptr<Kernel>> MakeNGramRepeatBlock(const KernelInfo&) {
+  return MakeEagerKernel(NGramRepeatBlock);
 }
 
 }  // namespace onnxd

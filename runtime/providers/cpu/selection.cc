@@ -286,64 +286,23 @@ Result<Values> BitwiseNot(const Node&, std::span<const Value> inputs) {
   return Values{std::move(out)};
 }
 
-// Gaussian elimination with the largest pivot of each column.
-double Determinant(std::vector<double> m, int64_t n) {
-  double result = 1;
-  const auto at = [&](int64_t row, int64_t column) -> double& {
-    return m[static_cast<size_t>(row * n + column)];
-  };
-  for (int64_t column = 0; column < n; ++column) {
-    int64_t pivot = column;
-    for (int64_t row = column + 1; row < n; ++row) {
-      if (std::abs(at(row, column)) > std::abs(at(pivot, column))) pivot = row;
-    }
-    if (at(pivot, column) == 0) return 0;
-    if (pivot != column) {
-      for (int64_t i = 0; i < n; ++i) std::swap(at(pivot, i), at(column, i));
-      result = -result;
-    }
-    result *= at(column, column);
-    for (int64_t row = column + 1; row < n; ++row) {
-      const double factor = at(row, column) / at(column, column);
-      for (int64_t i = column; i < n; ++i) at(row, i) -= factor * at(column, i);
-    }
-  }
-  return result;
-}
-
-Result<Values> Det(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  const Shape& shape = x.shape();
-  const int rank = shape.rank();
-  if (rank < 2 || shape[rank - 1] != shape[rank - 2]) {
-    return InvalidArgument(StrCat(Describe(node), ": ", shape.ToString(), " is not square"));
-  }
-  const int64_t n = shape[rank - 1];
-  const std::vector<double> values = ElementsAs<double>(x);
-  const Shape out(std::vector<int64_t>(shape.begin(), shape.end() - 2));
-  std::vector<double> results;
-  for (int64_t i = 0; i < out.ElementCount(); ++i) {
-    results.push_back(
-        Determinant({values.begin() + i * n * n, values.begin() + (i + 1) * n * n}, n));
-  }
-  return OneValue(TensorFrom(x.type(), out, results));
-}
-
 }  // namespace
 
 #define EAGER(name) \
   Result<std::unique_ptr<Kernel>> Make##name(const KernelInfo&) { return MakeEagerKernel(name); }
 EAGER(NonZero)
 EAGER(Compress)
-EAGER(Unique)
 EAGER(ReverseSequence)
 EAGER(BitShift)
 EAGER(BitwiseNot)
 #undef EAGER
 
-Result<std::unique_ptr<Kernel>> MakeDet(const KernelInfo& info) {
-  if (!IsFloatOrDouble(info.InputType(0))) return DeclineType("Det", info.InputType(0));
-  return MakeEagerKernel(Det);
+Result<std::unique_ptr<Kernel>> MakeUnique(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type) && type != DataType::kString && type != DataType::kBool) {
+    return DeclineType("Unique", type);
+  }
+  return MakeEagerKernel(Unique);
 }
 
 Result<std::unique_ptr<Kernel>> MakeCumProd(const KernelInfo& info) {
