@@ -1,5 +1,6 @@
 #include "tests/hostile/mutation.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -230,22 +231,71 @@ std::string Mutator::MutateOperand(Graph& graph) {
   return StrCat(" another operand ", position);
 }
 
+Graph& Mutator::AnyGraph(Graph& graph) {
+  std::vector<Graph*> subgraphs;
+  for (Node& node : graph.nodes) {
+    for (auto& [name, attribute] : node.attributes.entries()) {
+      auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (subgraph != nullptr && *subgraph != nullptr) subgraphs.push_back(subgraph->get());
+    }
+  }
+  if (subgraphs.empty() || Below(3) == 0) return graph;
+  return AnyGraph(*subgraphs[Below(subgraphs.size())]);
+}
+
+std::string Mutator::MutateType(Graph& main, std::vector<Value>& inputs) {
+  static constexpr std::array<DataType, 12> kTypes = {
+      DataType::kFloat, DataType::kDouble, DataType::kFloat16, DataType::kBfloat16,
+      DataType::kInt64, DataType::kInt32,  DataType::kInt8,    DataType::kUint8,
+      DataType::kBool,  DataType::kString, DataType::kInt4,    DataType::kFloat8E4M3FN};
+  Graph& graph = AnyGraph(main);
+  if (graph.value_count() == 0) return "";
+  const auto id = static_cast<ValueId>(Below(graph.value_count()));
+  ValueType& type = graph.value(id).type;
+  const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), id);
+  const bool given = &graph == &main && input != graph.inputs.end();
+  if (!given && Below(3) == 0) {
+    type = ValueType{};
+    return StrCat(" no type of ", graph.value(id).name);
+  }
+  if (!type.is_tensor()) return "";
+  type.element = kTypes[Below(kTypes.size())];
+  if (given) {
+    Value& value = inputs[static_cast<size_t>(input - graph.inputs.begin())];
+    if (!value.is_tensor()) return "";
+    const Shape shape = value.tensor().shape();
+    Result<Tensor> other = Converted(value.tensor(), type.element);
+    if (!other.ok()) other = Tensor::Create(type.element, shape);
+    if (!other.ok()) return "";
+    // Elements that could not be converted are zeros.
+    if (!IsConvertible(type.element) || !IsConvertible(value.tensor().type())) {
+      other = Refilled(Tensor::Create(type.element, Shape{0}).value(), shape);
+    }
+    value = std::move(*other);
+  }
+  return StrCat(" type ", DataTypeName(type.element), " of ", graph.value(id).name);
+}
+
 std::string Mutator::Mutate(Model& model, std::vector<Value>& inputs) {
   for (size_t id = 0; id < model.graph.value_count(); ++id) {
     ForgetShape(model.graph.value(static_cast<ValueId>(id)).type);
   }
   std::string changes;
   for (size_t left = 1 + Below(3); left > 0; --left) {
-    switch (Below(6)) {
+    switch (Below(8)) {
       case 0:
-        changes += MutateOperand(model.graph);
+        changes += MutateOperand(AnyGraph(model.graph));
         break;
       case 1:
       case 2:
-        changes += MutateAttribute(model.graph);
+        changes += MutateAttribute(AnyGraph(model.graph));
         break;
       case 3:
         changes += MutateElements(inputs);
+        break;
+      case 4:
+      case 5:
+        changes += MutateType(model.graph, inputs);
         break;
       default:
         changes += MutateShape(inputs);

@@ -17,15 +17,18 @@ class Mutator {
   explicit Mutator(uint64_t seed) : random_(seed) {}
 
   // Forgets every declared shape, so that what comes is judged by operators alone; then changes one
-  // to three attributes, operands, input shapes or input elements. Returns what was changed.
+  // to three attributes, operands, types, input shapes or input elements. Returns what was changed.
   std::string Mutate(Model& model, std::vector<Value>& inputs);
 
  private:
   size_t Below(size_t bound) {
     return std::uniform_int_distribution<size_t>(0, bound - 1)(random_);
   }
+  // The graph, or one of the subgraphs below it.
+  Graph& AnyGraph(Graph& graph);
   std::string MutateAttribute(Graph& graph);
   std::string MutateOperand(Graph& graph);
+  std::string MutateType(Graph& main, std::vector<Value>& inputs);
   std::string MutateShape(std::vector<Value>& inputs);
   std::string MutateElements(std::vector<Value>& inputs);
   std::vector<int64_t> OtherDims(std::vector<int64_t> dims);
