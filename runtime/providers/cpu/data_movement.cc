@@ -88,9 +88,15 @@ Result<std::unique_ptr<Kernel>> MakeSlice(const KernelInfo& info) {
         const Shape& in = context.InputShape(0);
         ONNXD_ASSIGN_OR_RETURN(const auto starts, Ints(context, 1, "starts", {}));
         ONNXD_ASSIGN_OR_RETURN(const auto ends, Ints(context, 2, "ends", {}));
-        ONNXD_ASSIGN_OR_RETURN(auto axes, Ints(context, 3, "axes", Iota(starts.size())));
-        ONNXD_ASSIGN_OR_RETURN(const auto steps,
-                               Ints(context, 4, "", std::vector<int64_t>(starts.size(), 1)));
+        ONNXD_ASSIGN_OR_RETURN(auto axes, Ints(context, 3, "axes", {}));
+        ONNXD_ASSIGN_OR_RETURN(auto steps, Ints(context, 4, "", {}));
+        if (axes.empty()) axes = Iota(starts.size());
+        if (steps.empty()) steps.assign(starts.size(), 1);
+        if (ends.size() != starts.size() || axes.size() != starts.size() ||
+            steps.size() != starts.size()) {
+          return InvalidArgument(StrCat(Describe(context.node),
+                                        ": starts, ends, axes and steps have different lengths"));
+        }
         StridedLoop<2> loop;
         loop.dims = context.OutputShape(0).dims();
         loop.strides[0] = DenseStrides(context.OutputShape(0));

@@ -49,6 +49,12 @@ Result<std::vector<Value>> SwitchableDropout(const Node& node, std::span<const V
   const Tensor& x = inputs[0].tensor();
   const Tensor* ratio_tensor = TensorAt(inputs, 1);
   const Tensor* training = TensorAt(inputs, 2);
+  for (const Tensor* number : {ratio_tensor, training}) {
+    if (number != nullptr && number->ElementCount() != 1) {
+      return InvalidArgument(
+          StrCat(Describe(node), ": ratio and training_mode must be one number"));
+    }
+  }
   const double ratio = ratio_tensor == nullptr ? 0.5 : ElementsAs<double>(*ratio_tensor).at(0);
   const bool drops = training != nullptr && *training->data<bool>() && ratio > 0;
   if (!(ratio >= 0 && ratio < 1)) {
@@ -92,8 +98,8 @@ Result<std::unique_ptr<Kernel>> MakeDropout(const KernelInfo& info) {
         return Status::Ok();
       }
       // Before version 10 the mask has the type of the data.
-      const Tensor ones = Tensor::Of<double>(
-          Shape{count}, std::vector<double>(static_cast<size_t>(count), 1.0));
+      const Tensor ones =
+          Tensor::Of<double>(Shape{count}, std::vector<double>(static_cast<size_t>(count), 1.0));
       ConvertElements(DataType::kDouble, ones.raw(), mask_type, k.output<void>(1), count);
       return Status::Ok();
     };

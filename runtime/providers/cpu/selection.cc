@@ -265,9 +265,11 @@ Result<Values> BitShift(const Node& node, std::span<const Value> inputs) {
         for (int64_t i = 0; i < loop.inner_count(); ++i) {
           const T value = a.data<T>()[at[1] + i * loop.inner_stride(1)];
           const T by = b.data<T>()[at[2] + i * loop.inner_stride(2)];
-          const bool gone = by >= sizeof(T) * 8;
-          const auto shifted = static_cast<T>(left ? value << by % 64 : value >> by % 64);
-          out.mutable_data<T>()[at[0] + i * loop.inner_stride(0)] = gone ? T(0) : shifted;
+          T shifted = 0;  // all bits are gone
+          if (by < sizeof(T) * 8) {
+            shifted = static_cast<T>(left ? uint64_t{value} << by : uint64_t{value} >> by);
+          }
+          out.mutable_data<T>()[at[0] + i * loop.inner_stride(0)] = shifted;
         }
       });
     }
