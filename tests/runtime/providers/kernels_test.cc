@@ -117,6 +117,29 @@ TEST(Kernels, DataMovement) {
             (F{0, 2, 1, 3, 4, 6, 5, 7}));
 }
 
+// What no exporter writes but a file may hold; found by tests/hostile.
+TEST(Kernels, EmptyOperandsAreDefinedOrRefused) {
+  const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, 6}), none = Ints(Shape{0}, {});
+  // Empty axes and steps stand for those left out, planned or not.
+  for (const unsigned constants : {0b11110u, 0u}) {
+    const auto slice = RunOp("Slice", {m, Ints(Shape{1}, {1}), Ints(Shape{1}, {2}), none, none}, {},
+                             17, constants);
+    EXPECT_EQ(FloatsOf(slice), (F{4, 5, 6})) << constants;
+  }
+  const Tensor nothing = Tensor::Of<bool>(Shape{0}, std::initializer_list<bool>{});
+  const auto dropout = RunOp("Dropout", {m, Tensor::Scalar(0.5f), nothing});
+  EXPECT_EQ(dropout.status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Kernels, ShiftsBeyondTheTypeLeaveNothing) {
+  const Tensor x = Tensor::Of<uint16_t>(Shape{3}, {1, 1, 0x8001}),
+               by = Tensor::Of<uint16_t>(Shape{3}, {15, 16, 40000});
+  const auto shifted = RunOp("BitShift", {x, by}, With({{"direction", std::string("LEFT")}}));
+  ASSERT_TRUE(shifted.ok());
+  const auto elements = (*shifted)[0].tensor().elements<uint16_t>();
+  EXPECT_EQ(I(elements.begin(), elements.end()), (I{0x8000, 0, 0}));
+}
+
 TEST(Kernels, SelectByIndex) {
   const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(FloatsOf(RunOp("Gather", {m, Ints(Shape{2}, {2, -3})}, With({{"axis", int64_t{1}}}))),
@@ -317,7 +340,8 @@ TEST(Resize, NearestAndLinear) {
 }
 
 // With all weights zero every gate is sigmoid(0) = 0.5 and the candidate tanh(0) = 0, so each step
-// halves the cell. The node leaves out sequence_lens and P: operands that it does not list are absent.
+// halves the cell. The node leaves out sequence_lens and P: operands that it does not list are
+// absent.
 TEST(Lstm, HalvesItsCellWhenAllWeightsAreZero) {
   const auto zeros = [](const Shape& shape) {
     Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
