@@ -4,6 +4,10 @@
 set(ONNXD_WARNINGS -Wall -Wextra -Werror -Wno-psabi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND ONNXD_WARNINGS -Wno-restrict)
+  if(ONNXD_SANITIZE)
+    # What sanitizers insert makes it warn of moved variants; the release build looks.
+    list(APPEND ONNXD_WARNINGS -Wno-maybe-uninitialized)
+  endif()
 endif()
 # What checks at run time: in sanitizer builds the sanitizers, of which the stack protectors are a part.
 # Without the checks that ASan makes as well (null, object-size) and vptr: they double what is compiled.
