@@ -4,12 +4,14 @@ The cases follow a list of what has broken model loaders before: O01 broken byte
 Mutations of real cases are in tests/hostile, arbitrary bytes in tests/fuzz.
 """
 
+import json
 import os
 import pathlib
 import resource
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import numpy
 import onnx
@@ -403,6 +405,28 @@ class HostileModels(unittest.TestCase):
         tensor.external_data.add(key="location", value="../x")
         self.refuse(model_of([node("Constant", [], value=tensor)], [], [value("y")]))
 
+    def test_o26_files_that_change_while_their_model_is_served(self):
+        tensor = self.external(location="w.bin").graph.initializer[0]
+        model = model_of([node("Add", ["x", "c"])], [value("x", shape=("batch", 3))], [value("y", shape=None)], [tensor])
+        model.graph.initializer[0].dims[:] = [1, 3]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            (path / "w.bin").write_bytes(numpy.array([1, 2, 3], numpy.float32).tobytes())
+            onnx.save(model, path / "model.onnx")
+
+            def predict(rows):
+                body = json.dumps({"input": [[0, 0, 0]] * rows}).encode()
+                with urllib.request.urlopen(served.url + "/predict", data=body) as answer:
+                    return json.load(answer)["prediction"]
+
+            with daemon.Daemon(path / "model.onnx") as served:
+                self.assertEqual(predict(1), [[1, 2, 3]])
+                os.truncate(path / "w.bin", 0)
+                os.truncate(path / "model.onnx", 0)
+                self.assertEqual(predict(2), [[1, 2, 3]] * 2)  # another shape, another plan
+                (path / "w.bin").unlink()
+                self.assertEqual(predict(3), [[1, 2, 3]] * 3)
+
     def test_o27_sparse_initializers(self):
         def sparse(indices, values, dims):
             model = one("Add", ["x", "s"])
@@ -455,6 +479,37 @@ class HostileModels(unittest.TestCase):
             done = self.onnxd("run", path / "model.onnx", "--inputs", path, "--outputs", path)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(numpy_helper.to_array(onnx.load_tensor(path / "output_0.pb")).ravel().tolist(), list(range(6)))
+
+
+    def test_o30_a_model_file_of_two_gigabytes(self):
+        # W is written by hand, last in the file, so that its zeros are a hole on the disk.
+        index = model_of([node("Gather", ["W", "i"])], [value("i", INT64, (1,))], [value("y", shape=None)]).graph
+        for size in (2**31 - 1, 2**31 + 4096):
+            elements = (size - 2048) // 4
+
+            def head(padding):
+                tensor = b"\x08" + varint(elements) + b"\x10\x01" + field(8, b"W") + b"\x4a" + varint(4 * elements)
+                graph = index.SerializeToString() + b"\x2a" + varint(len(tensor) + 4 * elements) + tensor
+                return (b"\x08\x0a" + field(6, b"d" * padding) + field(8, b"\x10\x15") + b"\x3a" +
+                        varint(len(graph) + 4 * elements) + graph)
+
+            padding = 1000
+            padding += size - len(head(padding)) - 4 * elements
+            with tempfile.TemporaryDirectory() as folder, self.subTest(size=size):
+                path = pathlib.Path(folder)
+                with open(path / "model.onnx", "wb") as file:
+                    file.write(head(padding))
+                    file.truncate(size)
+                    file.seek(size - 4)
+                    file.write(numpy.float32(42).tobytes())
+                self.assertEqual((path / "model.onnx").stat().st_size, size)
+                numpy.save(path / "i.npy", ints(elements - 1))
+                done = self.onnxd("run", path / "model.onnx", "--inputs", path, "--outputs", path)
+                if size >= 2**31:  # more than protobuf's own limit
+                    self.assertIn("RESOURCE_EXHAUSTED", done.stderr)
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(numpy_helper.to_array(onnx.load_tensor(path / "output_0.pb")).tolist(), [42])
 
 
 def varint(number):
