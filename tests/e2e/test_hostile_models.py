@@ -351,8 +351,12 @@ class HostileModels(unittest.TestCase):
     def test_o21_long_and_wide(self):
         chain = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(50_000)]
         self.assertEqual(self.check(model_of(chain, [value("v0")], [value("v50000")])).returncode, 0)
-        wide = model_of([node("Concat", ["x"] * 50_000, axis=0)], [value("x")], [value("y", shape=None)])
+        wide = model_of([node("Concat", ["x"] * 1_000_000, axis=0)], [value("x")], [value("y", shape=None)])
         self.assertEqual(self.check(wide).returncode, 0)
+        # Nodes cost more than their bytes: a million of them are refused before they are all read.
+        relu = b"".join(field(1, field(1, b"v%d" % i) + field(2, b"v%d" % (i + 1)) + field(4, b"Relu")) for i in range(1_000_000))
+        graph = relu + model_of([], [value("v0")], [value("v1000000")]).graph.SerializeToString()
+        self.refuse(b"\x08\x0a" + field(8, b"\x10\x15") + field(7, graph), "RESOURCE_EXHAUSTED")
 
     def external(self, **entries):
         tensor = TensorProto(name="c", data_type=FLOAT, dims=[2, 3], data_location=TensorProto.EXTERNAL)
