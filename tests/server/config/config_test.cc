@@ -55,8 +55,7 @@ TEST(Config, RefusesWhatItCannotMean) {
 // The annotated file in config/ lists every key with its default, and nothing else.
 TEST(Config, TheReferenceFileAgreesWithTheStruct) {
   ServerOptions from_file;
-  const Status status =
-      ApplyConfigFile(std::string(ONNXD_SOURCE_DIR) + "/config/onnxd.yaml", from_file);
+  const Status status = ApplyConfigFile(ONNXD_SOURCE_DIR "/config/onnxd.yaml", from_file);
   ASSERT_TRUE(status.ok()) << status.ToString();
   const ServerOptions defaults;
   for (const OptionKey& key : OptionKeys()) {
