@@ -347,9 +347,8 @@ Status SkipGroupNorm(FunctionBody& body) {
 Status GridSample(FunctionBody& body) {
   Attributes attributes = body.attributes();
   const std::string mode = attributes.String("mode", "bilinear");
-  attributes.Set("mode", std::string(mode == "bilinear"  ? "linear"
-                                     : mode == "bicubic" ? "cubic"
-                                                         : "nearest"));
+  if (mode == "bilinear") attributes.Set("mode", std::string("linear"));
+  if (mode == "bicubic") attributes.Set("mode", std::string("cubic"));
   body.Return(0, body.Call("GridSample", {body.Input(0), body.Input(1)}, attributes));
   return Status::Ok();
 }
