@@ -22,6 +22,7 @@ struct FunctionEntry {
 
 std::span<const FunctionEntry> ActivationFunctions();
 std::span<const FunctionEntry> AttentionFunctions();
+std::span<const FunctionEntry> GeneratorFunctions();
 std::span<const FunctionEntry> NormalizationFunctions();
 std::span<const FunctionEntry> ReductionFunctions();
 std::span<const FunctionEntry> ContribLayerFunctions();

@@ -1,5 +1,5 @@
-// Attention as its parts, for element types without a kernel. Source: the text and function body of
-// ONNX Attention-25; see providers/cpu/attention.cc.
+// Attention and RotaryEmbedding as their parts, for element types without a kernel. Source: the
+// texts and function bodies of ONNX Attention-25 and RotaryEmbedding-23.
 #include <limits>
 #include <optional>
 #include <string>
@@ -180,7 +180,66 @@ Status Attention(FunctionBody& body) {
   return Status::Ok();
 }
 
-constexpr FunctionEntry kFunctions[] = {{"", "Attention", 23, 1 << 30, Attention}};
+// RotaryEmbedding-23: pairs of numbers of a head are turned by an angle that grows with the
+// position.
+Status RotaryEmbedding(FunctionBody& body) {
+  const Attributes& a = body.attributes();
+  const int rank = body.InputRank(0);
+  const int64_t heads = a.Int("num_heads", 0), turned = a.Int("rotary_embedding_dim", 0);
+  if (rank != 4 && (rank != 3 || heads < 1)) return Unimplemented("the rank of X or num_heads");
+  // [batch, sequence, heads, size]
+  Operand x = rank == 4 ? body.Call("Transpose", {body.Input(0)}, Permutation({0, 2, 1, 3}))
+                        : body.Call("Reshape", {body.Input(0), body.Integers({0, 0, heads, -1})});
+  const auto angles = [&](size_t cache) {
+    Operand rows = body.HasInput(3) ? body.Call("Gather", {body.Input(cache), body.Input(3)})
+                                    : body.Input(cache);
+    // A cache for the whole head serves a part of it too.
+    if (turned > 0) {
+      rows = Slice(body, rows, body.Integers({0}), body.Integers({turned / 2}), 2);
+    }
+    return Unsqueeze(body, rows, 2);
+  };
+  const Operand cosine = angles(1), sine = angles(2);
+  Operand rest;
+  const Operand none = body.Integers({0}),
+                all = body.Integers({std::numeric_limits<int64_t>::max()});
+  if (turned > 0) {
+    rest = Slice(body, x, body.Integers({turned}), all, 3);
+    x = Slice(body, x, none, body.Integers({turned}), 3);
+  }
+  Operand first, second;
+  const bool interleaved = a.Int("interleaved", 0) != 0;
+  if (interleaved) {
+    const Operand axis = body.Integers({3}), two = body.Integers({2});
+    first = body.Call("Slice", {x, none, all, axis, two});
+    second = body.Call("Slice", {x, body.Integers({1}), all, axis, two});
+  } else {
+    const auto halves = body.CallMany(
+        "Split", {x}, 2, MakeAttributes({{"axis", int64_t{3}}, {"num_outputs", int64_t{2}}}));
+    first = halves[0];
+    second = halves[1];
+  }
+  const auto product = [&](Operand left, Operand right) { return body.Call("Mul", {left, right}); };
+  const Operand real = body.Call("Sub", {product(first, cosine), product(second, sine)});
+  const Operand imaginary = body.Call("Add", {product(first, sine), product(second, cosine)});
+  Operand y;
+  if (interleaved) {
+    const Operand pairs =
+        body.Call("Concat", {Unsqueeze(body, real, 4), Unsqueeze(body, imaginary, 4)}, AxisOf(4));
+    y = body.Call("Reshape", {pairs, body.Call("Shape", {x})});
+  } else {
+    y = body.Call("Concat", {real, imaginary}, AxisOf(3));
+  }
+  if (!rest.absent()) y = body.Call("Concat", {y, rest}, AxisOf(3));
+  body.Return(0, rank == 4 ? body.Call("Transpose", {y}, Permutation({0, 2, 1, 3}))
+                           : body.Call("Reshape", {y, body.Integers({0, 0, -1})}));
+  return Status::Ok();
+}
+
+constexpr FunctionEntry kFunctions[] = {
+    {"", "Attention", 23, 1 << 30, Attention},
+    {"", "RotaryEmbedding", 23, 1 << 30, RotaryEmbedding},
+};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/str_cat.h"
 #include "runtime/ops/functions.h"
 
 namespace onnxd {
@@ -139,6 +140,37 @@ Status InstanceNormalization(FunctionBody& body) {
   return Status::Ok();
 }
 
+// Statistics of groups of channels. Scale and bias are per group in version 18, per channel since.
+Status GroupNormalization(FunctionBody& body) {
+  const int rank = body.InputRank(0);
+  const DataType type = body.InputType(0), compute = ComputeType(body);
+  const int64_t groups = body.attributes().Int("num_groups", 0);
+  if (rank < 3 || type == DataType::kUndefined) {
+    return Unimplemented("the input's type or rank is not known");
+  }
+  if (groups < 1) return InvalidArgument(StrCat("num_groups is ", groups));
+  const Operand shape = body.Call("Shape", {body.Input(0)});
+  const Operand over = body.Integers({2});
+  const Operand x =
+      body.Call("Reshape", {body.Cast(body.Input(0), compute), body.Integers({0, groups, -1})});
+  const Operand centred = body.Call("Sub", {x, body.Call("ReduceMean", {x, over}, KeepDims())});
+  const Operand variance =
+      body.Call("ReduceMean", {body.Call("Mul", {centred, centred}), over}, KeepDims());
+  const Operand epsilon =
+      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), compute);
+  const Operand deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
+  Operand y = body.Cast(body.Call("Div", {centred, deviation}), type);
+  const bool per_channel = body.node().since_version >= 21;
+  if (per_channel) y = body.Call("Reshape", {y, shape});
+  std::vector<int64_t> beside;
+  for (int axis = 1; axis < (per_channel ? rank - 1 : 2); ++axis) beside.push_back(axis);
+  const Operand expand = body.Integers(beside);
+  y = body.Call("Mul", {y, body.Call("Unsqueeze", {body.Input(1), expand})});
+  y = body.Call("Add", {y, body.Call("Unsqueeze", {body.Input(2), expand})});
+  body.Return(0, per_channel ? y : body.Call("Reshape", {y, shape}));
+  return Status::Ok();
+}
+
 // alpha * A' * B' + beta * C
 Status Gemm(FunctionBody& body) {
   const Attributes& a = body.attributes();
@@ -164,6 +196,7 @@ Status Gemm(FunctionBody& body) {
 constexpr int kAll = 1 << 30;
 constexpr FunctionEntry kFunctions[] = {
     {"", "Gemm", 7, kAll, Gemm},
+    {"", "GroupNormalization", 18, kAll, GroupNormalization},
     {"", "InstanceNormalization", 6, kAll, InstanceNormalization},
     {"", "LayerNormalization", 1, kAll, LayerNormalization},
     {"", "LogSoftmax", 13, kAll, LogSoftmax},

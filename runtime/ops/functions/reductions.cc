@@ -38,11 +38,29 @@ Status ReduceLogSum(FunctionBody& body) {
   return Status::Ok();
 }
 
+// log(sum(exp(x))); the largest element stands outside of the sum, where it cannot overflow.
+Status ReduceLogSumExp(FunctionBody& body) {
+  const DataType type = body.InputType(0);
+  if (!IsFloatingPoint(type)) return Unimplemented("the input is not of floats");
+  const Operand axes = body.Input(1);
+  Attributes kept = body.attributes();
+  kept.Set("keepdims", int64_t{1});
+  const Operand largest = body.Call("ReduceMax", {body.Input(0), axes}, kept);
+  const Operand zero = body.Number(0, type);
+  // An infinity cannot be subtracted from itself.
+  const Operand shift = body.Call("Where", {body.Call("IsInf", {largest}), zero, largest});
+  const Operand sum = Sum(body, body.Call("Exp", {body.Call("Sub", {body.Input(0), shift})}));
+  const Operand back = body.Call("ReduceMax", {shift, axes}, body.attributes());
+  body.Return(0, body.Call("Add", {body.Call("Log", {sum}), back}));
+  return Status::Ok();
+}
+
 constexpr int kAll = 1 << 30;
 constexpr FunctionEntry kFunctions[] = {
     {"", "ReduceL1", 18, kAll, ReduceL1},
     {"", "ReduceL2", 18, kAll, ReduceL2},
     {"", "ReduceLogSum", 18, kAll, ReduceLogSum},
+    {"", "ReduceLogSumExp", 18, kAll, ReduceLogSumExp},
     {"", "ReduceSumSquare", 18, kAll, ReduceSumSquare},
 };
 
