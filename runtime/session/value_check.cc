@@ -21,14 +21,14 @@ std::string Describe(const Value& value) {
   return ToString(type);
 }
 
-}  // namespace
-
 bool IsOfType(const Value& value, const ValueType& type) {
   if (!type.known() || type.kind == ValueType::Kind::kOptional) return true;
   if (KindOf(value) != type.kind) return false;
   return !value.is_tensor() || type.element == DataType::kUndefined ||
          value.tensor().type() == type.element;
 }
+
+}  // namespace
 
 Status CheckType(const Value& value, const ValueType& type, std::string_view name) {
   if (IsOfType(value, type)) return Status::Ok();

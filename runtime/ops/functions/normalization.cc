@@ -57,6 +57,23 @@ DataType ComputeType(const FunctionBody& body) {
   return body.InputType(0) == DataType::kDouble ? DataType::kDouble : StashType(body);
 }
 
+// x less its mean over some axes, and the root of its variance there and the attribute epsilon.
+struct Statistics {
+  Operand mean, centred, deviation;
+};
+
+Statistics StatisticsOf(FunctionBody& body, Operand x, Operand axes, DataType type) {
+  Statistics s;
+  s.mean = body.Call("ReduceMean", {x, axes}, KeepDims());
+  s.centred = body.Call("Sub", {x, s.mean});
+  const Operand variance =
+      body.Call("ReduceMean", {body.Call("Mul", {s.centred, s.centred}), axes}, KeepDims());
+  const Operand epsilon =
+      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), type);
+  s.deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
+  return s;
+}
+
 Status LayerNormalization(FunctionBody& body) {
   const auto axes = TrailingAxes(body, body.attributes().Int("axis", -1));
   const DataType type = body.InputType(0), compute = ComputeType(body);
@@ -65,20 +82,14 @@ Status LayerNormalization(FunctionBody& body) {
   }
   const Operand over = body.Integers(*axes);
   const Operand x = body.Cast(body.Input(0), compute);
-  const Operand mean = body.Call("ReduceMean", {x, over}, KeepDims());
-  const Operand centred = body.Call("Sub", {x, mean});
-  const Operand variance =
-      body.Call("ReduceMean", {body.Call("Mul", {centred, centred}), over}, KeepDims());
-  const Operand epsilon =
-      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), compute);
-  const Operand deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
-  Operand y = body.Cast(body.Call("Div", {centred, deviation}), type);
+  const Statistics statistics = StatisticsOf(body, x, over, compute);
+  Operand y = body.Cast(body.Call("Div", {statistics.centred, statistics.deviation}), type);
   y = body.Call("Mul", {y, body.Input(1)});
   if (body.HasInput(2)) y = body.Call("Add", {y, body.Input(2)});
   body.Return(0, y);
-  if (body.HasOutput(1)) body.Return(1, body.Cast(mean, StashType(body)));
+  if (body.HasOutput(1)) body.Return(1, body.Cast(statistics.mean, StashType(body)));
   if (body.HasOutput(2)) {
-    body.Return(2, body.Cast(body.Call("Reciprocal", {deviation}), StashType(body)));
+    body.Return(2, body.Cast(body.Call("Reciprocal", {statistics.deviation}), StashType(body)));
   }
   return Status::Ok();
 }
@@ -127,15 +138,11 @@ Status InstanceNormalization(FunctionBody& body) {
   }
   const Operand over = body.Integers(spatial), expand = body.Integers(beside);
   const Operand x = body.Input(0);
-  const Operand centred = body.Call("Sub", {x, body.Call("ReduceMean", {x, over}, KeepDims())});
-  const Operand variance =
-      body.Call("ReduceMean", {body.Call("Mul", {centred, centred}), over}, KeepDims());
-  const Operand epsilon =
-      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), type);
-  const Operand deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
+  const Statistics statistics = StatisticsOf(body, x, over, type);
   const Operand scale = body.Call("Unsqueeze", {body.Input(1), expand});
   const Operand bias = body.Call("Unsqueeze", {body.Input(2), expand});
-  const Operand scaled = body.Call("Mul", {body.Call("Div", {centred, deviation}), scale});
+  const Operand scaled =
+      body.Call("Mul", {body.Call("Div", {statistics.centred, statistics.deviation}), scale});
   body.Return(0, body.Call("Add", {scaled, bias}));
   return Status::Ok();
 }
@@ -153,13 +160,8 @@ Status GroupNormalization(FunctionBody& body) {
   const Operand over = body.Integers({2});
   const Operand x =
       body.Call("Reshape", {body.Cast(body.Input(0), compute), body.Integers({0, groups, -1})});
-  const Operand centred = body.Call("Sub", {x, body.Call("ReduceMean", {x, over}, KeepDims())});
-  const Operand variance =
-      body.Call("ReduceMean", {body.Call("Mul", {centred, centred}), over}, KeepDims());
-  const Operand epsilon =
-      body.Number(static_cast<double>(body.attributes().Float("epsilon", 1e-5f)), compute);
-  const Operand deviation = body.Call("Sqrt", {body.Call("Add", {variance, epsilon})});
-  Operand y = body.Cast(body.Call("Div", {centred, deviation}), type);
+  const Statistics statistics = StatisticsOf(body, x, over, compute);
+  Operand y = body.Cast(body.Call("Div", {statistics.centred, statistics.deviation}), type);
   const bool per_channel = body.node().since_version >= 21;
   if (per_channel) y = body.Call("Reshape", {y, shape});
   std::vector<int64_t> beside;
