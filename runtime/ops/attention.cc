@@ -56,6 +56,13 @@ Status Attention(InferenceContext& context) {
   return Status::Ok();
 }
 
+// com.microsoft: a positive state_window returns that many states, on an axis in front.
+SymbolicShape WithStateWindow(const InferenceContext& context, SymbolicShape state) {
+  const int64_t window = context.attributes().Int("state_window", 0);
+  if (window > 0) state.insert(state.begin(), Dimension(window));
+  return state;
+}
+
 Status LinearAttention(InferenceContext& context) {
   const SymbolicShape* q = context.shape(0);
   const SymbolicShape* v = context.shape(2);
@@ -73,16 +80,20 @@ Status LinearAttention(InferenceContext& context) {
   const auto whole = [](const Dimension& dimension, int64_t by) {
     return !dimension.known() || dimension.value % by == 0;
   };
-  if (heads % key_heads != 0 || !whole((*q)[2], heads) || !whole((*v)[2], key_heads)) {
+  // com.microsoft has the case of fewer query heads too.
+  const bool contrib = context.node().domain == "com.microsoft";
+  const bool fits = heads % key_heads == 0 || (contrib && key_heads % heads == 0);
+  if (!fits || !whole((*q)[2], heads) || !whole((*v)[2], key_heads)) {
     return context.Fail("the heads do not divide query and value");
   }
   const Dimension value = divided((*v)[2], key_heads);
   int64_t width = 0;
-  if (value.known() && __builtin_mul_overflow(value.value, heads, &width)) {
+  if (value.known() && __builtin_mul_overflow(value.value, std::max(heads, key_heads), &width)) {
     return context.Fail("q_num_heads is too large");
   }
   context.SetShape(0, {(*q)[0], (*q)[1], value.known() ? Dimension(width) : Dimension()});
-  context.SetShape(1, {(*q)[0], key_heads, divided((*q)[2], heads), value});
+  context.SetShape(1,
+                   WithStateWindow(context, {(*q)[0], key_heads, divided((*q)[2], heads), value}));
   return Status::Ok();
 }
 
@@ -91,10 +102,20 @@ Status CausalConvWithState(InferenceContext& context) {
   const SymbolicShape* x = context.shape(0);
   const SymbolicShape* w = context.shape(1);
   if (x == nullptr || w == nullptr) return Status::Ok();
-  if (x->size() != 3 || w->size() != 3) return context.Fail("input and weight must have rank 3");
+  const bool channels_last = context.attributes().Int("channels_last", 0) != 0;
+  if ((channels_last ? x->size() < 3 : x->size() != 3) || w->size() != 3) {
+    return context.Fail("input and weight must have rank 3");
+  }
   const Dimension& taps = (*w)[2];
   if (taps.known() && taps.value < 1) return context.Fail("the weight is empty");
-  context.SetShape(1, {(*x)[0], (*x)[1], taps.known() ? Dimension(taps.value - 1) : Dimension()});
+  int64_t held = 0;
+  const int64_t dilation = context.attributes().Int("dilation", 1);
+  if (dilation < 1 || (taps.known() && __builtin_mul_overflow(taps.value - 1, dilation, &held))) {
+    return context.Fail("dilation is out of range");
+  }
+  SymbolicShape state = *x;
+  state[channels_last ? 1 : 2] = taps.known() ? Dimension(held) : Dimension();
+  context.SetShape(1, WithStateWindow(context, std::move(state)));
   return Status::Ok();
 }
 
@@ -114,6 +135,8 @@ constexpr InferenceRule kRules[] = {
     {"", "RotaryEmbedding", SameShapeAsInput},
     {"", "SwiGLU", SameShapeAsInput},
     {"ai.onnx.preview", "FlexAttention", FlexAttention},
+    {"com.microsoft", "CausalConvWithState", CausalConvWithState},
+    {"com.microsoft", "LinearAttention", LinearAttention},
 };
 
 }  // namespace

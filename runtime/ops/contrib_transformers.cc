@@ -63,6 +63,24 @@ Status GroupQueryAttention(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status SparseAttention(InferenceContext& context) {
+  const SymbolicShape* q = context.shape(0);
+  const int64_t heads = context.attributes().Int("num_heads", 0);
+  const int64_t key_heads = context.attributes().Int("kv_num_heads", 0);
+  if (heads < 1 || key_heads < 1 || heads % key_heads != 0) {
+    return context.Fail("num_heads must be a multiple of kv_num_heads");
+  }
+  // The caches are as long as the past ones.
+  for (const size_t i : {3, 4}) {
+    if (const SymbolicShape* past = context.shape(i)) context.SetShape(i - 2, *past);
+  }
+  if (q == nullptr) return Status::Ok();
+  if (q->size() != 3) return context.Fail("query must have rank 3");
+  const Dimension head = Quotient((*q)[2], context.HasInput(1) ? heads : heads + 2 * key_heads);
+  context.SetShape(0, {(*q)[0], (*q)[1], Product(head, heads)});
+  return Status::Ok();
+}
+
 Status SkipRmsNormalization(InferenceContext& context) {
   ONNXD_RETURN_IF_ERROR(SameShapeAsInput(context));
   if (const SymbolicShape* shape = context.shape(0)) context.SetShape(3, *shape);
@@ -201,6 +219,7 @@ constexpr InferenceRule kRules[] = {
     {"com.microsoft", "QLinearSoftmax", SameShapeAsInput},
     {"com.microsoft", "QMoE", SameShapeAsInput},
     {"com.microsoft", "RotaryEmbedding", SameShapeAsInput},
+    {"com.microsoft", "SparseAttention", SparseAttention},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", SkipRmsNormalization},
 };
 

@@ -7,9 +7,10 @@ namespace onnxd {
 FunctionExpansion FindFunction(const Node& node) {
   static const auto functions = [] {
     std::multimap<std::pair<std::string_view, std::string_view>, FunctionEntry> all;
-    for (const auto& family : {ActivationFunctions(), AttentionFunctions(), GeneratorFunctions(),
-                               NormalizationFunctions(), ReductionFunctions(),
-                               ContribLayerFunctions(), ContribQuantizedFunctions()}) {
+    for (const auto& family :
+         {ActivationFunctions(), AttentionFunctions(), GeneratorFunctions(),
+          NormalizationFunctions(), ReductionFunctions(), ContribArithmeticFunctions(),
+          ContribLayerFunctions(), ContribPackingFunctions(), ContribQuantizedFunctions()}) {
       for (const FunctionEntry& entry : family) all.insert({{entry.domain, entry.op}, entry});
     }
     return all;

@@ -25,7 +25,9 @@ std::span<const FunctionEntry> AttentionFunctions();
 std::span<const FunctionEntry> GeneratorFunctions();
 std::span<const FunctionEntry> NormalizationFunctions();
 std::span<const FunctionEntry> ReductionFunctions();
+std::span<const FunctionEntry> ContribArithmeticFunctions();
 std::span<const FunctionEntry> ContribLayerFunctions();
+std::span<const FunctionEntry> ContribPackingFunctions();
 std::span<const FunctionEntry> ContribQuantizedFunctions();
 
 // Null when the node's operator has none.

@@ -5,6 +5,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
+#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 namespace {
@@ -29,7 +30,7 @@ Result<ResizeSizes> KeepAspectRatio(const Node& node, const std::vector<int64_t>
     const auto at = static_cast<size_t>(axis);
     out.scales[at] = scale;
     out.extents[at] =
-        static_cast<int64_t>(std::floor(scale * static_cast<double>(input[at]) + 0.5));
+        Truncated<int64_t>(std::floor(scale * static_cast<double>(input[at]) + 0.5));
   }
   return out;
 }

@@ -45,11 +45,28 @@ Status TfIdfVectorizer(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status WordConvEmbedding(InferenceContext& context) {
+  const SymbolicShape* words = context.shape(0);
+  const SymbolicShape* w = context.shape(1);
+  if (words == nullptr || w == nullptr) return Status::Ok();
+  if (words->size() != 2 || w->size() != 4) return context.Fail("Sequence or W has the wrong rank");
+  context.SetShape(0, {(*words)[0], (*w)[0]});
+  return Status::Ok();
+}
+
+Status DynamicTimeWarping(InferenceContext& context) {
+  context.SetElement(0, DataType::kInt32);
+  context.SetShape(0, {2, Dimension()});
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "RegexFullMatch", RegexFullMatch},
     {"", "StringConcat", StringConcat},
     {"", "StringSplit", StringSplit},
     {"", "TfIdfVectorizer", TfIdfVectorizer},
+    {"com.microsoft", "DynamicTimeWarping", DynamicTimeWarping},
+    {"com.microsoft", "WordConvEmbedding", WordConvEmbedding},
 };
 
 }  // namespace

@@ -185,6 +185,21 @@ Status ImageDecoder(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status CropAndResize(InferenceContext& context) {
+  const SymbolicShape* x = context.shape(0);
+  const SymbolicShape* rois = context.shape(1);
+  const auto size = context.known_ints(3);
+  if (x == nullptr || rois == nullptr) return Status::Ok();
+  if (x->size() != 4 || rois->size() != 2) return context.Fail("X needs rank 4 and rois rank 2");
+  SymbolicShape out = {(*rois)[0], (*x)[1], Dimension(), Dimension()};
+  if (size && size->size() == 2 && (*size)[0] > 0 && (*size)[1] > 0) {
+    out[2] = (*size)[0];
+    out[3] = (*size)[1];
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "AffineGrid", AffineGrid},
     {"", "CenterCropPad", CenterCropPad},
@@ -197,6 +212,7 @@ constexpr InferenceRule kRules[] = {
     {"", "MaxUnpool", MaxUnpool},
     {"", "NonMaxSuppression", NonMaxSuppression},
     {"", "RoiAlign", RoiAlign},
+    {"com.microsoft", "CropAndResize", CropAndResize},
 };
 
 }  // namespace

@@ -102,14 +102,7 @@ T FromDouble(double value) {
   } else if constexpr (std::is_floating_point_v<T>) {
     return static_cast<T>(value);
   } else {
-    if (std::isnan(value)) return T(0);
-    if (value <= static_cast<double>(std::numeric_limits<T>::lowest())) {
-      return std::numeric_limits<T>::lowest();
-    }
-    if (value >= static_cast<double>(std::numeric_limits<T>::max())) {
-      return std::numeric_limits<T>::max();
-    }
-    return static_cast<T>(value);
+    return Truncated<T>(value);
   }
 }
 

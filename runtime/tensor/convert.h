@@ -2,7 +2,10 @@
 // floats of 4 to 64 bits. Strings and complex numbers are none.
 #pragma once
 
+#include <cmath>
+#include <concepts>
 #include <cstdint>
+#include <limits>
 
 #include "runtime/tensor/data_type.h"
 #include "runtime/tensor/minifloat.h"
@@ -19,6 +22,17 @@ bool IsConvertible(DataType type);
 // equally wide.
 void ConvertElements(DataType from, const void* in, DataType to, void* out, int64_t count,
                      const MinifloatOptions& options = {});
+
+// A number cut off to an integer; out of range it is the type's limit, and NaN 0: C++'s own
+// conversion is undefined there.
+template <std::integral T>
+T Truncated(double value) {
+  using Limits = std::numeric_limits<T>;
+  if (std::isnan(value)) return T(0);
+  if (value <= static_cast<double>(Limits::lowest())) return Limits::lowest();
+  if (value >= static_cast<double>(Limits::max())) return Limits::max();
+  return static_cast<T>(value);
+}
 
 // The elements as another type. kInvalidArgument when one of the types is not convertible.
 Result<Tensor> Converted(const Tensor& tensor, DataType to, const MinifloatOptions& options = {});

@@ -1,4 +1,4 @@
-// com.microsoft RotaryEmbedding, MultiHeadAttention, GroupQueryAttention and
+// com.microsoft RotaryEmbedding, MultiHeadAttention, GroupQueryAttention, SparseAttention and
 // SkipSimplifiedLayerNormalization. Source of the semantics: onnxruntime's ContribOperators
 // document.
 #include <algorithm>
@@ -349,15 +349,17 @@ struct GroupPlan {
   std::vector<int64_t> past;  // valid rows of each batch entry's cache
 };
 
-Result<GroupPlan> PlanGroups(const Node& node, std::span<const Value> inputs) {
+// What follows from query, key, value and the past ones, inputs 0 to 4.
+Result<GroupPlan> PlanHeads(const Node& node, std::span<const Value> inputs) {
   GroupPlan p{};
   const Shape& q = inputs[0].tensor().shape();
   p.heads = node.attributes.Int("num_heads", 0);
   p.key_heads = node.attributes.Int("kv_num_heads", 0);
   const bool packed = TensorAt(inputs, 1) == nullptr;
   const int64_t lanes = packed ? p.heads + 2 * p.key_heads : p.heads;
-  if (q.rank() != 3 || lanes < 1 || p.key_heads < 1 || q[2] % lanes != 0)
-    return Fail(node, "query");
+  const bool fits = q.rank() == 3 && p.heads > 0 && p.key_heads > 0 && p.heads % p.key_heads == 0 &&
+                    q[2] % lanes == 0;
+  if (!fits) return Fail(node, "query");
   p.batch = q[0];
   p.sequence = q[1];
   p.size = q[2] / lanes;
@@ -373,6 +375,12 @@ Result<GroupPlan> PlanGroups(const Node& node, std::span<const Value> inputs) {
   }
   const Tensor* past = TensorAt(inputs, 3);
   p.held = past != nullptr ? past->shape()[2] : 0;
+  return p;
+}
+
+// Inputs 5 and 6: the last valid position of each batch entry, and the longest sequence.
+Result<GroupPlan> PlanGroups(const Node& node, std::span<const Value> inputs) {
+  ONNXD_ASSIGN_OR_RETURN(GroupPlan p, PlanHeads(node, inputs));
   const auto lengths = ElementsAs<int64_t>(inputs[5].tensor());
   const auto total = ElementsAs<int64_t>(inputs[6].tensor());
   if (static_cast<int64_t>(lengths.size()) != p.batch || total.size() != 1) {
@@ -430,17 +438,16 @@ Result<Tensor> Present(const GroupPlan& p, const Tensor* past, const std::vector
   return out;
 }
 
-Result<RotateRow> MakeRotation(const Node& node, const GroupPlan& p,
-                               std::span<const Value> inputs) {
+// `given`: positions, or nullptr for those behind the past ones.
+Result<RotateRow> MakeRotation(const Node& node, const GroupPlan& p, const Tensor* cos,
+                               const Tensor* sin, const Tensor* given) {
   if (node.attributes.Int("do_rotary", 0) == 0) return RotateRow();
-  const Tensor* cos = TensorAt(inputs, 7);
-  const Tensor* sin = TensorAt(inputs, 8);
   if (cos == nullptr || sin == nullptr || cos->shape().rank() != 2 ||
       !(cos->shape() == sin->shape()) || 2 * cos->shape()[1] > p.size) {
     return Fail(node, "do_rotary needs cos_cache and sin_cache");
   }
   std::vector<int64_t> positions;
-  if (const Tensor* given = TensorAt(inputs, 9)) positions = ElementsAs<int64_t>(*given);
+  if (given != nullptr) positions = ElementsAs<int64_t>(*given);
   if (!positions.empty() && static_cast<int64_t>(positions.size()) != p.batch * p.sequence) {
     return Fail(node, "position_ids do not fit");
   }
@@ -458,6 +465,49 @@ Result<RotateRow> MakeRotation(const Node& node, const GroupPlan& p,
   });
 }
 
+struct GroupRows {
+  std::vector<float> q, k, v;  // [batch, heads or key heads, sequence, size]
+};
+
+// Of inputs 0 to 2, or of input 0 alone where query, key and value lie behind each other.
+Result<GroupRows> GatherRows(const GroupPlan& p, std::span<const Value> inputs,
+                             const RotateRow& rotate) {
+  const bool packed = TensorAt(inputs, 1) == nullptr;
+  const int64_t all = p.heads + 2 * p.key_heads;
+  const auto source = [&](size_t i) -> const Tensor& { return inputs[packed ? 0 : i].tensor(); };
+  GroupRows rows;
+  ONNXD_ASSIGN_OR_RETURN(rows.q, Gather(p, source(0), 0, p.heads, packed ? all : p.heads, rotate));
+  ONNXD_ASSIGN_OR_RETURN(rows.k, Gather(p, source(1), packed ? p.heads : 0, p.key_heads,
+                                        packed ? all : p.key_heads, rotate));
+  ONNXD_ASSIGN_OR_RETURN(rows.v, Gather(p, source(2), packed ? p.heads + p.key_heads : 0,
+                                        p.key_heads, packed ? all : p.key_heads, RotateRow()));
+  return rows;
+}
+
+using ChangeGroupRow =
+    std::function<void(int64_t batch, int64_t head, int64_t query, float* scores, int64_t keys)>;
+
+// Every head of the query over the rows of its key head: [batch, sequence, heads * size].
+Result<Tensor> RunGroups(const GroupPlan& p, const std::vector<float>& q, const Tensor& keys,
+                         const Tensor& values, float scale,
+                         const std::function<float(int64_t head)>& extra,
+                         const ChangeGroupRow& change) {
+  const int64_t width = p.heads * p.size, share = p.heads / p.key_heads;
+  ONNXD_ASSIGN_OR_RETURN(Tensor out,
+                         Tensor::Create(DataType::kFloat, Shape{p.batch, p.sequence, width}));
+  HeadRunner runner;
+  for (int64_t lane = 0; lane < p.batch * p.heads; ++lane) {
+    const int64_t b = lane / p.heads, h = lane % p.heads;
+    const int64_t at = (b * p.key_heads + h / share) * p.total * p.size;
+    const int64_t length = p.past[static_cast<size_t>(b)] + p.sequence;
+    runner.Run({p.sequence, length, p.size, p.size, q.data() + lane * p.sequence * p.size, p.size,
+                keys.data<float>() + at, values.data<float>() + at,
+                out.mutable_data<float>() + b * p.sequence * width + h * p.size, width, scale},
+               extra(h), [&](int64_t i, float* scores) { change(b, h, i, scores, length); });
+  }
+  return out;
+}
+
 Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inputs) {
   const Attributes& a = node.attributes;
   for (size_t i = 12; i < inputs.size(); ++i) {
@@ -466,19 +516,12 @@ Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inpu
     }
   }
   ONNXD_ASSIGN_OR_RETURN(const GroupPlan p, PlanGroups(node, inputs));
-  const bool packed = TensorAt(inputs, 1) == nullptr;
-  const int64_t packed_lanes = p.heads + 2 * p.key_heads;
-  const auto source = [&](size_t i) -> const Tensor& { return inputs[packed ? 0 : i].tensor(); };
-  ONNXD_ASSIGN_OR_RETURN(const RotateRow rotate, MakeRotation(node, p, inputs));
-  ONNXD_ASSIGN_OR_RETURN(const auto q,
-                         Gather(p, source(0), 0, p.heads, packed ? packed_lanes : p.heads, rotate));
-  ONNXD_ASSIGN_OR_RETURN(const auto fresh_k, Gather(p, source(1), packed ? p.heads : 0, p.key_heads,
-                                                    packed ? packed_lanes : p.key_heads, rotate));
-  ONNXD_ASSIGN_OR_RETURN(const auto fresh_v,
-                         Gather(p, source(2), packed ? p.heads + p.key_heads : 0, p.key_heads,
-                                packed ? packed_lanes : p.key_heads, RotateRow()));
-  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), fresh_k));
-  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), fresh_v));
+  ONNXD_ASSIGN_OR_RETURN(
+      const RotateRow rotate,
+      MakeRotation(node, p, TensorAt(inputs, 7), TensorAt(inputs, 8), TensorAt(inputs, 9)));
+  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, rotate));
+  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), rows.k));
+  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), rows.v));
   int64_t longest = p.sequence;
   for (const int64_t past : p.past) longest = std::max(longest, past + p.sequence);
   ONNXD_ASSIGN_OR_RETURN(
@@ -494,33 +537,112 @@ Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inpu
   const bool causal = a.Int("causal", 1) != 0;
   float scale = a.Float("scale", 0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<float>(p.size));
-  const int64_t width = p.heads * p.size, share = p.heads / p.key_heads;
-  ONNXD_ASSIGN_OR_RETURN(Tensor out,
-                         Tensor::Create(DataType::kFloat, Shape{p.batch, p.sequence, width}));
-  HeadRunner runner;
-  for (int64_t lane = 0; lane < p.batch * p.heads; ++lane) {
-    const int64_t b = lane / p.heads, h = lane % p.heads;
-    const int64_t key_lane = b * p.key_heads + h / share;
-    const int64_t past = p.past[static_cast<size_t>(b)], length = past + p.sequence;
-    const float extra = !sinks.empty() ? sinks[static_cast<size_t>(h)]
-                        : smooth       ? 0.0f
-                                       : kMinusInfinity;
-    runner.Run({p.sequence, length, p.size, p.size, q.data() + lane * p.sequence * p.size, p.size,
-                keys.data<float>() + key_lane * p.total * p.size,
-                values.data<float>() + key_lane * p.total * p.size,
-                out.mutable_data<float>() + b * p.sequence * width + h * p.size, width, scale},
-               extra, [&](int64_t i, float* scores) {
-                 for (int64_t j = 0; softcap > 0 && j < length; ++j) {
-                   scores[j] = softcap * std::tanh(scores[j] / softcap);
-                 }
-                 score_bias.Add(b, h, i, scores, length);
-                 for (int64_t j = 0; j < length; ++j) {
-                   const bool hidden =
-                       (causal && j > past + i) || (window > 0 && past + i - j >= window);
-                   if (hidden) scores[j] = kMinusInfinity;
-                 }
-               });
+  const auto extra = [&](int64_t h) {
+    if (!sinks.empty()) return sinks[static_cast<size_t>(h)];
+    return smooth ? 0.0f : kMinusInfinity;
+  };
+  const auto change = [&](int64_t b, int64_t h, int64_t i, float* scores, int64_t length) {
+    const int64_t past = p.past[static_cast<size_t>(b)];
+    for (int64_t j = 0; softcap > 0 && j < length; ++j) {
+      scores[j] = softcap * std::tanh(scores[j] / softcap);
+    }
+    score_bias.Add(b, h, i, scores, length);
+    for (int64_t j = 0; j < length; ++j) {
+      const bool hidden = (causal && j > past + i) || (window > 0 && past + i - j >= window);
+      if (hidden) scores[j] = kMinusInfinity;
+    }
+  };
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, RunGroups(p, rows.q, keys, values, scale, extra, change));
+  return Values{std::move(out), std::move(keys), std::move(values)};
+}
+
+// Which blocks of keys each block of queries sees, one layout per head in turn. Compressed rows:
+// begins [layouts, blocks + 1] into columns [layouts, count].
+class BlockLayouts {
+ public:
+  static Result<BlockLayouts> Make(const Node& node, const Tensor& begins, const Tensor& columns) {
+    BlockLayouts layouts;
+    const Shape &b = begins.shape(), &c = columns.shape();
+    if (b.rank() != 2 || c.rank() != 2 || b[0] != c[0] || b[0] < 1 || b[1] < 2) {
+      return Fail(node, StrCat("block_row_indices ", b.ToString(), " and block_col_indices ",
+                               c.ToString(), " do not fit"));
+    }
+    layouts.count_ = b[0];
+    layouts.rows_ = b[1] - 1;
+    layouts.width_ = c[1];
+    layouts.begins_ = ElementsAs<int32_t>(begins);
+    layouts.columns_ = ElementsAs<int32_t>(columns);
+    for (const int32_t begin : layouts.begins_) {
+      if (begin < 0 || begin > c[1]) return Fail(node, StrCat("block_row_indices has ", begin));
+    }
+    return layouts;
   }
+
+  int64_t rows() const { return rows_; }
+
+  // Sets seen[block] for the blocks of keys that block `row` of head h sees.
+  void Seen(int64_t h, int64_t row, std::vector<char>& seen) const {
+    std::fill(seen.begin(), seen.end(), 0);
+    const int64_t layout = h % count_;
+    const int32_t* begin = begins_.data() + layout * (rows_ + 1) + row;
+    for (int64_t i = begin[0]; i < begin[1]; ++i) {
+      const int32_t column = columns_[static_cast<size_t>(layout * width_ + i)];
+      if (column >= 0 && column < static_cast<int64_t>(seen.size())) {
+        seen[static_cast<size_t>(column)] = 1;
+      }
+    }
+  }
+
+ private:
+  int64_t count_ = 0, rows_ = 0, width_ = 0;
+  std::vector<int32_t> begins_, columns_;
+};
+
+// Inputs 7 and 8: the longest sequence and all lengths, with the new rows.
+Result<GroupPlan> PlanSparse(const Node& node, std::span<const Value> inputs) {
+  ONNXD_ASSIGN_OR_RETURN(GroupPlan p, PlanHeads(node, inputs));
+  const auto total = ElementsAs<int64_t>(inputs[7].tensor());
+  const auto lengths = ElementsAs<int64_t>(inputs[8].tensor());
+  if (static_cast<int64_t>(lengths.size()) != p.batch || total.size() != 1) {
+    return Fail(node, "total_sequence_length or key_total_sequence_lengths do not fit");
+  }
+  p.total = p.held;
+  for (const int64_t length : lengths) {
+    p.past.push_back(p.sequence == total[0] ? 0 : length - p.sequence);
+    if (length < 0 || p.past.back() < 0 || p.past.back() + p.sequence > p.held) {
+      return Fail(node, StrCat("a sequence length of ", length));
+    }
+  }
+  return p;
+}
+
+Result<Values> SparseAttention(const Node& node, std::span<const Value> inputs) {
+  const Attributes& a = node.attributes;
+  ONNXD_ASSIGN_OR_RETURN(const GroupPlan p, PlanSparse(node, inputs));
+  ONNXD_ASSIGN_OR_RETURN(const RotateRow rotate,
+                         MakeRotation(node, p, TensorAt(inputs, 9), TensorAt(inputs, 10), nullptr));
+  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, rotate));
+  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), rows.k));
+  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), rows.v));
+  ONNXD_ASSIGN_OR_RETURN(const BlockLayouts layouts,
+                         BlockLayouts::Make(node, inputs[5].tensor(), inputs[6].tensor()));
+  const int64_t block = a.Int("sparse_block_size", 0);
+  if (block < 1 || p.held > layouts.rows() * block) {
+    return Fail(node, StrCat("sparse_block_size ", block, " with ", layouts.rows(), " blocks"));
+  }
+  float scale = a.Float("scale", 0);
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<float>(p.size));
+  std::vector<char> seen(static_cast<size_t>(layouts.rows()));
+  const auto change = [&](int64_t b, int64_t h, int64_t i, float* scores, int64_t length) {
+    const int64_t query = p.past[static_cast<size_t>(b)] + i;
+    layouts.Seen(h, query / block, seen);
+    for (int64_t j = 0; j < length; ++j) {
+      if (j > query || seen[static_cast<size_t>(j / block)] == 0) scores[j] = kMinusInfinity;
+    }
+  };
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, RunGroups(
+                                         p, rows.q, keys, values, scale,
+                                         [](int64_t) { return kMinusInfinity; }, change));
   return Values{std::move(out), std::move(keys), std::move(values)};
 }
 
@@ -572,6 +694,9 @@ Result<std::unique_ptr<Kernel>> MakeMultiHeadAttention(const KernelInfo& info) {
 }
 Result<std::unique_ptr<Kernel>> MakeGroupQueryAttention(const KernelInfo& info) {
   return FloatOnly(info, GroupQueryAttention);
+}
+Result<std::unique_ptr<Kernel>> MakeSparseAttention(const KernelInfo& info) {
+  return FloatOnly(info, SparseAttention);
 }
 Result<std::unique_ptr<Kernel>> MakeSkipRmsNormalization(const KernelInfo& info) {
   for (const size_t i : {1, 2}) {

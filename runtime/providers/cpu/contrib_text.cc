@@ -1,9 +1,12 @@
-// com.microsoft Tokenizer and MurmurHash3. Source of the semantics: onnxruntime's ContribOperators
-// document; MurmurHash3_x86_32 by Austin Appleby (https://github.com/aappleby/smhasher).
+// com.microsoft Tokenizer, MurmurHash3, NGramRepeatBlock, WordConvEmbedding and DynamicTimeWarping.
+// Source of the semantics: onnxruntime's ContribOperators document; MurmurHash3_x86_32 by Austin
+// Appleby (https://github.com/aappleby/smhasher).
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "runtime/providers/cpu/eager_kernel.h"
@@ -229,6 +232,103 @@ Result<Values> NGramRepeatBlock(const Node& node, std::span<const Value> inputs)
   return OneValue(TensorFrom(DataType::kFloat, scores.shape(), out));
 }
 
+// How many characters a word has; characters up to the first 0 count.
+int64_t WordLength(const int32_t* word, int64_t most) {
+  int64_t length = 0;
+  while (length < most && word[length] > 0) ++length;
+  return length;
+}
+
+// Sequence [words, characters], W [filters, 1, window, size], B [filters], C [alphabet, size]:
+// per word and filter the largest tanh of the filter over its windows. Gives [words, filters].
+Result<Values> WordConvEmbedding(const Node& node, std::span<const Value> inputs) {
+  const Tensor& sequence = inputs[0].tensor();
+  const Tensor &w = inputs[1].tensor(), &bias = inputs[2].tensor(), &table = inputs[3].tensor();
+  const Shape &s = sequence.shape(), &ws = w.shape(), &cs = table.shape();
+  const bool fits = s.rank() == 2 && ws.rank() == 4 && ws[1] == 1 && ws[2] > 0 && cs.rank() == 2 &&
+                    cs[1] == ws[3] && bias.ElementCount() == ws[0] && s[1] >= ws[2];
+  if (!fits) {
+    return InvalidArgument(StrCat(Describe(node), ": Sequence ", s.ToString(), ", W ",
+                                  ws.ToString(), ", B and C ", cs.ToString(), " do not fit"));
+  }
+  const int64_t filters = ws[0], window = ws[2], size = ws[3], most = s[1];
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, Shape{s[0], filters}));
+  float* to = out.mutable_data<float>();
+  const int32_t* word = sequence.data<int32_t>();
+  for (int64_t i = 0; i < s[0]; ++i, word += most) {
+    const int64_t length = WordLength(word, most);
+    const int64_t windows = length == 0 ? 0 : std::max(length, window) - window + 1;
+    for (int64_t at = 0; windows > 0 && at < windows + window - 1; ++at) {
+      if (word[at] < 0 || word[at] >= cs[0]) {
+        return InvalidArgument(
+            StrCat(Describe(node), ": character ", word[at], " is not in [0, ", cs[0], ")"));
+      }
+    }
+    for (int64_t f = 0; f < filters; ++f) {
+      float best = windows == 0 ? 0.0f : -std::numeric_limits<float>::infinity();
+      for (int64_t at = 0; at < windows; ++at) {
+        float sum = bias.data<float>()[f];
+        for (int64_t t = 0; t < window * size; ++t) {
+          sum += w.data<float>()[f * window * size + t] *
+                 table.data<float>()[word[at + t / size] * size + t % size];
+        }
+        best = std::max(best, std::tanh(sum));
+      }
+      *to++ = best;
+    }
+  }
+  return Values{std::move(out)};
+}
+
+// The cheapest path from the first to the last element of a matrix of costs [1?, rows, columns],
+// by steps down, right or both; as [2, steps]: rows and columns. Source: Sakoe and Chiba 1978.
+Result<Values> DynamicTimeWarping(const Node& node, std::span<const Value> inputs) {
+  const Tensor& costs = inputs[0].tensor();
+  const Shape& s = costs.shape();
+  if (s.rank() < 2 || s.rank() > 3 || (s.rank() == 3 && s[0] != 1) || costs.ElementCount() == 0) {
+    return InvalidArgument(StrCat(Describe(node), ": an input of shape ", s.ToString()));
+  }
+  const int64_t rows = s[s.rank() - 2], columns = s[s.rank() - 1];
+  enum : char { kBoth, kDown, kRight };
+  std::vector<float> above(static_cast<size_t>(columns) + 1,
+                           std::numeric_limits<float>::infinity());
+  std::vector<float> current = above;
+  above[0] = 0;
+  std::vector<char> steps(static_cast<size_t>(rows * columns));
+  for (int64_t r = 0; r < rows; ++r) {
+    current[0] = std::numeric_limits<float>::infinity();
+    for (int64_t c = 0; c < columns; ++c) {
+      const auto at = static_cast<size_t>(c);
+      const float both = above[at], down = above[at + 1], right = current[at];
+      const char step = both < down && both < right   ? kBoth
+                        : down < both && down < right ? kDown
+                                                      : kRight;
+      const float before = step == kBoth ? both : step == kDown ? down : right;
+      steps[static_cast<size_t>(r * columns + c)] = step;
+      current[at + 1] = costs.data<float>()[r * columns + c] + before;
+    }
+    std::swap(above, current);
+  }
+  std::vector<std::pair<int32_t, int32_t>> path;
+  for (int64_t r = rows - 1, c = columns - 1; r >= 0 && c >= 0;) {
+    path.emplace_back(static_cast<int32_t>(r), static_cast<int32_t>(c));
+    // Along the first row and column there is but one way.
+    char step = steps[static_cast<size_t>(r * columns + c)];
+    if (r == 0) step = kRight;
+    if (r > 0 && c == 0) step = kDown;
+    if (step != kRight) --r;
+    if (step != kDown) --c;
+  }
+  const auto count = static_cast<int64_t>(path.size());
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kInt32, Shape{2, count}));
+  for (int64_t i = 0; i < count; ++i) {
+    const auto [row, column] = path[static_cast<size_t>(count - 1 - i)];
+    out.mutable_data<int32_t>()[i] = row;
+    out.mutable_data<int32_t>()[count + i] = column;
+  }
+  return Values{std::move(out)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeTokenizer(const KernelInfo& info) {
@@ -239,6 +339,14 @@ Result<std::unique_ptr<Kernel>> MakeTokenizer(const KernelInfo& info) {
 }
 Result<std::unique_ptr<Kernel>> MakeMurmurHash3(const KernelInfo&) {
   return MakeEagerKernel(MurmurHash3);
+}
+
+Result<std::unique_ptr<Kernel>> MakeWordConvEmbedding(const KernelInfo&) {
+  return MakeEagerKernel(WordConvEmbedding);
+}
+
+Result<std::unique_ptr<Kernel>> MakeDynamicTimeWarping(const KernelInfo&) {
+  return MakeEagerKernel(DynamicTimeWarping);
 }
 
 Result<std::unique_ptr<Kernel>> MakeNGramRepeatBlock(const KernelInfo&) {

@@ -121,8 +121,8 @@ Result<Tensor> Requantize(const std::vector<int32_t>& sums, const Shape& shape,
   for (size_t i = 0; i < sums.size(); ++i) {
     const auto lane = static_cast<size_t>(static_cast<int64_t>(i) / inner % lanes);
     const float scaled = static_cast<float>(sums[i]) * scales[scales.size() == 1 ? 0 : lane];
-    out[i] = static_cast<int32_t>(
-        std::clamp(std::nearbyint(static_cast<double>(scaled)) + zero, low, high));
+    const double rounded = std::nearbyint(static_cast<double>(scaled)) + zero;
+    out[i] = Truncated<int32_t>(std::clamp(rounded, low, high));
   }
   return TensorFrom(zero_point.type(), shape, out);
 }

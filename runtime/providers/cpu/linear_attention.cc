@@ -1,4 +1,5 @@
-// RotaryEmbedding-23, LinearAttention-27, CausalConvWithState-27, SwiGLU-28.
+// RotaryEmbedding-23, LinearAttention-27, CausalConvWithState-27, SwiGLU-28; com.microsoft's
+// LinearAttention and CausalConvWithState, which have more attributes.
 #include <algorithm>
 #include <cmath>
 
@@ -75,16 +76,45 @@ Result<Values> RotaryEmbedding(const Node& node, std::span<const Value> inputs) 
   return Values{std::move(out)};
 }
 
+// How many states a call returns (com.microsoft): the last `window` ones, from oldest to newest, on
+// an axis in front of the others; 0: the newest alone, without that axis.
+constexpr int64_t kMaxStateWindow = 8;
+
+Result<int64_t> StateWindow(const Node& node) {
+  const int64_t window = node.attributes.Int("state_window", 0);
+  if (window >= 0 && window <= kMaxStateWindow) return window;
+  return InvalidArgument(StrCat(Describe(node), ": state_window of ", window, ", not 0 to 8"));
+}
+
+Shape WithWindow(int64_t window, const Shape& state) {
+  if (window == 0) return state;
+  Shape shape{window};
+  for (int axis = 0; axis < state.rank(); ++axis) shape.Append(state[axis]);
+  return shape;
+}
+
+// `state` as the state after step `step` of `steps`, into the slot that keeps it.
+template <typename T>
+void KeepState(const std::vector<T>& state, int64_t step, int64_t steps, int64_t window,
+               std::vector<T>& slots) {
+  const int64_t slot = std::max<int64_t>(window, 1) - steps + step;
+  if (slot < 0) return;
+  std::copy(state.begin(), state.end(), slots.begin() + slot * static_cast<int64_t>(state.size()));
+}
+
 struct LinearSizes {
   int64_t batch, steps, heads, key_heads, key, value;
+  int64_t readers() const { return std::max(heads, key_heads); }
 };
 
 Result<LinearSizes> SizesOf(const Node& node, const Shape& q, const Shape& k, const Shape& v) {
   LinearSizes z{};
   z.heads = node.attributes.Int("q_num_heads", 0);
   z.key_heads = node.attributes.Int("kv_num_heads", 0);
-  bool fits = z.heads > 0 && z.key_heads > 0 && z.heads % z.key_heads == 0 && q.rank() == 3 &&
-              k.rank() == 3 && v.rank() == 3;
+  bool fits = z.heads > 0 && z.key_heads > 0 && q.rank() == 3 && k.rank() == 3 && v.rank() == 3;
+  // More key heads than query heads: com.microsoft alone.
+  fits = fits && (z.heads % z.key_heads == 0 ||
+                  (node.domain == "com.microsoft" && z.key_heads % z.heads == 0));
   if (fits) {
     z.batch = q[0];
     z.steps = q[1];
@@ -98,90 +128,158 @@ Result<LinearSizes> SizesOf(const Node& node, const Shape& q, const Shape& k, co
                                 " and value ", v.ToString(), " do not fit the heads"));
 }
 
-// The state S[key, value] of each key head: decays, is corrected, takes in key x value, and is read
-// by the query. Source: the operator's text and reference in ONNX 1.23.
+// Numbers of [batch, steps, width], as float; `width` 0: the input is absent.
+struct PerStep {
+  std::vector<float> elements;
+  int64_t width = 0;
+  const float* row(int64_t i) const { return elements.data() + i * width; }
+};
+
+Result<PerStep> PerStepOf(const Node& node, const char* name, const Tensor* tensor,
+                          const LinearSizes& z, bool wanted,
+                          std::initializer_list<int64_t> widths) {
+  PerStep result;
+  if (tensor == nullptr && !wanted) return result;
+  const Shape& shape = tensor == nullptr ? Shape{} : tensor->shape();
+  result.width = shape.rank() == 3 ? shape[2] : 0;
+  const bool fits = wanted && shape == Shape{z.batch, z.steps, result.width} &&
+                    std::find(widths.begin(), widths.end(), result.width) != widths.end();
+  if (!fits) {
+    return InvalidArgument(StrCat(Describe(node), ": ", name, " of shape ", shape.ToString(),
+                                  " does not fit update_rule '",
+                                  node.attributes.String("update_rule", "gated_delta"), "'"));
+  }
+  result.elements = ElementsAs<float>(*tensor);
+  return result;
+}
+
+// The state S[key, value] of one key head, which decays, is corrected and takes in key x value.
+struct LinearState {
+  float* elements;
+  int64_t key, value;
+
+  void Decay(const float* factors, bool each) {
+    for (int64_t d = 0; d < key; ++d) {
+      const float factor = std::exp(factors[each ? d : 0]);
+      for (int64_t m = 0; m < value; ++m) elements[d * value + m] *= factor;
+    }
+  }
+
+  // What the state holds for the key.
+  void Read(const float* k, float scale, float* out) const {
+    for (int64_t d = 0; d < key; ++d) {
+      for (int64_t m = 0; m < value; ++m) out[m] += scale * k[d] * elements[d * value + m];
+    }
+  }
+
+  void Write(const float* k, const float* amount) {
+    for (int64_t d = 0; d < key; ++d) {
+      for (int64_t m = 0; m < value; ++m) elements[d * value + m] += k[d] * amount[m];
+    }
+  }
+};
+
+// Source: the operator's text and reference in ONNX 1.23; onnxruntime's ContribOperators document.
 Result<Values> LinearAttention(const Node& node, std::span<const Value> inputs) {
   const Tensor& q = inputs[0].tensor();
   ONNXD_ASSIGN_OR_RETURN(const LinearSizes z, SizesOf(node, q.shape(), inputs[1].tensor().shape(),
                                                       inputs[2].tensor().shape()));
+  ONNXD_ASSIGN_OR_RETURN(const int64_t window, StateWindow(node));
   const std::string rule = node.attributes.String("update_rule", "gated_delta");
   const bool gated = rule == "gated" || rule == "gated_delta";
   const bool corrected = rule == "delta" || rule == "gated_delta";
   const Tensor* past = TensorAt(inputs, 3);
-  const Tensor* decay = TensorAt(inputs, 4);
-  const Tensor* beta = TensorAt(inputs, 5);
   const Shape state_shape{z.batch, z.key_heads, z.key, z.value};
-  const auto last = [](const Tensor& t) { return t.shape().rank() == 3 ? t.shape()[2] : -1; };
-  bool fits = (rule == "linear" || gated || corrected) && (decay != nullptr) == gated &&
-              (beta != nullptr) == corrected && (past == nullptr || past->shape() == state_shape);
-  if (fits && gated) {
-    fits = last(*decay) == z.key_heads || last(*decay) == z.key_heads * z.key;
-    fits = fits && decay->ElementCount() == z.batch * z.steps * last(*decay);
-  }
-  if (fits && corrected) {
-    fits = last(*beta) == z.key_heads || last(*beta) == 1;
-    fits = fits && beta->ElementCount() == z.batch * z.steps * last(*beta);
-  }
-  if (!fits) {
+  const Shape window_shape = WithWindow(window, state_shape);
+  if ((rule != "linear" && !gated && !corrected) ||
+      (past != nullptr && !(past->shape() == window_shape))) {
     return InvalidArgument(
-        StrCat(Describe(node), ": update_rule '", rule, "', decay, beta or past_state do not fit"));
+        StrCat(Describe(node), ": update_rule '", rule, "' or past_state do not fit"));
   }
-  const auto floats = [](const Tensor* t) {
-    return t == nullptr ? std::vector<float>() : ElementsAs<float>(*t);
-  };
-  const auto query = floats(&q), key = floats(&inputs[1].tensor()),
-             value = floats(&inputs[2].tensor());
-  const auto decays = floats(decay), betas = floats(beta);
-  std::vector<float> state = floats(past);
-  state.resize(static_cast<size_t>(state_shape.ElementCount()), 0.0f);
+  ONNXD_ASSIGN_OR_RETURN(const PerStep decay, PerStepOf(node, "decay", TensorAt(inputs, 4), z,
+                                                        gated, {z.key_heads, z.key_heads * z.key}));
+  ONNXD_ASSIGN_OR_RETURN(const PerStep beta, PerStepOf(node, "beta", TensorAt(inputs, 5), z,
+                                                       corrected, {z.key_heads, 1}));
+  const auto query = ElementsAs<float>(q), key = ElementsAs<float>(inputs[1].tensor()),
+             value = ElementsAs<float>(inputs[2].tensor());
+  const auto state_size = static_cast<size_t>(state_shape.ElementCount());
+  std::vector<float> state(state_size, 0.0f);
+  if (past != nullptr) {
+    const auto held = ElementsAs<float>(*past);
+    std::copy(held.end() - static_cast<int64_t>(state_size), held.end(), state.begin());
+  }
+  std::vector<float> slots(static_cast<size_t>(window_shape.ElementCount()), 0.0f);
   float scale = node.attributes.Float("scale", 0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<float>(z.key));
-  const int64_t share = z.heads / z.key_heads;
-  std::vector<float> out(static_cast<size_t>(z.batch * z.steps * z.heads * z.value), 0.0f);
+  // Readers of one key head, and readers of one query head.
+  const int64_t share = z.readers() / z.key_heads, copies = z.readers() / z.heads;
+  std::vector<float> out(static_cast<size_t>(z.batch * z.steps * z.readers() * z.value), 0.0f);
   std::vector<float> written(static_cast<size_t>(z.value));
-  for (int64_t b = 0; b < z.batch; ++b) {
-    for (int64_t h = 0; h < z.key_heads; ++h) {
-      float* s = state.data() + (b * z.key_heads + h) * z.key * z.value;
-      for (int64_t t = 0; t < z.steps; ++t) {
-        const int64_t row = b * z.steps + t;
-        const float* k = key.data() + (row * z.key_heads + h) * z.key;
-        const float* v = value.data() + (row * z.key_heads + h) * z.value;
-        for (int64_t d = 0; gated && d < z.key; ++d) {
-          const int64_t at = last(*decay) == z.key_heads ? row * z.key_heads + h
-                                                         : (row * z.key_heads + h) * z.key + d;
-          const float factor = std::exp(decays[static_cast<size_t>(at)]);
-          for (int64_t m = 0; m < z.value; ++m) s[d * z.value + m] *= factor;
-        }
-        for (int64_t m = 0; m < z.value; ++m) {
-          float amount = v[m];
-          if (corrected) {
-            float held = 0;
-            for (int64_t d = 0; d < z.key; ++d) held += s[d * z.value + m] * k[d];
-            const int64_t at = last(*beta) == 1 ? row : row * z.key_heads + h;
-            amount = betas[static_cast<size_t>(at)] * (amount - held);
-          }
-          written[static_cast<size_t>(m)] = amount;
-        }
-        for (int64_t d = 0; d < z.key; ++d) {
-          for (int64_t m = 0; m < z.value; ++m) {
-            s[d * z.value + m] += k[d] * written[static_cast<size_t>(m)];
-          }
-        }
-        for (int64_t reader = h * share; reader < (h + 1) * share; ++reader) {
-          const float* asked = query.data() + (row * z.heads + reader) * z.key;
-          float* to = out.data() + (row * z.heads + reader) * z.value;
-          for (int64_t d = 0; d < z.key; ++d) {
-            for (int64_t m = 0; m < z.value; ++m) to[m] += scale * asked[d] * s[d * z.value + m];
-          }
-        }
+  for (int64_t t = 0; t < z.steps; ++t) {
+    for (int64_t lane = 0; lane < z.batch * z.key_heads; ++lane) {
+      const int64_t row = lane / z.key_heads * z.steps + t, h = lane % z.key_heads;
+      LinearState s{state.data() + lane * z.key * z.value, z.key, z.value};
+      const float* k = key.data() + (row * z.key_heads + h) * z.key;
+      const float* v = value.data() + (row * z.key_heads + h) * z.value;
+      const bool each = decay.width != z.key_heads;
+      if (gated) s.Decay(decay.row(row) + (each ? h * z.key : h), each);
+      std::fill(written.begin(), written.end(), 0.0f);
+      if (corrected) s.Read(k, 1.0f, written.data());
+      const float rate = corrected ? beta.row(row)[beta.width == 1 ? 0 : h] : 1.0f;
+      for (int64_t m = 0; m < z.value; ++m) {
+        const auto i = static_cast<size_t>(m);
+        written[i] = rate * (v[m] - written[i]);
+      }
+      s.Write(k, written.data());
+      for (int64_t reader = h * share; reader < (h + 1) * share; ++reader) {
+        s.Read(query.data() + (row * z.heads + reader / copies) * z.key, scale,
+               out.data() + (row * z.readers() + reader) * z.value);
       }
     }
+    KeepState(state, t, z.steps, window, slots);
   }
+  if (z.steps == 0) KeepState(state, 0, 1, window, slots);
   ONNXD_ASSIGN_OR_RETURN(Tensor y,
-                         TensorFrom(q.type(), Shape{z.batch, z.steps, z.heads * z.value}, out));
-  ONNXD_ASSIGN_OR_RETURN(Tensor present,
-                         TensorFrom(past != nullptr ? past->type() : q.type(), state_shape, state));
+                         TensorFrom(q.type(), Shape{z.batch, z.steps, z.readers() * z.value}, out));
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor present, TensorFrom(past != nullptr ? past->type() : q.type(), window_shape, slots));
   return Values{std::move(y), std::move(present)};
+}
+
+// Lengths and strides of CausalConvWithState's input, of its channels [batch, channels, length] or
+// [batch, length, channels...].
+struct CausalLayout {
+  int64_t batch, channels, length, held;
+  bool channels_last;
+
+  // Element `at` of a channel that is `extent` long.
+  int64_t Offset(int64_t b, int64_t channel, int64_t at, int64_t extent) const {
+    return channels_last ? (b * extent + at) * channels + channel
+                         : (b * channels + channel) * extent + at;
+  }
+};
+
+Result<CausalLayout> CausalLayoutOf(const Node& node, const Shape& x, const Shape& w,
+                                    int64_t dilation) {
+  if (node.attributes.Int("ndim", 1) != 1) {
+    return Unimplemented(StrCat(Describe(node), ": ndim other than 1 is not supported"));
+  }
+  CausalLayout z{};
+  z.channels_last = node.attributes.Int("channels_last", 0) != 0;
+  bool fits = (z.channels_last ? x.rank() >= 3 : x.rank() == 3) && w.rank() == 3 && w[2] > 0;
+  if (fits) {
+    z.batch = x[0];
+    z.length = x[z.channels_last ? 1 : 2];
+    z.channels = 1;
+    for (int axis = z.channels_last ? 2 : 1; axis < (z.channels_last ? x.rank() : 2); ++axis) {
+      z.channels *= x[axis];
+    }
+    fits = w == Shape{z.channels, 1, w[2]} && dilation >= 1 &&
+           !__builtin_mul_overflow(w[2] - 1, dilation, &z.held);
+  }
+  if (fits) return z;
+  return InvalidArgument(StrCat(Describe(node), ": input ", x.ToString(), ", weight ", w.ToString(),
+                                " and dilation ", dilation, " do not fit"));
 }
 
 template <typename T>
@@ -192,36 +290,54 @@ Result<Values> CausalConv(const Node& node, std::span<const Value> inputs) {
   const Tensor* past = TensorAt(inputs, 3);
   const Shape& shape = x.shape();
   const std::string activation = node.attributes.String("activation", "none");
-  const int64_t taps = w.shape().rank() == 3 ? w.shape()[2] : 0;
-  const bool fits = shape.rank() == 3 && taps > 0 && w.shape() == Shape{shape[1], 1, taps} &&
-                    (bias == nullptr || bias->ElementCount() == shape[1]) &&
-                    (past == nullptr || past->shape() == Shape{shape[0], shape[1], taps - 1}) &&
+  const int64_t dilation = node.attributes.Int("dilation", 1);
+  ONNXD_ASSIGN_OR_RETURN(const CausalLayout z, CausalLayoutOf(node, shape, w.shape(), dilation));
+  ONNXD_ASSIGN_OR_RETURN(const int64_t window, StateWindow(node));
+  Shape state_shape = shape;
+  state_shape[z.channels_last ? 1 : 2] = z.held;
+  const Shape window_shape = WithWindow(window, state_shape);
+  const bool fits = (bias == nullptr || bias->ElementCount() == z.channels) &&
+                    (past == nullptr || past->shape() == window_shape) &&
                     (activation == "none" || activation == "silu" || activation == "swish");
   if (!fits) {
-    return InvalidArgument(StrCat(Describe(node), ": input ", shape.ToString(), ", weight ",
-                                  w.shape().ToString(), ", past_state or activation do not fit"));
+    return InvalidArgument(
+        StrCat(Describe(node), ": bias, past_state or activation '", activation, "' do not fit"));
   }
-  const int64_t length = shape[2], held = taps - 1;
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), shape));
-  ONNXD_ASSIGN_OR_RETURN(Tensor present, Tensor::Create(x.type(), Shape{shape[0], shape[1], held}));
-  std::vector<T> padded(static_cast<size_t>(held + length));
-  for (int64_t lane = 0; lane < shape[0] * shape[1]; ++lane) {
-    const int64_t channel = lane % shape[1];
-    if (past != nullptr) {
-      std::copy_n(past->data<T>() + lane * held, held, padded.begin());
-    } else {
-      std::fill_n(padded.begin(), held, T(0));
-    }
-    std::copy_n(x.data<T>() + lane * length, length, padded.begin() + held);
-    for (int64_t i = 0; i < length; ++i) {
-      T sum = bias != nullptr ? bias->data<T>()[channel] : T(0);
-      for (int64_t t = 0; t < taps; ++t) {
-        sum += w.data<T>()[channel * taps + t] * padded[static_cast<size_t>(i + t)];
+  ONNXD_ASSIGN_OR_RETURN(Tensor present, Tensor::Create(x.type(), window_shape));
+  std::fill_n(present.mutable_data<T>(), present.ElementCount(), T(0));
+  const int64_t taps = w.shape()[2], state_size = z.batch * z.channels * z.held;
+  const int64_t slots = std::max<int64_t>(window, 1);
+  // Without channels nothing bounds how much is held.
+  const int64_t held = state_size == 0 ? 0 : z.held;
+  std::vector<T> padded(static_cast<size_t>(held + z.length));
+  for (int64_t b = 0; b < z.batch; ++b) {
+    for (int64_t c = 0; c < z.channels; ++c) {
+      for (int64_t i = 0; i < z.held; ++i) {
+        const int64_t at = (slots - 1) * state_size + z.Offset(b, c, i, z.held);
+        padded[static_cast<size_t>(i)] = past != nullptr ? past->data<T>()[at] : T(0);
       }
-      if (activation != "none") sum = sum / (T(1) + std::exp(-sum));
-      out.mutable_data<T>()[lane * length + i] = sum;
+      for (int64_t i = 0; i < z.length; ++i) {
+        padded[static_cast<size_t>(z.held + i)] = x.data<T>()[z.Offset(b, c, i, z.length)];
+      }
+      for (int64_t i = 0; i < z.length; ++i) {
+        T sum = bias != nullptr ? bias->data<T>()[c] : T(0);
+        for (int64_t t = 0; t < taps; ++t) {
+          sum += w.data<T>()[c * taps + t] * padded[static_cast<size_t>(i + t * dilation)];
+        }
+        if (activation != "none") sum = sum / (T(1) + std::exp(-sum));
+        out.mutable_data<T>()[z.Offset(b, c, i, z.length)] = sum;
+      }
+      // The state after step p is what precedes step p + 1; before the first there is but one.
+      for (int64_t slot = std::max<int64_t>(0, slots - std::max<int64_t>(z.length, 1));
+           slot < slots; ++slot) {
+        const int64_t begin = z.length - (slots - 1 - slot);
+        for (int64_t i = 0; i < z.held; ++i) {
+          present.mutable_data<T>()[slot * state_size + z.Offset(b, c, i, z.held)] =
+              padded[static_cast<size_t>(begin + i)];
+        }
+      }
     }
-    std::copy_n(padded.end() - held, held, present.mutable_data<T>() + lane * held);
   }
   return Values{std::move(out), std::move(present)};
 }

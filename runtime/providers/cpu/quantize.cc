@@ -98,9 +98,7 @@ Result<std::vector<Value>> Quantize(const Node& node, std::span<const Value> inp
     const double rounded =
         std::nearbyint(static_cast<double>(quotient)) + zeros[static_cast<size_t>(s)];
     out[static_cast<size_t>(i)] =
-        std::isnan(rounded)
-            ? 0
-            : static_cast<int64_t>(std::clamp(rounded, limits.first, limits.second));
+        Truncated<int64_t>(std::clamp(rounded, limits.first, limits.second));
   });
   return OneValue(TensorFrom(to, x.shape(), out));
 }
@@ -136,10 +134,10 @@ Result<std::vector<Value>> DynamicQuantize(const Node&, std::span<const Value> i
   ONNXD_ASSIGN_OR_RETURN(Tensor y, Tensor::Create(DataType::kUint8, x.shape()));
   auto* out = y.mutable_data<uint8_t>();
   for (const float value : x.elements<float>()) {
-    *out++ = static_cast<uint8_t>(std::clamp(std::nearbyint(value / scale) + zero, 0.0f, 255.0f));
+    *out++ = Truncated<uint8_t>(static_cast<double>(std::nearbyint(value / scale) + zero));
   }
   return std::vector<Value>{std::move(y), Tensor::Scalar(scale),
-                            Tensor::Scalar(static_cast<uint8_t>(zero))};
+                            Tensor::Scalar(Truncated<uint8_t>(static_cast<double>(zero)))};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// NonMaxSuppression-10, -11, RoiAlign-10 to -22, MaxRoiPool-1, -22.
+// NonMaxSuppression-10, -11, RoiAlign-10 to -22, MaxRoiPool-1, -22; com.microsoft's CropAndResize.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/sampling.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -213,7 +214,7 @@ Result<Values> MaxRoiPool(const Node& node, std::span<const Value> inputs) {
   T* to = out.mutable_data<T>();
   for (int64_t r = 0; r < roi_shape[0]; ++r) {
     const double* roi = rois.data() + r * 5;
-    const auto batch = static_cast<int64_t>(roi[0]);
+    const auto batch = Truncated<int64_t>(roi[0]);
     if (!(roi[0] >= 0) || batch >= shape[0]) {
       return InvalidArgument(StrCat(Describe(node), ": batch index ", roi[0]));
     }
@@ -226,8 +227,8 @@ Result<Values> MaxRoiPool(const Node& node, std::span<const Value> inputs) {
       const double from = std::floor(static_cast<double>(i) * size) + begin;
       const double until = std::ceil(static_cast<double>(i + 1) * size) + begin;
       const auto last = static_cast<double>(bound);
-      return std::pair(static_cast<int64_t>(std::clamp(from, 0.0, last)),
-                       static_cast<int64_t>(std::clamp(until, 0.0, last)));
+      return std::pair(Truncated<int64_t>(std::clamp(from, 0.0, last)),
+                       Truncated<int64_t>(std::clamp(until, 0.0, last)));
     };
     for (int64_t c = 0; c < channels; ++c) {
       const T* plane = x.data<T>() + (batch * channels + c) * height * width;
@@ -250,6 +251,65 @@ Result<Values> MaxRoiPool(const Node& node, std::span<const Value> inputs) {
   return Values{std::move(out)};
 }
 
+// Where pixel i of `out` lies between two corners of an axis of `in` pixels.
+double CropPosition(double begin, double end, int64_t in, int64_t i, int64_t out) {
+  const auto last = static_cast<double>(in - 1);
+  if (out == 1) return 0.5 * (begin + end) * last;
+  return begin * last +
+         static_cast<double>(i) * (end - begin) * last / static_cast<double>(out - 1);
+}
+
+// X [batch, channels, height, width], rois [count, (y1, x1, y2, x2)] from 0 to 1, batch_indices
+// [count], crop_size (height, width).
+template <typename T>
+Result<Values> CropAndResize(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Shape& shape = x.shape();
+  const Shape& roi_shape = inputs[1].tensor().shape();
+  const auto batches = ElementsAs<int64_t>(inputs[2].tensor());
+  const auto size = ElementsAs<int64_t>(inputs[3].tensor());
+  const std::string mode = node.attributes.String("mode", "bilinear");
+  const bool fits = shape.rank() == 4 && roi_shape.rank() == 2 && roi_shape[1] == 4 &&
+                    static_cast<int64_t>(batches.size()) == roi_shape[0] && size.size() == 2 &&
+                    size[0] > 0 && size[1] > 0 && (mode == "bilinear" || mode == "nearest");
+  if (!fits) {
+    return InvalidArgument(StrCat(Describe(node), ": X ", shape.ToString(), ", rois ",
+                                  roi_shape.ToString(), ", batch_indices, crop_size or mode '",
+                                  mode, "' do not fit"));
+  }
+  const std::vector<double> rois = ElementsAs<double>(inputs[1].tensor());
+  const auto outside = static_cast<T>(node.attributes.Float("extrapolation_value", 0));
+  const int64_t channels = shape[1], height = shape[2], width = shape[3];
+  ONNXD_ASSIGN_OR_RETURN(Tensor out,
+                         Tensor::Create(x.type(), Shape{roi_shape[0], channels, size[0], size[1]}));
+  T* to = out.mutable_data<T>();
+  for (int64_t r = 0; r < roi_shape[0]; ++r) {
+    const double* roi = rois.data() + r * 4;
+    const int64_t batch = batches[static_cast<size_t>(r)];
+    if (batch < 0 || batch >= shape[0]) {
+      return InvalidArgument(StrCat(Describe(node), ": batch index ", batch));
+    }
+    for (int64_t c = 0; c < channels; ++c) {
+      const T* plane = x.data<T>() + (batch * channels + c) * height * width;
+      for (int64_t i = 0; i < size[0] * size[1]; ++i) {
+        const double y = CropPosition(roi[0], roi[2], height, i / size[1], size[0]);
+        const double z = CropPosition(roi[1], roi[3], width, i % size[1], size[1]);
+        const bool inside = y >= 0 && y <= static_cast<double>(height - 1) && z >= 0 &&
+                            z <= static_cast<double>(width - 1);
+        if (!inside) {
+          *to++ = outside;
+        } else if (mode == "nearest") {
+          *to++ = plane[static_cast<int64_t>(std::round(y)) * width +
+                        static_cast<int64_t>(std::round(z))];
+        } else {
+          *to++ = static_cast<T>(BilinearWithZeros(plane, height, width, y, z));
+        }
+      }
+    }
+  }
+  return Values{std::move(out)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeNonMaxSuppression(const KernelInfo& info) {
@@ -263,6 +323,12 @@ Result<std::unique_ptr<Kernel>> MakeRoiAlign(const KernelInfo& info) {
   if (info.InputType(0) == DataType::kDouble) return MakeEagerKernel(RoiAlign<double>);
   if (info.InputType(0) == DataType::kFloat) return MakeEagerKernel(RoiAlign<float>);
   return DeclineType("RoiAlign", info.InputType(0));
+}
+
+Result<std::unique_ptr<Kernel>> MakeCropAndResize(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kDouble) return MakeEagerKernel(CropAndResize<double>);
+  if (info.InputType(0) == DataType::kFloat) return MakeEagerKernel(CropAndResize<float>);
+  return DeclineType("CropAndResize", info.InputType(0));
 }
 
 Result<std::unique_ptr<Kernel>> MakeMaxRoiPool(const KernelInfo& info) {

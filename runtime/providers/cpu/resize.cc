@@ -78,6 +78,7 @@ double KernelAt(const ResizeMode& mode, double distance) {
 
 AxisPlan PlanAxis(const ResizeMode& mode, const AxisGeometry& g) {
   AxisPlan plan;
+  if (g.out == 0) return plan;
   const bool nearest = mode.interpolation == Interpolation::kNearest;
   const double shrink = mode.antialias ? std::min(g.scale, 1.0) : 1.0;
   const double radius = (mode.interpolation == Interpolation::kCubic ? 2 : 1) / shrink;
@@ -161,7 +162,8 @@ void Run(const Plan& plan, const T* from, T* target, T* scratch) {
     T* to =
         i + 1 == plan.axes.size() ? target : scratch + static_cast<int64_t>(i % 2) * plan.buffer;
     T extrapolation{};
-    if constexpr (std::is_arithmetic_v<T>) extrapolation = static_cast<T>(plan.extrapolation);
+    if constexpr (std::is_integral_v<T>) extrapolation = Truncated<T>(plan.extrapolation);
+    if constexpr (std::is_floating_point_v<T>) extrapolation = static_cast<T>(plan.extrapolation);
     ResizeAxis(axis_plan, extrapolation, from, to, current.ElementCount(0, axis), current[axis],
                current.ElementCount(axis + 1, current.rank()));
     current[axis] = axis_plan.size();
@@ -248,7 +250,10 @@ Result<Plan> MakePlan(const ResizeMode& mode, const PrepareContext& context) {
                          roi[at + sizes.extents.size()]};
     const bool whole = g.roi_begin == 0 && g.roi_end == 1;
     if (g.out == g.in && g.scale == 1.0 && whole) continue;
-    if (mode.antialias && static_cast<double>(g.out) * 4 / std::min(g.scale, 1.0) > 1e9) {
+    // Weights of an axis; scales that follow from the sizes need some 4 * in + 2 * out of them.
+    constexpr double kMostWeights = 1 << 24;
+    if (mode.antialias && g.out > 0 &&
+        !(static_cast<double>(g.out) * (4 / std::min(g.scale, 1.0) + 2) <= kMostWeights)) {
       return ResourceExhausted(StrCat(Describe(node), ": the filter is too large"));
     }
     plan.axes.emplace_back(axis, PlanAxis(mode, g));

@@ -54,7 +54,7 @@ Result<SvmModel> ModelOf(const Node& node, bool classifier) {
   if (parameters.size() >= 3) {
     m.kernel.gamma = parameters[0];
     m.kernel.coef0 = parameters[1];
-    m.kernel.degree = static_cast<int>(std::clamp(parameters[2], -1e6f, 1e6f));
+    m.kernel.degree = Truncated<int>(static_cast<double>(std::clamp(parameters[2], -1e6f, 1e6f)));
   }
   m.vectors = a.Floats("support_vectors");
   m.coefficients = a.Floats("coefficients");
