@@ -52,6 +52,16 @@ class Contrib(unittest.TestCase):
             with self.subTest(bits=bits, block=block, zeros=zeros):
                 self.check(model, feeds)
 
+    def test_matmul_nbits_with_columns_in_another_order(self):
+        n, k, block = 8, 64, 16
+        constants = [("b", self.random.integers(0, 256, (n, k // block, block // 2), numpy.uint8)),
+                     ("s", self.floats(n * k // block) * 0.1),
+                     ("g", self.random.permutation(numpy.arange(k, dtype=numpy.int32) // block))]
+        feeds = {"x": self.floats(3, k)}
+        model = model_of([node("MatMulNBits", ["x", "b", "s", "", "g"], ["y"], N=n, K=k, bits=4, block_size=block)],
+                         feeds, {"y": TensorProto.FLOAT}, constants)
+        self.check(model, feeds)
+
     def test_integer_products_with_float_results(self):
         b = self.random.integers(0, 255, (16, 5), numpy.uint8)
         constants = [("b", b), ("bs", numpy.array([0.02], numpy.float32)), ("bz", numpy.array([120], numpy.uint8)),
@@ -156,6 +166,30 @@ class Contrib(unittest.TestCase):
                      {"sequence": 1, "past": 7, "capacity": 7, "scale": 0.2, "smooth_softmax": 1}):
             with self.subTest(**case):
                 self.group_query(**case)
+
+    def test_group_query_attention_normalizes_its_heads(self):
+        """As with heads that were normalized before: onnxruntime does it on GPUs alone."""
+        batch, sequence, heads, key_heads, size = 2, 3, 4, 2, 16
+        weights = {"qn": self.floats(size), "kn": self.floats(size)}
+        feeds = {"q": self.floats(batch, sequence, heads * size), "k": self.floats(batch, sequence, key_heads * size),
+                 "v": self.floats(batch, sequence, key_heads * size), "len": numpy.full(batch, sequence - 1, numpy.int32),
+                 "total": numpy.array(sequence, numpy.int32)}
+        angles = self.floats(64, size // 2)
+        constants = [("cos", numpy.cos(angles)), ("sin", numpy.sin(angles)), *weights.items()]
+        names = ["q", "k", "v", "", "", "len", "total", "cos", "sin"]
+        attributes = {"num_heads": heads, "kv_num_heads": key_heads, "do_rotary": 1}
+        outputs = {name: TensorProto.FLOAT for name in ("y", "nk", "nv")}
+
+        def normalized(x, weight):
+            x = x.reshape(batch, sequence, -1, size)
+            return (x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weight).reshape(batch, sequence, -1)
+
+        plain = model_of([node("GroupQueryAttention", names, list(outputs), **attributes)], feeds, outputs, constants)
+        before = {**feeds, "q": normalized(feeds["q"], weights["qn"]), "k": normalized(feeds["k"], weights["kn"])}
+        expected = oracle.expected_outputs(plain, before)
+        normalizing = model_of([node("GroupQueryAttention", [*names, "", "", "", "", "", "qn", "kn"], list(outputs),
+                                     **attributes)], feeds, outputs, constants)
+        self.check(normalizing, feeds, outputs=expected)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,39 @@ class ContribFunctions(unittest.TestCase):
             with self.subTest(activation=activation):
                 self.run_node("MoE", inputs, {"y": FLOAT}, constants, k=2, activation_type=activation, **extra)
 
+    def test_experts_with_a_gate(self):
+        """Against numpy: onnxruntime multiplies by a third layer on GPUs alone."""
+        hidden, inner, experts, rows, k = 8, 16, 4, 5, 2
+        x, r = self.floats(rows, hidden), self.floats(rows, experts)
+        w1, w3 = self.floats(experts, inner, hidden), self.floats(experts, inner, hidden)
+        w2, b1, b3 = self.floats(experts, hidden, inner), self.floats(experts, inner), self.floats(experts, inner)
+        silu = lambda z: z / (1 + numpy.exp(-z))
+        softmax = numpy.exp(r) / numpy.exp(r).sum(1, keepdims=True)
+        expected = numpy.zeros_like(x)
+        for row in range(rows):
+            for e in numpy.argsort(-r[row])[:k]:
+                h = silu(w1[e] @ x[row] + b1[e]) * (w3[e] @ x[row] + b3[e])
+                expected[row] += softmax[row, e] * (w2[e] @ h)
+        inputs = {"x": x, "r": r}
+        constants = [("w1", w1), ("b1", b1), ("w2", w2), ("w3", w3), ("b3", b3)]
+        names = ["x", "r", "w1", "b1", "w2", "", "w3", "b3"]
+        for activation in ("silu", "swiglu"):
+            with self.subTest(activation=activation):
+                model = model_of([node("MoE", names, ["y"], k=k, activation_type=activation)], inputs, {"y": FLOAT},
+                                 constants)
+                oracle.assert_same(self, model, inputs, rtol=1e-3, atol=1e-3, outputs=[expected])
+
+    def test_quantized_experts_chosen_by_others_weights(self):
+        hidden, inner, experts, rows = 32, 64, 3, 4
+        inputs = {"x": self.floats(rows, hidden), "r": self.floats(rows, experts),
+                  "rw": numpy.abs(self.floats(rows, experts))}
+        constants = [("w1", self.bytes(experts, inner, hidden // 2)), ("s1", self.floats(experts, inner, 2) * 0.02),
+                     ("w2", self.bytes(experts, hidden, inner // 2)), ("s2", self.floats(experts, hidden, 4) * 0.02),
+                     ("z1", self.bytes(experts, inner, 1)), ("z2", self.bytes(experts, hidden, 2))]
+        names = ["x", "r", "w1", "s1", "", "w2", "s2", "", "", "", "", "z1", "z2", "", "rw"]
+        self.run_node("QMoE", inputs, {"y": FLOAT}, constants, names, k=2, block_size=16,
+                      activation_type="silu", atol=5e-2)
+
     def test_quantized_experts(self):
         hidden, inner, experts, rows = 32, 64, 3, 4
         for bits in (4, 8):

@@ -465,20 +465,38 @@ Result<RotateRow> MakeRotation(const Node& node, const GroupPlan& p, const Tenso
   });
 }
 
+// RMS normalization of a head, then the rotation. `weight`: [size], or nullptr for none.
+Result<RotateRow> WithHeadNorm(const Node& node, const GroupPlan& p, const Tensor* weight,
+                               RotateRow rotate) {
+  if (weight == nullptr) return rotate;
+  if (weight->ElementCount() != p.size) return Fail(node, "a norm weight does not fit the heads");
+  const float epsilon = node.attributes.Float("qk_norm_epsilon", 1e-6f);
+  return RotateRow([=, normalized = std::vector<float>(static_cast<size_t>(p.size)), size = p.size](
+                       int64_t b, int64_t s, const float* in, float* out) mutable -> Status {
+    const math::Simd& simd = math::CurrentSimd();
+    const float square = simd.sum_of_squares(in, size, 0.0f) / static_cast<float>(size);
+    float* to = rotate ? normalized.data() : out;
+    simd.normalize(in, to, size, 0.0f, 1.0f / std::sqrt(square + epsilon), weight->data<float>(),
+                   nullptr);
+    return rotate ? rotate(b, s, to, out) : Status::Ok();
+  });
+}
+
 struct GroupRows {
   std::vector<float> q, k, v;  // [batch, heads or key heads, sequence, size]
 };
 
 // Of inputs 0 to 2, or of input 0 alone where query, key and value lie behind each other.
 Result<GroupRows> GatherRows(const GroupPlan& p, std::span<const Value> inputs,
-                             const RotateRow& rotate) {
+                             const RotateRow& turn_query, const RotateRow& turn_key) {
   const bool packed = TensorAt(inputs, 1) == nullptr;
   const int64_t all = p.heads + 2 * p.key_heads;
   const auto source = [&](size_t i) -> const Tensor& { return inputs[packed ? 0 : i].tensor(); };
   GroupRows rows;
-  ONNXD_ASSIGN_OR_RETURN(rows.q, Gather(p, source(0), 0, p.heads, packed ? all : p.heads, rotate));
+  ONNXD_ASSIGN_OR_RETURN(rows.q,
+                         Gather(p, source(0), 0, p.heads, packed ? all : p.heads, turn_query));
   ONNXD_ASSIGN_OR_RETURN(rows.k, Gather(p, source(1), packed ? p.heads : 0, p.key_heads,
-                                        packed ? all : p.key_heads, rotate));
+                                        packed ? all : p.key_heads, turn_key));
   ONNXD_ASSIGN_OR_RETURN(rows.v, Gather(p, source(2), packed ? p.heads + p.key_heads : 0,
                                         p.key_heads, packed ? all : p.key_heads, RotateRow()));
   return rows;
@@ -510,16 +528,20 @@ Result<Tensor> RunGroups(const GroupPlan& p, const std::vector<float>& q, const 
 
 Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inputs) {
   const Attributes& a = node.attributes;
-  for (size_t i = 12; i < inputs.size(); ++i) {
-    if (!inputs[i].absent()) {
-      return Unimplemented(StrCat(Describe(node), ": input ", i, " is not supported"));
-    }
+  if (TensorAt(inputs, 12) != nullptr || TensorAt(inputs, 13) != nullptr ||
+      a.Int("sliding_window_cache", 0) != 0) {
+    return Unimplemented(
+        StrCat(Describe(node), ": quantized and sliding caches are not supported"));
   }
   ONNXD_ASSIGN_OR_RETURN(const GroupPlan p, PlanGroups(node, inputs));
   ONNXD_ASSIGN_OR_RETURN(
       const RotateRow rotate,
       MakeRotation(node, p, TensorAt(inputs, 7), TensorAt(inputs, 8), TensorAt(inputs, 9)));
-  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, rotate));
+  ONNXD_ASSIGN_OR_RETURN(const RotateRow turn_query,
+                         WithHeadNorm(node, p, TensorAt(inputs, 14), rotate));
+  ONNXD_ASSIGN_OR_RETURN(const RotateRow turn_key,
+                         WithHeadNorm(node, p, TensorAt(inputs, 15), rotate));
+  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, turn_query, turn_key));
   ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), rows.k));
   ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), rows.v));
   int64_t longest = p.sequence;
@@ -621,7 +643,7 @@ Result<Values> SparseAttention(const Node& node, std::span<const Value> inputs) 
   ONNXD_ASSIGN_OR_RETURN(const GroupPlan p, PlanSparse(node, inputs));
   ONNXD_ASSIGN_OR_RETURN(const RotateRow rotate,
                          MakeRotation(node, p, TensorAt(inputs, 9), TensorAt(inputs, 10), nullptr));
-  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, rotate));
+  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, rotate, rotate));
   ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), rows.k));
   ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), rows.v));
   ONNXD_ASSIGN_OR_RETURN(const BlockLayouts layouts,
@@ -693,6 +715,7 @@ Result<std::unique_ptr<Kernel>> MakeMultiHeadAttention(const KernelInfo& info) {
   return FloatOnly(info, MultiHeadAttention);
 }
 Result<std::unique_ptr<Kernel>> MakeGroupQueryAttention(const KernelInfo& info) {
+  if (info.node.output(3) != kNoValue) return Unimplemented("output_qk is not supported");
   return FloatOnly(info, GroupQueryAttention);
 }
 Result<std::unique_ptr<Kernel>> MakeSparseAttention(const KernelInfo& info) {

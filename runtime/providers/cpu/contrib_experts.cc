@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/block_quantized.h"
@@ -20,14 +21,16 @@ Status Fail(const Node& node, std::string_view why) {
   return InvalidArgument(StrCat(Describe(node), ": ", why));
 }
 
-// One of the two linear layers of every expert: weights [experts, outputs, inputs], bias
+// One of the linear layers of every expert: weights [experts, outputs, inputs], bias
 // [experts, outputs] or none.
 class ExpertLayer {
  public:
   // Quantized weights: codes packed along the inputs, a scale (and zero point) per output, or per
   // block of inputs.
+  // `bits_attribute` overrides expert_weight_bits.
   static Result<ExpertLayer> Make(const Node& node, std::span<const Value> inputs, size_t weights,
-                                  size_t scales, size_t bias, size_t zeros) {
+                                  size_t scales, size_t bias, size_t zeros,
+                                  const char* bits_attribute = "") {
     ExpertLayer layer;
     layer.weights_ = &inputs[weights].tensor();
     const Shape& shape = layer.weights_->shape();
@@ -36,8 +39,11 @@ class ExpertLayer {
     layer.outputs_ = shape[1];
     layer.inputs_ = shape[2];
     if (scales != kNone) {
-      layer.bits_ = node.attributes.Int("expert_weight_bits", 4);
-      if (layer.bits_ != 4 && layer.bits_ != 8) return Fail(node, "expert_weight_bits");
+      layer.bits_ =
+          node.attributes.Int(bits_attribute, node.attributes.Int("expert_weight_bits", 4));
+      if (layer.bits_ != 2 && layer.bits_ != 4 && layer.bits_ != 8) {
+        return Fail(node, StrCat("weights of ", layer.bits_, " bits"));
+      }
       layer.inputs_ *= 8 / layer.bits_;
       layer.scales_ = ElementsAs<float>(inputs[scales].tensor());
       const auto rows = layer.experts_ * layer.outputs_;
@@ -46,11 +52,17 @@ class ExpertLayer {
       layer.blocks_ = block > 0 ? (layer.inputs_ + block - 1) / block : 1;
       layer.block_ = block > 0 ? block : std::max<int64_t>(layer.inputs_, 1);
       if (count != rows * layer.blocks_) return Fail(node, "scales do not fit the weights");
-      layer.zeros_ = TensorAt(inputs, zeros);
-      const int64_t zero_row = (layer.blocks_ * layer.bits_ + 7) / 8;
-      if (layer.zeros_ != nullptr &&
-          static_cast<int64_t>(layer.zeros_->bytes()) != rows * zero_row) {
+      const Tensor* packed = TensorAt(inputs, zeros);
+      // A row of packed zero points: the blocks of an output or, without blocks, all outputs.
+      const int64_t in_row = block > 0 ? layer.blocks_ : layer.outputs_;
+      const int64_t zero_rows = block > 0 ? rows : layer.experts_;
+      const int64_t zero_row = (in_row * layer.bits_ + 7) / 8;
+      if (packed != nullptr && static_cast<int64_t>(packed->bytes()) != zero_rows * zero_row) {
         return Fail(node, "zero points do not fit the weights");
+      }
+      for (int64_t i = 0; packed != nullptr && i < zero_rows * in_row; ++i) {
+        const uint8_t* row = packed->data<uint8_t>() + i / in_row * zero_row;
+        layer.zeros_.push_back(static_cast<float>(PackedCodeAt(row, i % in_row, layer.bits_)));
       }
     }
     layer.bias_ = TensorAt(inputs, bias);
@@ -91,7 +103,7 @@ class ExpertLayer {
                             .block = block_,
                             .blocks = blocks_,
                             .bits = bits_};
-    if (zeros_ != nullptr) rows.packed_zeros = zeros_->data<uint8_t>();
+    if (!zeros_.empty()) rows.zeros = zeros_.data();
     std::vector<float> out(static_cast<size_t>(outputs_ * inputs_));
     for (int64_t o = 0; o < outputs_; ++o) {
       rows.Dequantize(
@@ -103,34 +115,45 @@ class ExpertLayer {
 
   const Tensor* weights_ = nullptr;
   const Tensor* bias_ = nullptr;
-  const Tensor* zeros_ = nullptr;
-  std::vector<float> scales_;
+  std::vector<float> scales_, zeros_;
   int64_t experts_ = 0, outputs_ = 0, inputs_ = 0, bits_ = 0, block_ = 1, blocks_ = 1;
 };
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
-// Applies the activation to rows of `width` hidden values; SwiGLU halves them. Returns the new
-// width.
+// SwiGLU: gate * sigmoid(alpha * gate) * (linear + beta), both limited.
+class SwiGlu {
+ public:
+  explicit SwiGlu(const Attributes& a)
+      : alpha_(a.Float("activation_alpha", 1)),
+        beta_(a.Float("activation_beta", 0)),
+        limit_(a.Float("swiglu_limit", std::numeric_limits<float>::infinity())) {}
+
+  float operator()(float gate, float linear) const {
+    gate = std::min(gate, limit_);
+    linear = std::max(std::min(linear, limit_), -limit_);
+    return gate * Sigmoid(alpha_ * gate) * (linear + beta_);
+  }
+
+ private:
+  float alpha_, beta_, limit_;
+};
+
+// Applies the activation to rows of `width` hidden values; SwiGLU, whose gate lies beside them or
+// between them, halves them. Returns the new width.
 Result<int64_t> Activate(const Node& node, int64_t rows, int64_t width, std::vector<float>& h) {
   const std::string kind = node.attributes.String("activation_type", "relu");
   if (kind == "swiglu") {
-    const bool interleaved = node.attributes.Int("swiglu_fusion", 0) == 1;
-    const float alpha = node.attributes.Float("activation_alpha", 1);
-    const float beta = node.attributes.Float("activation_beta", 0);
-    const float limit =
-        node.attributes.Float("swiglu_limit", std::numeric_limits<float>::infinity());
-    const int64_t half = width / 2;
-    if (node.attributes.Int("swiglu_fusion", 0) == 0 || width % 2 != 0) {
-      return Unimplemented(StrCat(Describe(node), ": swiglu with its gate in fc3"));
-    }
+    const int64_t fusion = node.attributes.Int("swiglu_fusion", 0), half = width / 2;
+    if ((fusion != 1 && fusion != 2) || width % 2 != 0) return Fail(node, "swiglu without a gate");
+    const bool interleaved = fusion == 1;
+    const SwiGlu swiglu(node.attributes);
     std::vector<float> out(static_cast<size_t>(rows * half));
     for (int64_t r = 0; r < rows; ++r) {
       const float* row = h.data() + r * width;
       for (int64_t i = 0; i < half; ++i) {
-        const float gate = std::min(row[interleaved ? 2 * i : i], limit);
-        const float linear = std::clamp(row[interleaved ? 2 * i + 1 : half + i], -limit, limit);
-        out[static_cast<size_t>(r * half + i)] = gate * Sigmoid(alpha * gate) * (linear + beta);
+        out[static_cast<size_t>(r * half + i)] =
+            swiglu(row[interleaved ? 2 * i : i], row[interleaved ? 2 * i + 1 : half + i]);
       }
     }
     h = std::move(out);
@@ -147,16 +170,30 @@ Result<int64_t> Activate(const Node& node, int64_t rows, int64_t width, std::vec
   return width;
 }
 
+// The activation of h times what the gate's layer gives, in place.
+Status ActivateGated(const Node& node, const std::vector<float>& linear, std::vector<float>& h) {
+  if (node.attributes.String("activation_type", "relu") == "swiglu") {
+    const SwiGlu swiglu(node.attributes);
+    for (size_t i = 0; i < h.size(); ++i) h[i] = swiglu(h[i], linear[i]);
+    return Status::Ok();
+  }
+  const auto size = static_cast<int64_t>(h.size());
+  ONNXD_RETURN_IF_ERROR(Activate(node, 1, size, h).status());
+  for (size_t i = 0; i < h.size(); ++i) h[i] *= linear[i];
+  return Status::Ok();
+}
+
 // A row and its weight in the sum of experts.
 struct Assignment {
   int64_t row;
   float weight;
 };
 
-// Softmax over all experts; the k largest keep their weights, which normalize_routing_weights
-// scales to a sum of 1. One list per expert.
-std::vector<std::vector<Assignment>> Route(const float* logits, int64_t rows, int64_t experts,
-                                           int64_t k, bool normalize) {
+// The k largest of each row's logits choose the experts. Their weights are the softmax over all
+// experts or, where `given` is not null, its elements; `normalize` scales them to a sum of 1. One
+// list per expert.
+std::vector<std::vector<Assignment>> Route(const float* logits, const float* given, int64_t rows,
+                                           int64_t experts, int64_t k, bool normalize) {
   std::vector<std::vector<Assignment>> lists(static_cast<size_t>(experts));
   std::vector<float> weights(static_cast<size_t>(experts));
   std::vector<int64_t> order(static_cast<size_t>(experts));
@@ -174,6 +211,10 @@ std::vector<std::vector<Assignment>> Route(const float* logits, int64_t rows, in
         return weights[static_cast<size_t>(a)] > weights[static_cast<size_t>(b)];
       });
     }
+    if (given != nullptr) {
+      std::copy_n(given + row * experts, experts, weights.begin());
+      sum = 1;
+    }
     float chosen = 0;
     for (int64_t i = 0; i < k; ++i)
       chosen += weights[static_cast<size_t>(order[static_cast<size_t>(i)])];
@@ -185,20 +226,52 @@ std::vector<std::vector<Assignment>> Route(const float* logits, int64_t rows, in
   return lists;
 }
 
-Result<Values> MixExperts(const Node& node, std::span<const Value> inputs, const ExpertLayer& first,
-                          const ExpertLayer& second) {
+// fc2(activation(fc1(x))), or with a gate fc2(activation(fc1(x)) * fc3(x)).
+struct ExpertLayers {
+  ExpertLayer first, second;
+  std::optional<ExpertLayer> gate;
+
+  // y and x: [rows, hidden]; they may be the same.
+  Status Apply(const Node& node, int64_t expert, const float* x, int64_t rows, float* y) const {
+    std::vector<float> h(static_cast<size_t>(rows * first.outputs()));
+    ONNXD_RETURN_IF_ERROR(first.Apply(expert, x, rows, h.data()));
+    int64_t width = first.outputs();
+    if (gate) {
+      std::vector<float> linear(h.size());
+      ONNXD_RETURN_IF_ERROR(gate->Apply(expert, x, rows, linear.data()));
+      ONNXD_RETURN_IF_ERROR(ActivateGated(node, linear, h));
+    } else {
+      ONNXD_ASSIGN_OR_RETURN(width, Activate(node, rows, width, h));
+    }
+    if (width != second.inputs()) return Fail(node, "fc1 and fc2 do not fit");
+    return second.Apply(expert, h.data(), rows, y);
+  }
+};
+
+Result<Values> MixExperts(const Node& node, std::span<const Value> inputs,
+                          const ExpertLayers& layers, const Tensor* router_weights) {
   const Tensor& x = inputs[0].tensor();
   const Tensor& logits = inputs[1].tensor();
-  const int64_t experts = first.experts(), hidden = first.inputs();
+  const int64_t experts = layers.first.experts(), hidden = layers.first.inputs();
   const int64_t k = node.attributes.Int("k", 1);
   const int64_t rows = hidden == 0 ? 0 : x.ElementCount() / hidden;
-  const bool fits = experts > 0 && second.experts() == experts && second.outputs() == hidden &&
-                    x.shape().rank() >= 2 && x.shape()[x.shape().rank() - 1] == hidden &&
-                    logits.shape() == Shape{rows, experts} && k >= 1 && k <= experts;
+  bool fits = experts > 0 && layers.second.experts() == experts &&
+              layers.second.outputs() == hidden && x.shape().rank() >= 2 &&
+              x.shape()[x.shape().rank() - 1] == hidden && logits.shape() == Shape{rows, experts} &&
+              k >= 1 && k <= experts;
+  if (layers.gate) {
+    fits = fits && layers.gate->experts() == experts && layers.gate->inputs() == hidden &&
+           layers.gate->outputs() == layers.first.outputs();
+  }
+  if (router_weights != nullptr) fits = fits && router_weights->shape() == logits.shape();
   if (!fits) return Fail(node, "input, router_probs, expert weights and k do not fit");
+  if (node.attributes.Int("use_sparse_mixer", 0) != 0) {
+    return Unimplemented(StrCat(Describe(node), ": use_sparse_mixer is not supported"));
+  }
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, x.shape()));
   std::fill_n(out.mutable_data<float>(), out.ElementCount(), 0.0f);
-  const auto lists = Route(logits.data<float>(), rows, experts, k,
+  const float* given = router_weights != nullptr ? router_weights->data<float>() : nullptr;
+  const auto lists = Route(logits.data<float>(), given, rows, experts, k,
                            node.attributes.Int("normalize_routing_weights", 0) != 0);
   for (int64_t e = 0; e < experts; ++e) {
     const auto& list = lists[static_cast<size_t>(e)];
@@ -209,11 +282,7 @@ Result<Values> MixExperts(const Node& node, std::span<const Value> inputs, const
       std::copy_n(x.data<float>() + list[static_cast<size_t>(i)].row * hidden, hidden,
                   gathered.begin() + i * hidden);
     }
-    std::vector<float> h(static_cast<size_t>(count * first.outputs()));
-    ONNXD_RETURN_IF_ERROR(first.Apply(e, gathered.data(), count, h.data()));
-    ONNXD_ASSIGN_OR_RETURN(const int64_t width, Activate(node, count, first.outputs(), h));
-    if (width != second.inputs()) return Fail(node, "fc1 and fc2 do not fit");
-    ONNXD_RETURN_IF_ERROR(second.Apply(e, h.data(), count, gathered.data()));
+    ONNXD_RETURN_IF_ERROR(layers.Apply(node, e, gathered.data(), count, gathered.data()));
     for (int64_t i = 0; i < count; ++i) {
       const Assignment& a = list[static_cast<size_t>(i)];
       float* to = out.mutable_data<float>() + a.row * hidden;
@@ -224,20 +293,37 @@ Result<Values> MixExperts(const Node& node, std::span<const Value> inputs, const
   return Values{std::move(out)};
 }
 
-// input, router_probs, fc1 weights, bias?, fc2 weights, bias?
+// input, router_probs, fc1 weights, bias?, fc2 weights, bias?, fc3 weights?, bias?
 Result<Values> MixtureOfExperts(const Node& node, std::span<const Value> inputs) {
   constexpr size_t kNone = ExpertLayer::kNone;
-  ONNXD_ASSIGN_OR_RETURN(const auto first, ExpertLayer::Make(node, inputs, 2, kNone, 3, kNone));
-  ONNXD_ASSIGN_OR_RETURN(const auto second, ExpertLayer::Make(node, inputs, 4, kNone, 5, kNone));
-  return MixExperts(node, inputs, first, second);
+  ExpertLayers layers;
+  ONNXD_ASSIGN_OR_RETURN(layers.first, ExpertLayer::Make(node, inputs, 2, kNone, 3, kNone));
+  ONNXD_ASSIGN_OR_RETURN(layers.second, ExpertLayer::Make(node, inputs, 4, kNone, 5, kNone));
+  if (TensorAt(inputs, 6) != nullptr) {
+    ONNXD_ASSIGN_OR_RETURN(layers.gate, ExpertLayer::Make(node, inputs, 6, kNone, 7, kNone));
+  }
+  return MixExperts(node, inputs, layers, nullptr);
 }
 
-// input, router_probs, fc1 weights, scales, bias?, fc2 weights, scales, bias?, fc3 ..., then zero
-// points of fc1 and fc2
+// input, router_probs, then weights, scales and bias? of fc1, fc2 and fc3?, the zero points of
+// those, router_weights?
 Result<Values> QuantizedMixture(const Node& node, std::span<const Value> inputs) {
-  ONNXD_ASSIGN_OR_RETURN(const auto first, ExpertLayer::Make(node, inputs, 2, 3, 4, 11));
-  ONNXD_ASSIGN_OR_RETURN(const auto second, ExpertLayer::Make(node, inputs, 5, 6, 7, 12));
-  return MixExperts(node, inputs, first, second);
+  const std::string type = node.attributes.String("quant_type", "int");
+  if (type != "int") return Unimplemented(StrCat(Describe(node), ": quant_type '", type, "'"));
+  if (TensorAt(inputs, 3) == nullptr || TensorAt(inputs, 6) == nullptr) {
+    return Fail(node, "fc1_scales and fc2_scales are needed");
+  }
+  ExpertLayers layers;
+  ONNXD_ASSIGN_OR_RETURN(layers.first,
+                         ExpertLayer::Make(node, inputs, 2, 3, 4, 11, "fc1_expert_weight_bits"));
+  ONNXD_ASSIGN_OR_RETURN(layers.second,
+                         ExpertLayer::Make(node, inputs, 5, 6, 7, 12, "fc2_expert_weight_bits"));
+  if (TensorAt(inputs, 8) != nullptr) {
+    if (TensorAt(inputs, 9) == nullptr) return Fail(node, "fc3_scales are needed");
+    ONNXD_ASSIGN_OR_RETURN(layers.gate,
+                           ExpertLayer::Make(node, inputs, 8, 9, 10, 13, "fc3_expert_weight_bits"));
+  }
+  return MixExperts(node, inputs, layers, TensorAt(inputs, 14));
 }
 
 // The table of GatherBlockQuantized: elements by position, dequantized one at a time.
@@ -343,22 +429,15 @@ Result<Values> GatherBlockQuantized(const Node& node, std::span<const Value> inp
   return Values{std::move(out)};
 }
 
-Status DeclineThirdLayer(const Node& node, size_t input) {
-  if (node.input(input) == kNoValue) return Status::Ok();
-  return Unimplemented(StrCat(Describe(node), ": fc3 is not supported"));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeMixtureOfExperts(const KernelInfo& info) {
   if (info.InputType(0) != DataType::kFloat) return DeclineType("MoE", info.InputType(0));
-  ONNXD_RETURN_IF_ERROR(DeclineThirdLayer(info.node, 6));
   return MakeEagerKernel(MixtureOfExperts);
 }
 Result<std::unique_ptr<Kernel>> MakeQuantizedMixture(const KernelInfo& info) {
   if (info.InputType(0) != DataType::kFloat) return DeclineType("QMoE", info.InputType(0));
   if (info.InputType(2) != DataType::kUint8) return DeclineType("QMoE", info.InputType(2));
-  ONNXD_RETURN_IF_ERROR(DeclineThirdLayer(info.node, 8));
   return MakeEagerKernel(QuantizedMixture);
 }
 Result<std::unique_ptr<Kernel>> MakeGatherBlockQuantized(const KernelInfo& info) {

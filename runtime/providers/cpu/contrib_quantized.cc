@@ -80,10 +80,20 @@ Result<BlockedSizes> SizesOf(const Node& node) {
   return z;
 }
 
-// B[n, blocks, block * bits / 8] as floats [n, k].
+// The weights of MatMulNBits: B[n, blocks, block * bits / 8], scales [n, blocks], zero points and
+// the block of each column, where given.
+struct BlockedWeights {
+  const Tensor& b;
+  const Tensor& scales;
+  const Tensor* zero_points;
+  const Tensor* groups;
+};
+
+// As floats [n, k].
 Result<std::vector<float>> DequantizeBlocks(const Node& node, const BlockedSizes& z,
-                                            const Tensor& b, const Tensor& scales,
-                                            const Tensor* zero_points) {
+                                            const BlockedWeights& weights) {
+  const Tensor &b = weights.b, &scales = weights.scales;
+  const Tensor* zero_points = weights.zero_points;
   const int64_t row_bytes = z.blocks * z.block * z.bits / 8;
   const int64_t zero_row = (z.blocks * z.bits + 7) / 8;
   const bool packed_zeros = zero_points != nullptr && zero_points->type() == DataType::kUint8;
@@ -104,6 +114,15 @@ Result<std::vector<float>> DequantizeBlocks(const Node& node, const BlockedSizes
                           .bits = z.bits};
   if (packed_zeros) rows.packed_zeros = zero_points->data<uint8_t>();
   if (!zeros.empty()) rows.zeros = zeros.data();
+  std::vector<int32_t> groups;
+  if (weights.groups != nullptr) {
+    groups = ElementsAs<int32_t>(*weights.groups);
+    const bool known = static_cast<int64_t>(groups.size()) >= z.k &&
+                       std::all_of(groups.begin(), groups.end(),
+                                   [&](int32_t group) { return group >= 0 && group < z.blocks; });
+    if (!known) return Fail(node, "g_idx does not name a block of each column");
+    rows.groups = groups.data();
+  }
   std::vector<float> out(static_cast<size_t>(z.n * z.k));
   for (int64_t row = 0; row < z.n; ++row) {
     rows.Dequantize(
@@ -128,9 +147,6 @@ Result<Tensor> MultiplyRows(const Tensor& x, const PackedMatrix& b, const Tensor
 Status CheckNBits(const Node& node, const BlockedSizes& z, std::span<const Value> inputs) {
   const Shape& a = inputs[0].tensor().shape();
   const Tensor* bias = TensorAt(inputs, 5);
-  if (TensorAt(inputs, 4) != nullptr) {
-    return Unimplemented(StrCat(Describe(node), ": g_idx is not supported"));
-  }
   if (a.rank() < 1 || a[a.rank() - 1] != z.k) {
     return Fail(node, StrCat("A of shape ", a.ToString(), " does not end in K = ", z.k));
   }
@@ -138,9 +154,9 @@ Status CheckNBits(const Node& node, const BlockedSizes& z, std::span<const Value
   return Status::Ok();
 }
 
-Result<PackedMatrix> PackBlocks(const Node& node, const BlockedSizes& z, const Tensor& b,
-                                const Tensor& scales, const Tensor* zero_points) {
-  ONNXD_ASSIGN_OR_RETURN(const auto floats, DequantizeBlocks(node, z, b, scales, zero_points));
+Result<PackedMatrix> PackBlocks(const Node& node, const BlockedSizes& z,
+                                const BlockedWeights& weights) {
+  ONNXD_ASSIGN_OR_RETURN(const auto floats, DequantizeBlocks(node, z, weights));
   return PackMatrix(floats.data(), true, z.k, z.n);
 }
 
@@ -228,19 +244,22 @@ Result<std::unique_ptr<Kernel>> MakeQuantizedPair(const KernelInfo&) {
 Result<std::unique_ptr<Kernel>> MakeMatMulNBits(const KernelInfo& info) {
   if (info.InputType(0) != DataType::kFloat) return DeclineType("MatMulNBits", info.InputType(0));
   ONNXD_ASSIGN_OR_RETURN(const BlockedSizes z, SizesOf(info.node));
-  const Initializer* b = info.constant_input(1);
-  const Initializer* scales = info.constant_input(2);
-  const Initializer* zeros = info.node.input(3) != kNoValue ? info.constant_input(3) : nullptr;
+  // What of B, scales, zero points and g_idx is there, when all of it is constant.
+  Tensor constants[4];
+  bool constant = true;
+  for (size_t i = 0; i < 4; ++i) {
+    if (info.node.input(i + 1) == kNoValue) continue;
+    const Initializer* initializer = info.constant_input(i + 1);
+    constant = constant && initializer != nullptr;
+    if (!constant) break;
+    ONNXD_ASSIGN_OR_RETURN(constants[i], initializer->Materialize());
+  }
+  const auto given = [&](size_t i) { return constants[i].defined() ? &constants[i] : nullptr; };
   std::shared_ptr<const PackedMatrix> packed;
-  if (b != nullptr && scales != nullptr && (zeros != nullptr || info.node.input(3) == kNoValue)) {
-    ONNXD_ASSIGN_OR_RETURN(const Tensor codes, b->Materialize());
-    ONNXD_ASSIGN_OR_RETURN(const Tensor scale, scales->Materialize());
-    Tensor zero;
-    if (zeros != nullptr) {
-      ONNXD_ASSIGN_OR_RETURN(zero, zeros->Materialize());
-    }
-    ONNXD_ASSIGN_OR_RETURN(PackedMatrix matrix, PackBlocks(info.node, z, codes, scale,
-                                                           zeros != nullptr ? &zero : nullptr));
+  if (constant) {
+    ONNXD_ASSIGN_OR_RETURN(
+        PackedMatrix matrix,
+        PackBlocks(info.node, z, {constants[0], constants[1], given(2), given(3)}));
     packed = std::make_shared<const PackedMatrix>(std::move(matrix));
   }
   return MakeEagerKernel(
@@ -249,9 +268,10 @@ Result<std::unique_ptr<Kernel>> MakeMatMulNBits(const KernelInfo& info) {
         if (packed != nullptr) {
           return OneValue(MultiplyRows(inputs[0].tensor(), *packed, TensorAt(inputs, 5)));
         }
-        ONNXD_ASSIGN_OR_RETURN(
-            const PackedMatrix matrix,
-            PackBlocks(node, z, inputs[1].tensor(), inputs[2].tensor(), TensorAt(inputs, 3)));
+        ONNXD_ASSIGN_OR_RETURN(const PackedMatrix matrix,
+                               PackBlocks(node, z,
+                                          {inputs[1].tensor(), inputs[2].tensor(),
+                                           TensorAt(inputs, 3), TensorAt(inputs, 4)}));
         return OneValue(MultiplyRows(inputs[0].tensor(), matrix, TensorAt(inputs, 5)));
       });
 }
