@@ -10,7 +10,8 @@ FunctionExpansion FindFunction(const Node& node) {
     for (const auto& family :
          {ActivationFunctions(), AttentionFunctions(), GeneratorFunctions(),
           NormalizationFunctions(), ReductionFunctions(), ContribArithmeticFunctions(),
-          ContribLayerFunctions(), ContribPackingFunctions(), ContribQuantizedFunctions()}) {
+          ContribBlockedFunctions(), ContribLayerFunctions(), ContribPackingFunctions(),
+          ContribQuantizedFunctions()}) {
       for (const FunctionEntry& entry : family) all.insert({{entry.domain, entry.op}, entry});
     }
     return all;

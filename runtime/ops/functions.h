@@ -26,6 +26,7 @@ std::span<const FunctionEntry> GeneratorFunctions();
 std::span<const FunctionEntry> NormalizationFunctions();
 std::span<const FunctionEntry> ReductionFunctions();
 std::span<const FunctionEntry> ContribArithmeticFunctions();
+std::span<const FunctionEntry> ContribBlockedFunctions();
 std::span<const FunctionEntry> ContribLayerFunctions();
 std::span<const FunctionEntry> ContribPackingFunctions();
 std::span<const FunctionEntry> ContribQuantizedFunctions();

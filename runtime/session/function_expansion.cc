@@ -11,12 +11,15 @@ namespace {
 
 using Providers = std::span<const std::shared_ptr<const ExecutionProvider>>;
 
-// Bodies that hold operators with bodies.
-constexpr int kMaxDepth = 8;
+// A pass expands what the types that the one before inferred allow: nodes in a row, or inside of each
+// other, take one each.
+constexpr int kMaxPasses = 256;
 constexpr size_t kMaxNodes = 1 << 20;
+constexpr size_t kMaxVisits = 1 << 24;  // nodes, over all passes
 
-// A body for the node, in its place; 1 when it stays as it is.
-Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers) {
+// A body for the node, in its place; 1 when it stays as it is, which `refusal` explains when no
+// provider takes it.
+Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers, Status& refusal) {
   const Node& node = graph.nodes[position];
   const FunctionExpansion expand = FindFunction(node);
   if (expand == nullptr) return size_t{1};
@@ -28,22 +31,28 @@ Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers) {
   }
   FunctionBody body(node, types);
   const Status filled = expand(body);
-  if (filled.code() == StatusCode::kUnimplemented) return size_t{1};
+  if (filled.code() == StatusCode::kUnimplemented) {
+    if (refusal.ok()) {
+      refusal = Unimplemented(StrCat(taken.message(), "; it cannot be said in other operators: ",
+                                     filled.message()));
+    }
+    return size_t{1};
+  }
   ONNXD_RETURN_IF_ERROR(filled.WithContext(Describe(node)));
   return body.Replace(graph, position);
 }
 
-Result<bool> ExpandOnce(Graph& graph, Providers providers) {
+Result<bool> ExpandOnce(Graph& graph, Providers providers, Status& refusal) {
   bool changed = false;
   for (size_t i = 0; i < graph.nodes.size();) {
     for (auto& [name, attribute] : graph.nodes[i].attributes.entries()) {
       auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
       if (subgraph == nullptr) continue;
-      ONNXD_ASSIGN_OR_RETURN(const bool inner, ExpandOnce(**subgraph, providers));
+      ONNXD_ASSIGN_OR_RETURN(const bool inner, ExpandOnce(**subgraph, providers, refusal));
       changed |= inner;
     }
     const std::string replaced = graph.nodes[i].op_type;
-    ONNXD_ASSIGN_OR_RETURN(const size_t count, ExpandNode(graph, i, providers));
+    ONNXD_ASSIGN_OR_RETURN(const size_t count, ExpandNode(graph, i, providers, refusal));
     changed |= count != 1 || graph.nodes[i].op_type != replaced;
     i += count;
     if (graph.nodes.size() > kMaxNodes) {
@@ -56,9 +65,12 @@ Result<bool> ExpandOnce(Graph& graph, Providers providers) {
 }  // namespace
 
 Status ExpandFunctions(Graph& graph, Providers providers) {
-  for (int depth = 0; depth < kMaxDepth; ++depth) {
-    ONNXD_ASSIGN_OR_RETURN(const bool changed, ExpandOnce(graph, providers));
-    if (!changed) return Status::Ok();
+  size_t visits = 0;
+  for (int pass = 0; pass < kMaxPasses && visits < kMaxVisits; ++pass) {
+    Status refusal;
+    ONNXD_ASSIGN_OR_RETURN(const bool changed, ExpandOnce(graph, providers, refusal));
+    if (!changed) return refusal;
+    visits += graph.nodes.size();
     ONNXD_RETURN_IF_ERROR(InferGraph(graph));
     ONNXD_RETURN_IF_ERROR(CheckGraph(graph));
   }

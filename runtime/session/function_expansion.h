@@ -10,7 +10,7 @@ namespace onnxd {
 
 // Replaces every node that has a function body (runtime/ops/functions.h) and that no provider
 // takes, and again in what came of it; subgraphs included. Types and shapes of the new values are
-// inferred. A node whose body cannot be made stays, for the partitioner to refuse.
+// inferred. kUnimplemented when that leaves a node without a provider whose body cannot be made;
 // kResourceExhausted when the expansion outgrows its budget.
 Status ExpandFunctions(Graph& graph,
                        std::span<const std::shared_ptr<const ExecutionProvider>> providers);

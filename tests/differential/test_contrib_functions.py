@@ -2,9 +2,12 @@
 give what onnxruntime gives."""
 
 import math
+import tempfile
 import unittest
 
 import numpy
+import onnx
+import onnxruntime
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -329,6 +332,38 @@ class ContribFunctions(unittest.TestCase):
             expected = ReferenceEvaluator(model).run(None, dict(zip(names, inputs)))
             with self.subTest(op):
                 oracle.assert_same(self, model, dict(zip(names, inputs)), rtol=1e-9, atol=1e-12, outputs=expected)
+
+    def saved_by_onnxruntime(self, model):
+        """The model as onnxruntime saves it, optimized for this processor."""
+        with tempfile.TemporaryDirectory() as folder:
+            options = onnxruntime.SessionOptions()
+            options.optimized_model_filepath = f"{folder}/optimized.onnx"
+            options.log_severity_level = 4
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            return onnx.load(options.optimized_model_filepath)
+
+    def test_images_in_blocks_of_channels(self):
+        x = {"x": self.floats(2, 3, 20, 22)}
+        constants = [("w1", self.floats(32, 3, 3, 3)), ("b1", self.floats(32)), ("w2", self.floats(32, 1, 3, 3)),
+                     ("w3", self.floats(64, 32, 1, 1)), ("w4", self.floats(64, 32, 3, 3)), ("w5", self.floats(32, 64, 1, 1)),
+                     ("w6", self.floats(24, 32, 1, 1)), ("scales", numpy.array([1, 1, 2, 2], numpy.float32))]
+        nodes = [helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1] * 4), helper.make_node("Relu", ["c1"], ["r1"]),
+                 helper.make_node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[2, 2]),
+                 helper.make_node("Conv", ["p1", "w2"], ["c2"], group=32, pads=[1] * 4),
+                 helper.make_node("Conv", ["c2", "w3"], ["c3"]), helper.make_node("Clip", ["c3", "zero", "six"], ["k3"]),
+                 helper.make_node("Conv", ["k3", "w4"], ["c4"], group=2, pads=[1] * 4),
+                 helper.make_node("Conv", ["c4", "w5"], ["c5"]), helper.make_node("Add", ["c5", "p1"], ["s5"]),
+                 helper.make_node("Relu", ["s5"], ["r5"]),
+                 helper.make_node("AveragePool", ["r5"], ["p5"], kernel_shape=[3, 3], pads=[1] * 4),
+                 helper.make_node("Resize", ["p5", "", "scales"], ["u5"], coordinate_transformation_mode="asymmetric",
+                                  nearest_mode="floor"),
+                 helper.make_node("Conv", ["u5", "w6"], ["c6"]), helper.make_node("GlobalAveragePool", ["c6"], ["y"]),
+                 helper.make_node("GlobalMaxPool", ["c6"], ["z"])]
+        constants += [("zero", numpy.array(0, numpy.float32)), ("six", numpy.array(6, numpy.float32))]
+        saved = self.saved_by_onnxruntime(model_of(nodes, x, {"y": FLOAT, "z": FLOAT}, constants))
+        blocked = {node.op_type for node in saved.graph.node if node.domain == "com.microsoft.nchwc"}
+        self.assertLessEqual({"Conv", "MaxPool", "AveragePool", "Upsample", "ReorderOutput"}, blocked)
+        self.check(saved, x)
 
 
 if __name__ == "__main__":
