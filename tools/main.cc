@@ -35,8 +35,9 @@ void AddRun(CLI::App& app, RunFlags& flags, RunCommand& run) {
                    "OptionalProto, as in ONNX test data) or NAME.npy")
       ->required();
   command->add_option("--outputs", flags.outputs, "Folder to write output_0.pb, ... into");
-  command->add_option("--compare", flags.compare,
-                      "Folder with expected output_0.pb, ...; exit code 1 when they differ");
+  command->add_option(
+      "--compare", flags.compare,
+      "Folder with expected output_0.pb, ... or NAME.npy; exit code 1 when they differ");
   command->add_option("--rtol", flags.relative, "Relative tolerance of --compare")
       ->capture_default_str();
   command->add_option("--atol", flags.absolute, "Absolute tolerance of --compare")

@@ -23,13 +23,15 @@ Result<Value> ReadValueFile(const std::string& path, const ValueType& type) {
   return value;
 }
 
-Result<Value> ReadInput(const std::string& folder, size_t index, const TensorSignature& signature) {
-  const std::string by_position = PathOf(folder, StrCat("input_", index, ".pb"));
+// kind: "input" or "output".
+Result<Value> ReadOne(const std::string& folder, const char* kind, size_t index,
+                      const TensorSignature& signature) {
+  const std::string by_position = PathOf(folder, StrCat(kind, "_", index, ".pb"));
   if (std::filesystem::exists(by_position)) return ReadValueFile(by_position, signature.type);
   const std::string by_name = PathOf(folder, StrCat(signature.name, ".npy"));
   auto bytes = ReadFile(by_name, kMaxValueBytes);
   if (!bytes.ok()) {
-    return NotFound(StrCat("no file for input '", signature.name, "': neither ", by_position,
+    return NotFound(StrCat("no file for ", kind, " '", signature.name, "': neither ", by_position,
                            " nor ", by_name));
   }
   auto tensor = ParseNpy(*bytes);
@@ -37,25 +39,25 @@ Result<Value> ReadInput(const std::string& folder, size_t index, const TensorSig
   return Value(std::move(*tensor));
 }
 
+Result<std::vector<Value>> ReadAll(const std::string& folder, const char* kind,
+                                   const std::vector<TensorSignature>& signatures) {
+  std::vector<Value> values;
+  for (size_t i = 0; i < signatures.size(); ++i) {
+    auto value = ReadOne(folder, kind, i, signatures[i]);
+    if (!value.ok()) return value.status();
+    values.push_back(std::move(*value));
+  }
+  return values;
+}
+
 }  // namespace
 
 Result<std::vector<Value>> ReadInputs(const std::string& folder, const InferenceSession& session) {
-  std::vector<Value> inputs;
-  for (size_t i = 0; i < session.inputs().size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(Value value, ReadInput(folder, i, session.inputs()[i]));
-    inputs.push_back(std::move(value));
-  }
-  return inputs;
+  return ReadAll(folder, "input", session.inputs());
 }
 
 Result<std::vector<Value>> ReadOutputs(const std::string& folder, const InferenceSession& session) {
-  std::vector<Value> outputs;
-  for (size_t i = 0; i < session.outputs().size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(Value value, ReadValueFile(PathOf(folder, StrCat("output_", i, ".pb")),
-                                                      session.outputs()[i].type));
-    outputs.push_back(std::move(value));
-  }
-  return outputs;
+  return ReadAll(folder, "output", session.outputs());
 }
 
 Status CompareOutputs(const std::string& folder, const InferenceSession& session,

@@ -12,10 +12,10 @@ namespace onnxd {
 // input without a file.
 Result<std::vector<Value>> ReadInputs(const std::string& folder, const InferenceSession& session);
 
-// output_K.pb for every output of the session.
+// As ReadInputs, for the outputs: output_K.pb, else NAME.npy.
 Result<std::vector<Value>> ReadOutputs(const std::string& folder, const InferenceSession& session);
 
-// Compares with output_K.pb of the folder; the error names the output.
+// Compares with the folder's outputs; the error names the output.
 Status CompareOutputs(const std::string& folder, const InferenceSession& session,
                       const std::vector<Value>& outputs, double relative, double absolute);
 

@@ -96,6 +96,45 @@ class CommandLine(unittest.TestCase):
             weights.write_bytes(b"short")
             self.assertIn("is outside its file of 5 bytes", onnxd("check", path).stderr)
 
+    def external(self, name, array, location, **range_of):
+        """A float initializer of the array's shape whose elements are in a file."""
+        tensor = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=array.shape,
+                                  data_location=onnx.TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=location)
+        for key, number in range_of.items():
+            tensor.external_data.add(key=key, value=str(number))
+        return tensor
+
+    def test_external_data_in_several_files_at_any_offset_beyond_two_gigabytes(self):
+        far, wide = 2**31 + 5, 2**29 + 3  # an odd byte behind 2 GiB; a tensor of 2 GiB and 12 bytes
+        near, behind = numpy.array([1, 2, 3], numpy.float32), numpy.array([10, 20, 30], numpy.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            (path / "more").mkdir()
+            (path / "a.bin").write_bytes(b"\0" * 3 + near.tobytes())
+            with open(path / "more" / "b.bin", "wb") as sparse:  # holes take no space
+                sparse.seek(far)
+                sparse.write(behind.tobytes())
+            with open(path / "c.bin", "wb") as sparse:
+                sparse.seek(4 * wide - 12)
+                sparse.write((near * 100).tobytes())
+            initializers = [self.external("near", near, "a.bin", offset=3),
+                            self.external("behind", behind, "more/b.bin", offset=far, length=12),
+                            self.external("wide", numpy.broadcast_to(numpy.float32(0), (wide,)), "c.bin"),
+                            onnx.numpy_helper.from_array(numpy.array([wide - 3, wide - 2, wide - 1]), "last")]
+            make = onnx.helper.make_node
+            nodes = [make("Add", ["x", "near"], ["a"]), make("Add", ["a", "behind"], ["b"]),
+                     make("Gather", ["wide", "last"], ["c"]), make("Add", ["b", "c"], ["y"])]
+            types = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy"]
+            graph = onnx.helper.make_graph(nodes, "g", types[:1], types[1:], initializers)
+            model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+            (path / "model.onnx").write_bytes(model.SerializeToString())
+            numpy.save(path / "x.npy", numpy.zeros(3, numpy.float32))
+            numpy.save(path / "y.npy", near + behind + 100 * near)
+            for level in ("disable", "all"):
+                same = onnxd("run", path / "model.onnx", "--inputs", path, "--compare", path, "--optimization", level)
+                self.assertEqual(same.returncode, 0, same.stderr)
+
     def test_plugins(self):
         node = onnx.helper.make_node("ClampedAffine", ["x"], ["y"], domain="com.example", scale=2.0, low=-1.0, high=1.0)
         types = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy"]
