@@ -48,7 +48,7 @@ Status Gemm(InferenceContext& context) {
     return context.Fail(StrCat("A has ", a[1].value, " columns, B has ", b[0].value, " rows"));
   }
   SymbolicShape out = {a[0], b[1]};
-  if (const SymbolicShape* c = context.shape(2); c != nullptr && context.version() >= 7) {
+  if (const SymbolicShape* c = context.shape(2)) {
     ONNXD_ASSIGN_OR_RETURN(const SymbolicShape broadcast, Broadcast(out, *c));
     if (broadcast.size() != 2 ||
         (out[0].known() && broadcast[0].known() && broadcast[0] != out[0]) ||

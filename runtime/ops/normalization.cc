@@ -24,7 +24,8 @@ Status CheckPerChannel(InferenceContext& context, size_t vectors) {
 }
 
 Status BatchNormalization(InferenceContext& context) {
-  if (context.version() >= 9) ONNXD_RETURN_IF_ERROR(CheckPerChannel(context, 4));
+  // Before version 9 the vectors may have an entry for every element of an image (spatial = 0).
+  ONNXD_RETURN_IF_ERROR(CheckPerChannel(context, context.version() >= 9 ? 4 : 0));
   for (const size_t i : {1, 2}) {
     const ValueType& running = context.input(i + 2);
     if (!running.is_tensor()) continue;

@@ -53,9 +53,8 @@ Status Resize(InferenceContext& context) {
     // Axes that the node does not touch keep their extents.
     ONNXD_ASSIGN_OR_RETURN(const auto axes, ResizeAxes(node, static_cast<int>(shape->size())));
     SymbolicShape out = *shape;
-    for (const int axis : axes) {
-      Dimension& dimension = out[static_cast<size_t>(axis)];
-      const auto at = static_cast<size_t>(&axis - axes.data());
+    for (size_t at = 0; at < axes.size(); ++at) {
+      Dimension& dimension = out[static_cast<size_t>(axes[at])];
       const bool same = request.scales.size() == axes.size() && request.scales[at] == 1.0;
       if (!same) dimension = Dimension();
       if (request.sizes.size() == axes.size() && !node.attributes.Has("keep_aspect_ratio_policy") &&
