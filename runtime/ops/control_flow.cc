@@ -86,8 +86,43 @@ Status SequenceMap(InferenceContext& context) {
   return Status::Ok();
 }
 
+// One sequence of tokens per row, all as long as max_length; of beams, several with their scores.
+Status TokenSearch(InferenceContext& context) {
+  if (context.attributes().Subgraph("decoder") == nullptr)
+    return context.Fail("it lacks a decoder");
+  const SymbolicShape* prompt = context.shape(0);
+  const Dimension batch = prompt != nullptr && !prompt->empty() ? (*prompt)[0] : Dimension();
+  const auto first_of = [&](size_t input) {
+    const auto known = context.known_ints(input);
+    return known && known->size() == 1 && (*known)[0] >= 0 ? Dimension((*known)[0]) : Dimension();
+  };
+  const Dimension length = first_of(1);
+  context.SetElement(0, DataType::kInt32);
+  const std::string& op = context.node().op_type;
+  if (op == "GreedySearch" || op == "Sampling") {
+    context.SetShape(0, {batch, length});
+    return Status::Ok();
+  }
+  const Dimension returned = first_of(4);
+  context.SetShape(0, {batch, returned, length});
+  context.SetElement(1, DataType::kFloat);
+  for (const size_t i : {5, 6}) {
+    if (context.HasInput(i)) context.SetElement(1, context.input(i).element);
+  }
+  context.SetShape(1, {batch, returned});
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
-    {"", "If", If}, {"", "Loop", Loop}, {"", "Scan", Scan}, {"", "SequenceMap", SequenceMap}};
+    {"", "If", If},
+    {"", "Loop", Loop},
+    {"", "Scan", Scan},
+    {"", "SequenceMap", SequenceMap},
+    {"com.microsoft", "BeamSearch", TokenSearch},
+    {"com.microsoft", "GreedySearch", TokenSearch},
+    {"com.microsoft", "Sampling", TokenSearch},
+    {"com.microsoft", "WhisperBeamSearch", TokenSearch},
+};
 
 void Bind(Graph& body, size_t input, ValueType type) {
   if (input >= body.inputs.size()) return;

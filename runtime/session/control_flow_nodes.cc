@@ -29,6 +29,9 @@ Result<std::unique_ptr<ControlFlow>> MakeControlFlow(const Node& node,
   if (node.Is("Scan")) return MakeScan(node, options);
   if (node.Is("SequenceMap")) return MakeSequenceMap(node, options);
   if (node.Is("FlexAttention", "ai.onnx.preview")) return MakeFlexAttention(node, options);
+  for (const char* search : {"GreedySearch", "Sampling", "BeamSearch", "WhisperBeamSearch"}) {
+    if (node.Is(search, "com.microsoft")) return MakeTokenSearch(node, options);
+  }
   return std::unique_ptr<ControlFlow>();
 }
 

@@ -1,5 +1,5 @@
-// The operators with subgraphs, each made from its node: If, Loop, Scan, SequenceMap and
-// FlexAttention.
+// The operators with subgraphs, each made from its node: If, Loop, Scan, SequenceMap, FlexAttention
+// and com.microsoft's generation of tokens.
 #pragma once
 
 #include <memory>
@@ -36,6 +36,8 @@ Result<std::unique_ptr<ControlFlow>> MakeFlexAttention(const Node& node,
 Result<std::unique_ptr<ControlFlow>> MakeLoop(const Node& node, const ExecutorOptions& options);
 Result<std::unique_ptr<ControlFlow>> MakeScan(const Node& node, const ExecutorOptions& options);
 Result<std::unique_ptr<ControlFlow>> MakeSequenceMap(const Node& node,
+                                                     const ExecutorOptions& options);
+Result<std::unique_ptr<ControlFlow>> MakeTokenSearch(const Node& node,
                                                      const ExecutorOptions& options);
 
 }  // namespace onnxd

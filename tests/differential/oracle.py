@@ -95,3 +95,12 @@ def assert_same(test, model, feeds, rtol=1e-3, atol=1e-5, outputs=None, levels=L
                  "--rtol", str(rtol), "--atol", str(atol), "--optimization", level],
                 capture_output=True, text=True)
             test.assertEqual(done.returncode, 0, f"{level}: {done.stderr}{done.stdout}")
+
+
+def refusal(model, feeds):
+    """What `onnxd run` says of a model that it must not run; fails when it does run."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_case(model, feeds, [], folder)
+        done = subprocess.run([BINARY, "run", f"{folder}/model.onnx", "--inputs", folder], capture_output=True, text=True)
+    assert done.returncode == 1, f"exit code {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stderr
