@@ -30,6 +30,20 @@ ValueId Resolve(Scope& scope, const std::string& name) {
   return inner;
 }
 
+// For a model with an operator that is not there.
+std::string_view WhatWouldHelp(std::string_view domain) {
+  if (domain.empty()) return " (is the model newer than this onnxd?)";
+  if (domain == "com.microsoft") {
+    return "; it is onnxruntime's own: export the model without that fusion, or load a plug-in "
+           "with it (--plugins)";
+  }
+  if (domain == "ai.onnx.contrib" || domain == "com.microsoft.extensions") {
+    return "; it belongs to onnxruntime-extensions: serve the model without its pre- and "
+           "post-processing, or load a plug-in with it (--plugins)";
+  }
+  return "; is the plug-in with the operators of this domain loaded (--plugins)?";
+}
+
 class Builder {
  public:
   explicit Builder(const OpsetImports& opsets) : opsets_(opsets) {}
@@ -106,10 +120,8 @@ class Builder {
     const int64_t opset = import == opsets.end() ? kNewestOpset : import->second;
     const OpSchema* schema = FindOpSchema(node.domain, node.op_type, opset);
     if (schema == nullptr) {
-      return Unimplemented(
-          StrCat("node '", node.name, "': operator ", op, " of opset ", opset, " is unknown",
-                 node.domain.empty() ? " (is the model newer than this onnxd?)"
-                                     : "; is the plug-in with the operators of this domain loaded (--plugins)?"));
+      return Unimplemented(StrCat("node '", node.name, "': operator ", op, " of opset ", opset,
+                                  " is unknown", WhatWouldHelp(node.domain)));
     }
     return schema->since_version;
   }

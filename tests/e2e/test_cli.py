@@ -135,6 +135,22 @@ class CommandLine(unittest.TestCase):
                 same = onnxd("run", path / "model.onnx", "--inputs", path, "--compare", path, "--optimization", level)
                 self.assertEqual(same.returncode, 0, same.stderr)
 
+    def test_unknown_operators_are_refused_with_what_would_help(self):
+        helps = {"": "is the model newer than this onnxd?", "com.microsoft": "it is onnxruntime's own",
+                 "ai.onnx.contrib": "it belongs to onnxruntime-extensions", "com.example": "is the plug-in"}
+        types = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy"]
+        for domain, help_text in helps.items():
+            node = onnx.helper.make_node("Nowhere", ["x"], ["y"], name="odd", domain=domain)
+            imports = [onnx.helper.make_opsetid(name, 1 if name else 17) for name in {"", domain}]
+            model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", types[:1], types[1:]), opset_imports=imports)
+            with self.subTest(domain=domain), tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "model.onnx"
+                path.write_bytes(model.SerializeToString())
+                refused = onnxd("check", path)
+                self.assertEqual(refused.returncode, 1)
+                self.assertIn(f"node 'odd': operator {domain and domain + '::'}Nowhere of opset", refused.stderr)
+                self.assertIn(help_text, refused.stderr)
+
     def test_plugins(self):
         node = onnx.helper.make_node("ClampedAffine", ["x"], ["y"], domain="com.example", scale=2.0, low=-1.0, high=1.0)
         types = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy"]
