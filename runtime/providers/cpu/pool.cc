@@ -12,43 +12,37 @@
 namespace onnxd {
 namespace {
 
-// For one axis: per output position the taps that fall inside the input, and the extent counted by
-// AveragePool with count_include_pad.
-struct AxisTaps {
-  std::vector<std::vector<int64_t>> inside;
-  std::vector<int64_t> padded_count;
+// The taps of one output position along an axis: those inside of the input are first, first +
+// dilation, ...; `padded` is the extent that AveragePool counts with count_include_pad.
+struct Taps {
+  int64_t first, count, padded;
 };
 
-AxisTaps TapsOf(const Window& window, size_t axis, int64_t extent) {
-  AxisTaps taps;
-  for (int64_t o = 0; o < window.output[axis]; ++o) {
-    const int64_t start = o * window.strides[axis] - window.pads_begin[axis];
-    std::vector<int64_t>& inside = taps.inside.emplace_back();
-    int64_t padded = 0;
-    for (int64_t k = 0; k < window.kernel[axis]; ++k) {
-      const int64_t at = start + k * window.dilations[axis];
-      if (at >= 0 && at < extent) inside.push_back(at);
-      // A window that ceil_mode lets hang over the padding counts only up to the padding's end.
-      if (at < extent + window.pads_end[axis]) ++padded;
-    }
-    taps.padded_count.push_back(padded);
+// Computed where they are needed: a table would be as long as the output is.
+struct AxisWindow {
+  int64_t outputs = 1, extent = 1, kernel = 1, stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
+
+  // How many steps of `dilation` lead over `distance`.
+  int64_t Steps(int64_t distance) const {
+    if (distance <= 0) return 0;
+    return dilation == 1 ? distance : (distance + dilation - 1) / dilation;
   }
-  return taps;
-}
+
+  Taps At(int64_t output) const {
+    const int64_t start = output * stride - pad_begin;
+    const int64_t before = Steps(-start);
+    const int64_t inside = std::min(kernel, Steps(extent - start));
+    // A window that ceil_mode lets hang over the padding counts only up to the padding's end.
+    return {start + before * dilation, std::max<int64_t>(0, inside - before),
+            std::min(kernel, Steps(extent + pad_end - start))};
+  }
+};
 
 struct PoolPlan {
   int64_t planes, in_plane, out_plane;
-  std::array<AxisTaps, 3> axes;
-  std::array<int64_t, 3> input{1, 1, 1};
+  std::array<AxisWindow, 3> axes;
   bool include_pad;
 };
-
-AxisTaps SinglePosition() {
-  AxisTaps taps;
-  taps.inside = {{0}};
-  taps.padded_count = {1};
-  return taps;
-}
 
 Result<PoolPlan> MakePoolPlan(const PrepareContext& context) {
   const Shape& x = context.InputShape(0);
@@ -66,49 +60,46 @@ Result<PoolPlan> MakePoolPlan(const PrepareContext& context) {
       context.outputs[0].present ? context.OutputShape(0).ElementCount(2, x.rank()) : 0;
   plan.include_pad = context.node.attributes.Int("count_include_pad", 0) != 0;
   const size_t shift = 3 - spatial.size();
-  for (size_t i = 0; i < 3; ++i) plan.axes[i] = SinglePosition();
   for (size_t i = 0; i < spatial.size(); ++i) {
-    plan.axes[i + shift] = TapsOf(window, i, spatial[i]);
-    plan.input[i + shift] = spatial[i];
+    plan.axes[i + shift] = {window.output[i],  spatial[i],          window.kernel[i],
+                            window.strides[i], window.dilations[i], window.pads_begin[i],
+                            window.pads_end[i]};
   }
   return plan;
 }
 
-// Calls visit(z, y, x) for every output position of one plane.
+// Calls visit(z, y, x) with the taps of every output position of one plane.
 template <typename Visit>
 void ForPositions(const PoolPlan& plan, Visit visit) {
-  for (size_t z = 0; z < plan.axes[0].inside.size(); ++z) {
-    for (size_t y = 0; y < plan.axes[1].inside.size(); ++y) {
-      for (size_t x = 0; x < plan.axes[2].inside.size(); ++x) visit(z, y, x);
+  for (int64_t oz = 0; oz < plan.axes[0].outputs; ++oz) {
+    const Taps z = plan.axes[0].At(oz);
+    for (int64_t oy = 0; oy < plan.axes[1].outputs; ++oy) {
+      const Taps y = plan.axes[1].At(oy);
+      for (int64_t ox = 0; ox < plan.axes[2].outputs; ++ox) visit(z, y, plan.axes[2].At(ox));
     }
   }
 }
 
 // Calls visit(offset) for every tap of an output position that is inside the input.
 template <typename Visit>
-void ForTaps(const PoolPlan& plan, size_t z, size_t y, size_t x, Visit visit) {
-  for (const int64_t iz : plan.axes[0].inside[z]) {
-    for (const int64_t iy : plan.axes[1].inside[y]) {
-      for (const int64_t ix : plan.axes[2].inside[x]) {
-        visit((iz * plan.input[1] + iy) * plan.input[2] + ix);
-      }
+void ForTaps(const PoolPlan& plan, const Taps& z, const Taps& y, const Taps& x, Visit visit) {
+  const int64_t height = plan.axes[1].extent, width = plan.axes[2].extent;
+  for (int64_t i = 0; i < z.count; ++i) {
+    const int64_t plane = (z.first + i * plan.axes[0].dilation) * height;
+    for (int64_t j = 0; j < y.count; ++j) {
+      const int64_t row = (plane + y.first + j * plan.axes[1].dilation) * width + x.first;
+      for (int64_t k = 0; k < x.count; ++k) visit(row + k * plan.axes[2].dilation);
     }
   }
 }
 
 template <typename T>
 void AveragePlane(const PoolPlan& plan, const T* in, T* out) {
-  ForPositions(plan, [&](size_t z, size_t y, size_t x) {
+  ForPositions(plan, [&](const Taps& z, const Taps& y, const Taps& x) {
     T total = 0;
-    int64_t count = 0;
-    ForTaps(plan, z, y, x, [&](int64_t offset) {
-      total += in[offset];
-      ++count;
-    });
-    if (plan.include_pad) {
-      count = plan.axes[0].padded_count[z] * plan.axes[1].padded_count[y] *
-              plan.axes[2].padded_count[x];
-    }
+    ForTaps(plan, z, y, x, [&](int64_t offset) { total += in[offset]; });
+    const int64_t count =
+        plan.include_pad ? z.padded * y.padded * x.padded : z.count * y.count * x.count;
     *out++ = count == 0 ? T{0} : total / static_cast<T>(count);
   });
 }
@@ -141,7 +132,7 @@ Result<std::unique_ptr<Kernel>> MakeMaxPool(const KernelInfo& info) {
               for (int64_t p = begin; p < end; ++p) {
                 const T* in = k.input<T>(0) + p * plan.in_plane;
                 int64_t at = p * plan.out_plane;
-                ForPositions(plan, [&](size_t z, size_t y, size_t x) {
+                ForPositions(plan, [&](const Taps& z, const Taps& y, const Taps& x) {
                   T best = std::numeric_limits<T>::lowest();
                   int64_t where = -1;
                   ForTaps(plan, z, y, x, [&](int64_t offset) {
@@ -154,10 +145,10 @@ Result<std::unique_ptr<Kernel>> MakeMaxPool(const KernelInfo& info) {
                   if (wants_indices) {
                     int64_t flat = where;
                     if (column_major && where >= 0) {
-                      const int64_t ix = where % plan.input[2],
-                                    iy = where / plan.input[2] % plan.input[1];
-                      const int64_t iz = where / (plan.input[2] * plan.input[1]);
-                      flat = (ix * plan.input[1] + iy) * plan.input[0] + iz;
+                      const int64_t depth = plan.axes[0].extent, height = plan.axes[1].extent,
+                                    width = plan.axes[2].extent;
+                      const int64_t ix = where % width, iy = where / width % height;
+                      flat = (ix * height + iy) * depth + where / (width * height);
                     }
                     k.output<int64_t>(1)[at] = p * plan.in_plane + flat;
                   }
