@@ -134,6 +134,12 @@ Result<std::vector<ValueType>> InferNode(const Node& node, std::span<const Value
 Status InferGraph(Graph& graph) {
   std::vector<Tensor> small_constants(graph.value_count());
   for (const auto& [id, initializer] : graph.initializers) {
+    ValueType& type = graph.value(id).type;
+    if (!type.known()) {
+      type = ValueType::TensorOf(initializer.type(), ToSymbolic(initializer.shape()));
+    } else if (type.is_tensor() && !type.shape) {
+      type.shape = ToSymbolic(initializer.shape());
+    }
     const bool integer = initializer.type() == DataType::kInt64 ||
                          initializer.type() == DataType::kInt32 ||
                          initializer.type() == DataType::kFloat;

@@ -168,6 +168,7 @@ class Planner {
         continue;
       }
       ONNXD_RETURN_IF_ERROR(shapes[i]->Validate().WithContext(Describe(node)));
+      ONNXD_RETURN_IF_ERROR(CheckBytes(node, type.element, *shapes[i]));
       outputs[i].shape = &*shapes[i];
       small = small && shapes[i]->ElementCount() <= kMaxKnownElements;
     }
@@ -185,6 +186,14 @@ class Planner {
       return prepared.status();
     }
     return AddPlanned(node, compiled, std::move(*prepared), outputs, shapes);
+  }
+
+  // Kernels make tables for their outputs, so what cannot be is refused before they prepare.
+  Status CheckBytes(const Node& node, DataType type, const Shape& shape) const {
+    const auto bytes = TensorBytes(type, shape.ElementCount());
+    if (bytes && *bytes <= request_.max_bytes) return Status::Ok();
+    return ResourceExhausted(StrCat(Describe(node), " gives a tensor of shape ", shape.ToString(),
+                                    ", the limit is ", request_.max_bytes, " bytes"));
   }
 
   // Computes the node now; false when that did not work, and it is planned like any other.

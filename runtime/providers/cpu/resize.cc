@@ -215,6 +215,18 @@ Result<ResizeRequest> RequestOf(const PrepareContext& context) {
   return request;
 }
 
+// How many weights the axis needs; scales that follow from the sizes need some 4 * (in + out).
+Status CheckWeights(const Node& node, const ResizeMode& mode, const AxisGeometry& g) {
+  constexpr double kMost = 1 << 25;
+  const double taps = mode.interpolation == Interpolation::kNearest  ? 1
+                      : mode.interpolation == Interpolation::kLinear ? 2
+                                                                     : 4;
+  const double shrink = mode.antialias && g.out > 0 ? std::min(g.scale, 1.0) : 1.0;
+  if (static_cast<double>(g.out) * (taps / shrink + 2) <= kMost) return Status::Ok();
+  return ResourceExhausted(
+      StrCat(Describe(node), ": too many weights to make ", g.out, " positions of ", g.in));
+}
+
 Result<Plan> MakePlan(const ResizeMode& mode, const PrepareContext& context) {
   const Node& node = context.node;
   Plan plan;
@@ -250,12 +262,7 @@ Result<Plan> MakePlan(const ResizeMode& mode, const PrepareContext& context) {
                          roi[at + sizes.extents.size()]};
     const bool whole = g.roi_begin == 0 && g.roi_end == 1;
     if (g.out == g.in && g.scale == 1.0 && whole) continue;
-    // Weights of an axis; scales that follow from the sizes need some 4 * in + 2 * out of them.
-    constexpr double kMostWeights = 1 << 24;
-    if (mode.antialias && g.out > 0 &&
-        !(static_cast<double>(g.out) * (4 / std::min(g.scale, 1.0) + 2) <= kMostWeights)) {
-      return ResourceExhausted(StrCat(Describe(node), ": the filter is too large"));
-    }
+    ONNXD_RETURN_IF_ERROR(CheckWeights(node, mode, g));
     plan.axes.emplace_back(axis, PlanAxis(mode, g));
     current[axis] = g.out;
     plan.buffer = std::max(plan.buffer, current.ElementCount());
