@@ -125,7 +125,7 @@ TEST(ShapeInference, KnowsWhatComesOut) {
        {},
        "float[2, 3, 6]"},
       {"Gemm", {{2, 3}, {4, 3}}, {}, With({{"transB", int64_t{1}}}), "float[2, 4]"},
-      {"Gemm", {{2, 3}, {3, 5}, {4}}, {}, {}, "does not broadcast"},
+      {"Gemm", {{2, 3}, {3, 5}, {4}}, {}, {}, "cannot be broadcast"},
       {"Resize",
        {{n, 3, n, 8}, {0}, {4}},
        {none, none, Tensor::Of<float>(Shape{4}, {1, 1, 2, 2})},
