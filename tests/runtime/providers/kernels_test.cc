@@ -309,6 +309,37 @@ TEST(MatMul, BroadcastsBatches) {
   EXPECT_EQ(IntsOf(RunOp("MatMul", {Ints(Shape{1, 2}, {1, 2}), Ints(Shape{2, 1}, {3, 4})})), I{11});
 }
 
+// A constant right side may take another path than one that comes with the run, and several threads
+// cut the rows.
+TEST(Gemm, LargeConstantMatricesAgreeWithThoseOfTheRun) {
+  constexpr int64_t k = 150, n = 131;
+  const Tensor row = Random(Shape{n}, 3);
+  for (const bool transposed : {false, true}) {
+    const Tensor b = Random(transposed ? Shape{n, k} : Shape{k, n}, 2);
+    const Attributes attributes = With({{"transB", int64_t{transposed}}});
+    for (const int64_t m : {1, 2, 7, 40, 97}) {
+      const Tensor a = Random(Shape{m, k}, 1);
+      const F plain = FloatsOf(RunOp("Gemm", {a, b, row}, attributes));
+      for (const int threads : {1, 3}) {
+        TestModel model;
+        model.Input("a", DataType::kFloat, {m, k}).Constant("b", b).Constant("c", row);
+        model.Node("Gemm", {"a", "b", "c"}, {"y"}, attributes).Output("y");
+        SessionOptions options = DefaultSession();
+        options.pool = std::make_shared<ThreadPool>(threads);
+        const auto session = InferenceSession::FromModel(model.model(), options);
+        ASSERT_TRUE(session.ok()) << session.status().ToString();
+        const std::vector<Value> inputs = {a};
+        const F got = FloatsOf((*session)->Run(inputs, {}));
+        ASSERT_EQ(got.size(), plain.size());
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_NEAR(got[i], plain[i], 1e-4f * (1 + std::fabs(plain[i])))
+              << m << " rows, " << threads << " threads, at " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Gemm, AppliesFactorsTransposesAndAnyBroadcastOfC) {
   const Tensor a = Floats(Shape{2, 2}, {1, 2, 3, 4}), b = Floats(Shape{2, 2}, {1, 0, 0, 1});
   EXPECT_EQ(FloatsOf(RunOp("Gemm", {a, b, Floats(Shape{2}, {10, 20})})), (F{11, 22, 13, 24}));

@@ -3,12 +3,12 @@
 // oneDNN with its activation and residual sum as post-operations.
 #include <array>
 #include <cstring>
-#include <mutex>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/onednn/engine.h"
+#include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -49,37 +49,6 @@ bool AddActivation(const Activation& activation, dnnl::post_ops& ops) {
   return false;
 }
 
-// The weights in the layouts that primitives asked for, shared. Nearly always there is one; the
-// plain original is dropped once that exists.
-class PackedWeights {
- public:
-  explicit PackedWeights(Tensor original) : original_(std::move(original)) {}
-
-  Result<memory> InLayout(const memory::desc& wanted, const memory::desc& plain) {
-    std::lock_guard lock(mutex_);
-    for (const memory& packed : packed_) {
-      if (packed.get_desc() == wanted) return packed;
-    }
-    memory result;
-    ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-      memory source = packed_.empty()
-                          ? memory(plain, onednn::Engine(), const_cast<void*>(original_.raw()))
-                          : packed_.front();
-      result = memory(wanted, onednn::Engine());
-      dnnl::reorder(source, result).execute(onednn::ThreadStream(), source, result);
-      onednn::ThreadStream().wait();
-    }));
-    packed_.push_back(result);
-    original_ = Tensor();
-    return result;
-  }
-
- private:
-  std::mutex mutex_;
-  Tensor original_;             // guarded by mutex_; undefined once packed
-  std::vector<memory> packed_;  // guarded by mutex_
-};
-
 // A prepared primitive with what it touches.
 struct ConvPrimitive {
   dnnl::convolution_forward primitive;
@@ -96,10 +65,10 @@ class ConvArguments : public KernelState {
         scratchpad_(conv.scratchpad, onednn::Engine(), nullptr),
         bias_(conv.bias, onednn::Engine(), nullptr),
         list_{{{DNNL_ARG_SRC, source_.get()},
-              {DNNL_ARG_WEIGHTS, conv.weights.get()},
-              {DNNL_ARG_DST, target_.get()},
-              {DNNL_ARG_SCRATCHPAD, scratchpad_.get()},
-              {DNNL_ARG_BIAS, bias_.get()}}} {}
+               {DNNL_ARG_WEIGHTS, conv.weights.get()},
+               {DNNL_ARG_DST, target_.get()},
+               {DNNL_ARG_SCRATCHPAD, scratchpad_.get()},
+               {DNNL_ARG_BIAS, bias_.get()}}} {}
 
   // `bias` may be null.
   Status Execute(const dnnl::convolution_forward& primitive, const float* source, const float* bias,
@@ -125,7 +94,7 @@ class ConvChannelsLast : public Kernel {
   ConvChannelsLast(Activation activation, Tensor weights)
       : activation_(activation),
         weight_shape_(weights.shape()),
-        weights_(std::make_shared<PackedWeights>(std::move(weights))) {}
+        weights_(std::make_shared<onednn::PackedWeights>(std::move(weights))) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
 
@@ -218,7 +187,7 @@ class ConvChannelsLast : public Kernel {
 
   Activation activation_;
   Shape weight_shape_;
-  std::shared_ptr<PackedWeights> weights_;
+  std::shared_ptr<onednn::PackedWeights> weights_;
 };
 
 }  // namespace

@@ -4,12 +4,16 @@
 
 namespace onnxd {
 
+Result<std::unique_ptr<Kernel>> MakeConstantGemm(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
 
 std::span<const KernelEntry> FastKernels() {
   static constexpr KernelEntry kEntries[] = {
+      {"", "Gemm", 1, kLatestVersion, MakeConstantGemm},
+      {"", "MatMul", 1, kLatestVersion, MakeConstantMatMul},
       {"onnxd", "AveragePoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
       {"onnxd", "ConvChannelsLast", 1, kLatestVersion, MakeConvChannelsLast},
       {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,

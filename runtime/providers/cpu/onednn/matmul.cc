@@ -1,0 +1,218 @@
+// MatMul and Gemm with a constant right side, computed by oneDNN. Small matrices stay with the
+// plain kernels, whose calls cost less.
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/onednn/engine.h"
+#include "runtime/providers/cpu/onednn/packed_weights.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+using dnnl::memory;
+
+constexpr auto kFloat = memory::data_type::f32;
+constexpr int64_t kLeastElements = 1 << 14;  // of the right side
+
+// The product of `rows` rows of A.
+struct RowsPrimitive {
+  dnnl::matmul primitive;
+  memory::desc source, target, scratchpad, bias;
+  memory weights;
+};
+
+// The argument objects of one primitive for one run at a time.
+class RowsArguments {
+ public:
+  explicit RowsArguments(const RowsPrimitive& rows)
+      : source_(rows.source, onednn::Engine(), nullptr),
+        target_(rows.target, onednn::Engine(), nullptr),
+        scratchpad_(rows.scratchpad, onednn::Engine(), nullptr),
+        bias_(rows.bias, onednn::Engine(), nullptr),
+        list_{{{DNNL_ARG_SRC, source_.get()},
+               {DNNL_ARG_WEIGHTS, rows.weights.get()},
+               {DNNL_ARG_DST, target_.get()},
+               {DNNL_ARG_SCRATCHPAD, scratchpad_.get()},
+               {DNNL_ARG_BIAS, bias_.get()}}} {}
+
+  // `bias` may be null.
+  Status Execute(const dnnl::matmul& primitive, const float* source, const float* bias,
+                 float* target, void* scratchpad) {
+    source_.set_data_handle(const_cast<float*>(source));
+    target_.set_data_handle(target);
+    scratchpad_.set_data_handle(scratchpad);
+    if (bias != nullptr) bias_.set_data_handle(const_cast<float*>(bias));
+    const int count = bias != nullptr ? 5 : 4;
+    const dnnl_status_t status =
+        dnnl_primitive_execute(primitive.get(), onednn::ThreadStream().get(), count, list_.data());
+    if (status == dnnl_success) return Status::Ok();
+    return Internal(StrCat("oneDNN: a product failed with status ", static_cast<int>(status)));
+  }
+
+ private:
+  memory source_, target_, scratchpad_, bias_;
+  std::array<dnnl_exec_arg_t, 5> list_;
+};
+
+// Rows [first, first + the primitive's rows) of A.
+struct Chunk {
+  int64_t first;
+  size_t primitive;
+};
+
+struct ChunkStates : KernelState {
+  std::vector<RowsArguments> arguments;  // one per chunk
+};
+
+class ConstantProduct : public Kernel {
+ public:
+  // B is `weights`, [k, n] or, when transposed, [n, k].
+  ConstantProduct(Tensor weights, bool transposed)
+      : k_(weights.shape()[transposed ? 1 : 0]),
+        n_(weights.shape()[transposed ? 0 : 1]),
+        transposed_(transposed),
+        weights_(std::make_shared<onednn::PackedWeights>(std::move(weights))) {}
+
+  bool ReadsInput(size_t i) const override { return i != 1; }
+
+  Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
+    const Shape& a = context.InputShape(0);
+    const bool has_bias = context.HasInput(2);
+    if (has_bias && context.InputShape(2).ElementCount() != n_) {
+      return InvalidArgument(StrCat(Describe(context.node), ": C has shape ",
+                                    context.InputShape(2).ToString(), ", expected [", n_, "]"));
+    }
+    const int64_t m = k_ == 0 ? 0 : a.ElementCount() / k_;
+    PreparedKernel prepared;
+    if (m == 0) {
+      prepared.compute = [](const KernelContext&) { return Status::Ok(); };
+      return prepared;
+    }
+    // Each thread takes as many rows, the last one what is left.
+    const int64_t threads = std::clamp<int64_t>(m / kLeastRows, 1, context.threads);
+    const int64_t rows = (m + threads - 1) / threads;
+    std::vector<RowsPrimitive> primitives;
+    std::vector<Chunk> chunks;
+    for (int64_t first = 0; first < m; first += rows) {
+      const bool other = first == 0 || m - first < rows;
+      if (other) {
+        ONNXD_ASSIGN_OR_RETURN(RowsPrimitive made,
+                               MakePrimitive(std::min(rows, m - first), has_bias));
+        primitives.push_back(std::move(made));
+      }
+      chunks.push_back({first, primitives.size() - 1});
+    }
+    size_t scratch = 0;
+    for (const RowsPrimitive& primitive : primitives) {
+      scratch = std::max(scratch, (primitive.scratchpad.get_size() + 63) / 64 * 64);
+    }
+    prepared.scratch_bytes = scratch * chunks.size();
+    prepared.make_state = [primitives, chunks]() -> Result<std::unique_ptr<KernelState>> {
+      auto states = std::make_unique<ChunkStates>();
+      ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
+        for (const Chunk& chunk : chunks) {
+          states->arguments.emplace_back(primitives[chunk.primitive]);
+        }
+      }));
+      return std::unique_ptr<KernelState>(std::move(states));
+    };
+    prepared.compute = [primitives, chunks, scratch, depth = k_,
+                        width = n_](const KernelContext& k) {
+      Status failure;
+      std::mutex mutex;
+      const auto run = [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const Chunk& chunk = chunks[static_cast<size_t>(i)];
+          Status status;
+          const Status guarded = onednn::Guard([&] {
+            status = k.state<ChunkStates>().arguments[static_cast<size_t>(i)].Execute(
+                primitives[chunk.primitive].primitive, k.input<float>(0) + chunk.first * depth,
+                k.input<float>(2), k.output<float>(0) + chunk.first * width,
+                k.scratch<std::byte>() + static_cast<size_t>(i) * scratch);
+          });
+          if (guarded.ok() && status.ok()) continue;
+          std::lock_guard lock(mutex);
+          failure = guarded.ok() ? status : guarded;
+        }
+      };
+      if (chunks.size() == 1) {
+        run(0, 1);
+      } else {
+        k.pool().ParallelFor(static_cast<int64_t>(chunks.size()), 1, run);
+      }
+      return failure;
+    };
+    return prepared;
+  }
+
+ private:
+  static constexpr int64_t kLeastRows = 8;
+
+  Result<RowsPrimitive> MakePrimitive(int64_t rows, bool has_bias) const {
+    RowsPrimitive made;
+    memory::desc wanted, plain;
+    ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
+      const auto row_major = memory::format_tag::ab;
+      made.source = memory::desc({rows, k_}, kFloat, row_major);
+      made.target = memory::desc({rows, n_}, kFloat, row_major);
+      plain = memory::desc({k_, n_}, kFloat, transposed_ ? memory::format_tag::ba : row_major);
+      const memory::desc any({k_, n_}, kFloat, memory::format_tag::any);
+      if (has_bias) made.bias = memory::desc({1, n_}, kFloat, row_major);
+      dnnl::primitive_attr attributes;
+      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      const dnnl::matmul::desc description =
+          has_bias ? dnnl::matmul::desc(made.source, any, made.bias, made.target)
+                   : dnnl::matmul::desc(made.source, any, made.target);
+      const dnnl::matmul::primitive_desc chosen(description, attributes, onednn::Engine());
+      made.primitive = dnnl::matmul(chosen);
+      made.scratchpad = chosen.scratchpad_desc();
+      wanted = chosen.weights_desc();
+    }));
+    ONNXD_ASSIGN_OR_RETURN(made.weights, weights_->InLayout(wanted, plain));
+    return made;
+  }
+
+  int64_t k_, n_;
+  bool transposed_;
+  std::shared_ptr<onednn::PackedWeights> weights_;
+};
+
+Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transposed) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType(info.node.op_type, info.InputType(0));
+  }
+  const Initializer* b = info.constant_input(1);
+  if (b == nullptr || b->shape().rank() != 2 || b->shape().ElementCount() < kLeastElements) {
+    return Unimplemented("oneDNN takes products with large constant matrices alone");
+  }
+  ONNXD_ASSIGN_OR_RETURN(Tensor weights, b->Materialize());
+  return std::unique_ptr<Kernel>(std::make_unique<ConstantProduct>(std::move(weights), transposed));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo& info) {
+  return MakeProduct(info, false);
+}
+
+// C must be a row that is added as it is.
+Result<std::unique_ptr<Kernel>> MakeConstantGemm(const KernelInfo& info) {
+  const Attributes& a = info.node.attributes;
+  const Initializer* c = info.node.input(2) == kNoValue ? nullptr : info.constant_input(2);
+  const Initializer* b = info.constant_input(1);
+  const bool transposed = a.Int("transB", 0) != 0;
+  bool fits = a.Int("transA", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1 &&
+              b != nullptr && b->shape().rank() == 2;
+  if (fits && info.node.input(2) != kNoValue) {
+    const int64_t n = b->shape()[transposed ? 0 : 1];
+    fits = c != nullptr && c->shape().rank() >= 1 && c->shape().ElementCount() == n &&
+           c->shape()[c->shape().rank() - 1] == n;
+  }
+  if (!fits) return Unimplemented("oneDNN takes A * B + row alone");
+  return MakeProduct(info, transposed);
+}
+
+}  // namespace onnxd
