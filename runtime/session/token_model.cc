@@ -33,6 +33,9 @@ Result<Tensor> TakeRows(const Tensor& tensor, const std::vector<int64_t>& rows) 
 }
 
 Result<Value> Ints(const Shape& shape, const std::vector<int32_t>& elements) {
+  if (shape.ElementCount() != static_cast<int64_t>(elements.size())) {
+    return InvalidArgument(StrCat("the tokens of a row do not fit ", shape.ToString()));
+  }
   ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(DataType::kInt32, shape));
   std::copy(elements.begin(), elements.end(), tensor.mutable_data<int32_t>());
   return Value(std::move(tensor));
@@ -46,6 +49,11 @@ std::string Rest(const std::string& name, std::string_view prefix) {
 
 Result<TokenGraphs> MakeTokenGraphs(const Node& node, const ExecutorOptions& options) {
   TokenGraphs graphs;
+  for (const char* name : {"decoder", "init_decoder", "encoder"}) {
+    if (node.attributes.Has(name) && node.attributes.Subgraph(name)->outputs.empty()) {
+      return InvalidArgument(StrCat(Describe(node), ": the graph '", name, "' has no outputs"));
+    }
+  }
   ONNXD_ASSIGN_OR_RETURN(graphs.decoder, MakeBody(node, "decoder", options));
   if (node.attributes.Has("init_decoder")) {
     ONNXD_ASSIGN_OR_RETURN(graphs.init_decoder, MakeBody(node, "init_decoder", options));

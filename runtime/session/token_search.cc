@@ -185,6 +185,9 @@ class Decoding {
   Result<std::vector<float>> Scores(bool as_logarithms) {
     ONNXD_ASSIGN_OR_RETURN(std::vector<float> logits, Logits());
     const int64_t stride = static_cast<int64_t>(logits.size()) / rows();
+    if (stride == 0 || stride * rows() != static_cast<int64_t>(logits.size())) {
+      return InvalidArgument(StrCat("the decoder gives no logits for ", rows(), " rows"));
+    }
     width_ = search_.vocabulary > 0 ? std::min(search_.vocabulary, stride) : stride;
     std::vector<float> scores;
     for (int64_t row = 0; row < rows(); ++row) {
@@ -291,16 +294,19 @@ int32_t Draw(std::span<float> scores, float top_p, int64_t least, std::mt19937& 
   if (!ordered) return 0;
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t a, int32_t b) { return score(a) > score(b); });
+  if (!std::isfinite(score(order[0]))) return order[0];
   std::vector<double> weights;
-  double all = 0, kept = 0;
-  for (const int32_t token : order)
-    all += std::exp(static_cast<double>(score(token) - score(order[0])));
   for (const int32_t token : order) {
-    const bool enough = kept > static_cast<double>(top_p) * all;
-    if (enough && static_cast<int64_t>(weights.size()) >= least) break;
     weights.push_back(std::exp(static_cast<double>(score(token) - score(order[0]))));
-    kept += weights.back();
   }
+  const double wanted =
+      static_cast<double>(top_p) * std::accumulate(weights.begin(), weights.end(), 0.0);
+  double sum = 0;
+  size_t kept = 0;
+  while (kept < weights.size() && (sum <= wanted || static_cast<int64_t>(kept) < least)) {
+    sum += weights[kept++];
+  }
+  weights.resize(kept);
   std::discrete_distribution<size_t> distribution(weights.begin(), weights.end());
   return order[distribution(random)];
 }

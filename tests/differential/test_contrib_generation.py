@@ -196,8 +196,17 @@ class Generation(unittest.TestCase):
             "GreedySearch", {"ids": self.prompts, "longest": ints(3)}, decoder=gpt))
         self.assertIn("num_beams 2, num_return_sequences 3", self.refusal("BeamSearch", beams, decoder=gpt))
         self.assertIn("model_type and encoder do not fit", self.refusal("BeamSearch", beams, decoder=gpt, model_type=1))
-        self.assertIn("the decoder's input 'encoder_input_ids' is not supported", self.refusal(
-            "GreedySearch", {"ids": self.prompts, "longest": ints(9)}, decoder=encoder))
+        greedy = {"ids": self.prompts, "longest": ints(9)}
+        self.assertIn("the decoder's input 'encoder_input_ids' is not supported",
+                      self.refusal("GreedySearch", greedy, decoder=encoder))
+        silent = helper.make_graph([], "decoder", [value("input_ids", INT32, "rows", "length")], [])
+        self.assertIn("has no outputs", self.refusal("GreedySearch", greedy, decoder=silent))
+        nodes = [helper.make_node("Cast", ["input_ids"], ["c"], to=FLOAT),
+                 helper.make_node("Unsqueeze", ["c", "axis"], ["logits"])]
+        flat = helper.make_graph(nodes, "decoder", [value("input_ids", INT32, "rows", "length")],
+                                 [value("logits", FLOAT, 1, "rows", "length")],
+                                 [numpy_helper.from_array(numpy.array([0]), "axis")])
+        self.assertIn("the decoder gives no logits for 3 rows", self.refusal("GreedySearch", greedy, decoder=flat))
 
 
 if __name__ == "__main__":
