@@ -8,10 +8,10 @@ FunctionExpansion FindFunction(const Node& node) {
   static const auto functions = [] {
     std::multimap<std::pair<std::string_view, std::string_view>, FunctionEntry> all;
     for (const auto& family :
-         {ActivationFunctions(), AttentionFunctions(), GeneratorFunctions(),
-          NormalizationFunctions(), ReductionFunctions(), ContribArithmeticFunctions(),
-          ContribBlockedFunctions(), ContribLayerFunctions(), ContribPackingFunctions(),
-          ContribQuantizedFunctions()}) {
+         {ActivationFunctions(), AttentionFunctions(), GeneratorFunctions(), ImageFunctions(),
+          LossFunctions(), NormalizationFunctions(), ReductionFunctions(),
+          ContribArithmeticFunctions(), ContribBlockedFunctions(), ContribLayerFunctions(),
+          ContribPackingFunctions(), ContribQuantizedFunctions()}) {
       for (const FunctionEntry& entry : family) all.insert({{entry.domain, entry.op}, entry});
     }
     return all;

@@ -23,6 +23,8 @@ struct FunctionEntry {
 std::span<const FunctionEntry> ActivationFunctions();
 std::span<const FunctionEntry> AttentionFunctions();
 std::span<const FunctionEntry> GeneratorFunctions();
+std::span<const FunctionEntry> ImageFunctions();
+std::span<const FunctionEntry> LossFunctions();
 std::span<const FunctionEntry> NormalizationFunctions();
 std::span<const FunctionEntry> ReductionFunctions();
 std::span<const FunctionEntry> ContribArithmeticFunctions();

@@ -169,6 +169,16 @@ Status CastLike(FunctionBody& body) {
   return Status::Ok();
 }
 
+// A * sigmoid(alpha * A) * B
+Status SwiGlu(FunctionBody& body) {
+  const auto alpha = static_cast<double>(body.attributes().Float("alpha", 1));
+  const Operand a = body.Input(0);
+  const Operand scaled = body.Call("Mul", {a, body.Number(alpha, body.InputType(0))});
+  const Operand gate = body.Call("Mul", {a, body.Call("Sigmoid", {scaled})});
+  body.Return(0, body.Call("Mul", {gate, body.Input(1)}));
+  return Status::Ok();
+}
+
 constexpr int kAll = 1 << 30;
 constexpr FunctionEntry kFunctions[] = {
     {"", "CastLike", 15, kAll, CastLike},
@@ -188,6 +198,7 @@ constexpr FunctionEntry kFunctions[] = {
     {"", "Shrink", 9, kAll, Shrink},
     {"", "Softplus", 1, kAll, Softplus},
     {"", "Softsign", 1, kAll, Softsign},
+    {"", "SwiGLU", 28, kAll, SwiGlu},
     {"", "Swish", 24, kAll, Swish},
     {"", "ThresholdedRelu", 10, kAll, ThresholdedRelu},
 };

@@ -1,5 +1,6 @@
-// Attention and RotaryEmbedding as their parts, for element types without a kernel. Source: the
-// texts and function bodies of ONNX Attention-25 and RotaryEmbedding-23.
+// Attention, RotaryEmbedding and CausalConvWithState as their parts, for element types without a
+// kernel. Source: the texts and function bodies of ONNX Attention-25, RotaryEmbedding-23 and
+// CausalConvWithState-27.
 #include <limits>
 #include <optional>
 #include <string>
@@ -14,8 +15,6 @@ namespace {
 using Operand = FunctionBody::Operand;
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-
-Attributes AxisOf(int64_t axis) { return MakeAttributes({{"axis", axis}}); }
 
 Attributes Permutation(std::vector<int64_t> perm) {
   return MakeAttributes({{"perm", std::move(perm)}});
@@ -236,8 +235,39 @@ Status RotaryEmbedding(FunctionBody& body) {
   return Status::Ok();
 }
 
+// CausalConvWithState-27: a convolution per channel that sees what came before.
+Status CausalConvWithState(FunctionBody& body) {
+  const DataType type = body.InputType(0);
+  const int64_t channels = body.InputDim(1, 0), taps = body.InputDim(1, 2);
+  const std::string activation = body.attributes().String("activation", "none");
+  if (type == DataType::kUndefined || channels < 1 || taps < 1) {
+    return Unimplemented("the weights' shape is not known");
+  }
+  const Operand x = body.Input(0), w = body.Input(1);
+  Operand past = body.Input(3);
+  if (past.absent()) {
+    const Operand shape = body.Call(
+        "Concat", {DimensionOf(body, x, 0), body.Integers({channels, taps - 1})}, AxisOf(0));
+    past = body.Call("Expand", {body.Number(0, type), shape});
+  }
+  const Operand whole = body.Call("Concat", {past, x}, AxisOf(2));
+  Operand y = body.Call("Conv", {whole, w, body.Input(2)}, MakeAttributes({{"group", channels}}));
+  if (activation == "silu" || activation == "swish") {
+    y = body.Call("Mul", {y, body.Call("Sigmoid", {y})});
+  } else if (activation != "none") {
+    return InvalidArgument(StrCat("activation is '", activation, "'"));
+  }
+  body.Return(0, y);
+  if (!body.HasOutput(1)) return Status::Ok();
+  const Operand length = DimensionOf(body, whole, 2);
+  const Operand begin = body.Call("Sub", {length, body.Integers({taps - 1})});
+  body.Return(1, Slice(body, whole, begin, length, 2));
+  return Status::Ok();
+}
+
 constexpr FunctionEntry kFunctions[] = {
     {"", "Attention", 23, 1 << 30, Attention},
+    {"", "CausalConvWithState", 27, 1 << 30, CausalConvWithState},
     {"", "RotaryEmbedding", 23, 1 << 30, RotaryEmbedding},
 };
 

@@ -11,8 +11,6 @@ using Operand = FunctionBody::Operand;
 
 constexpr const char* kMicrosoft = "com.microsoft";
 
-Attributes AxisOf(int64_t axis) { return MakeAttributes({{"axis", axis}}); }
-
 // Real and imaginary parts, which are the last axis.
 std::vector<Operand> Parts(FunctionBody& body, Operand x) {
   return body.CallMany("Split", {x}, 2,

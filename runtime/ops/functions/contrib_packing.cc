@@ -13,8 +13,6 @@ using Operand = FunctionBody::Operand;
 
 constexpr const char* kMicrosoft = "com.microsoft";
 
-Attributes AxisOf(int64_t axis) { return MakeAttributes({{"axis", axis}}); }
-
 Operand Number(FunctionBody& body, int64_t value) {
   return body.Number(static_cast<double>(value), DataType::kInt64);
 }

@@ -5,6 +5,8 @@
 
 namespace onnxd {
 
+inline Attributes AxisOf(int64_t axis) { return MakeAttributes({{"axis", axis}}); }
+
 inline FunctionBody::Operand Slice(FunctionBody& body, FunctionBody::Operand x,
                                    FunctionBody::Operand begin, FunctionBody::Operand end,
                                    int64_t axis) {

@@ -1,5 +1,5 @@
-// Windows and quantization whose function bodies are ONNX's own: BlackmanWindow, HammingWindow,
-// HannWindow, DynamicQuantizeLinear.
+// Windows, random bits and quantization whose function bodies are ONNX's own: BlackmanWindow,
+// HammingWindow, HannWindow, Bernoulli, DynamicQuantizeLinear.
 #include <initializer_list>
 #include <numbers>
 
@@ -58,8 +58,20 @@ Status DynamicQuantizeLinear(FunctionBody& body) {
   return Status::Ok();
 }
 
+// 1 with the probability that x says.
+Status Bernoulli(FunctionBody& body) {
+  const int64_t to = body.attributes().Int("dtype", static_cast<int64_t>(body.InputType(0)));
+  if (!IsDataType(to)) return Unimplemented("the type of the input is not known");
+  Attributes attributes;
+  if (body.attributes().Has("seed")) attributes.Set("seed", body.attributes().Float("seed", 0));
+  const Operand drawn = body.Call("RandomUniformLike", {body.Input(0)}, attributes);
+  body.Return(0, body.Cast(body.Call("Less", {drawn, body.Input(0)}), static_cast<DataType>(to)));
+  return Status::Ok();
+}
+
 constexpr int kAll = 1 << 30;
 constexpr FunctionEntry kFunctions[] = {
+    {"", "Bernoulli", 15, kAll, Bernoulli},
     {"", "BlackmanWindow", 17, kAll, BlackmanWindow},
     {"", "DynamicQuantizeLinear", 11, kAll, DynamicQuantizeLinear},
     {"", "HammingWindow", 17, kAll, HammingWindow},
