@@ -1,6 +1,7 @@
-// MaxPool, AveragePool and their global forms, channels first; up to three spatial axes.
+// MaxPool, AveragePool, LpPool and their global forms, channels first; windows of up to three axes.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -104,6 +105,27 @@ void AveragePlane(const PoolPlan& plan, const T* in, T* out) {
   });
 }
 
+// The p-norm of every window; padding counts as zero.
+template <typename T>
+void LpPlane(const PoolPlan& plan, double p, const T* in, T* out) {
+  ForPositions(plan, [&](const Taps& z, const Taps& y, const Taps& x) {
+    double sum = 0;
+    ForTaps(plan, z, y, x,
+            [&](int64_t offset) { sum += std::pow(std::abs(static_cast<double>(in[offset])), p); });
+    *out++ = static_cast<T>(std::pow(sum, 1 / p));
+  });
+}
+
+// All of a plane in one window, whatever its axes are.
+PoolPlan WholePlanes(const Shape& x) {
+  PoolPlan plan{};
+  plan.planes = x[0] * x[1];
+  plan.in_plane = x.ElementCount(2, x.rank());
+  plan.out_plane = 1;
+  plan.axes[2].extent = plan.axes[2].kernel = plan.in_plane;
+  return plan;
+}
+
 float PoolAll(bool average, const float* in, int64_t plane) {
   const math::Simd& simd = math::CurrentSimd();
   return average ? simd.sum(in, plane) / static_cast<float>(plane) : simd.max(in, plane);
@@ -178,6 +200,34 @@ Result<std::unique_ptr<Kernel>> MakeAveragePool(const KernelInfo& info) {
                          k.output<T>(0) + p * plan.out_plane);
           }
         });
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+// LpPool and, of any rank, GlobalLpPool.
+Result<std::unique_ptr<Kernel>> MakeLpPool(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsFloatOrDouble(type)) return DeclineType(info.node.op_type, type);
+  const bool global = info.node.op_type == "GlobalLpPool";
+  const Attributes& a = info.node.attributes;
+  const double p = info.node.since_version == 1 ? static_cast<double>(a.Float("p", 2))
+                                                : static_cast<double>(a.Int("p", 2));
+  return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
+    PoolPlan plan;
+    if (global) {
+      plan = WholePlanes(context.InputShape(0));
+    } else {
+      ONNXD_ASSIGN_OR_RETURN(plan, MakePoolPlan(context));
+    }
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      DispatchFloat(type, [&]<typename T>() {
+        for (int64_t i = 0; i < plan.planes; ++i) {
+          LpPlane(plan, p, k.input<T>(0) + i * plan.in_plane, k.output<T>(0) + i * plan.out_plane);
+        }
       });
       return Status::Ok();
     };

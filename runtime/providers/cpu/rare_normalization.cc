@@ -1,9 +1,8 @@
 // LRN-1, -13, LpNormalization-1, -22, MeanVarianceNormalization-9, -13, GroupNormalization-18, -21,
-// BatchNormalization in training mode (14, 15), LpPool-1 to -22, GlobalLpPool-1 to -22.
+// BatchNormalization in training mode (14, 15).
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -193,54 +192,6 @@ Result<Values> TrainingBatchNormalization(const Node& node, std::span<const Valu
   return out;
 }
 
-// The p-norm of every window; padding counts as zero.
-Result<Values> LpPool(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  const Shape& shape = x.shape();
-  const bool global = node.op_type == "GlobalLpPool";
-  const double p = node.since_version == 1 ? static_cast<double>(node.attributes.Float("p", 2))
-                                           : static_cast<double>(node.attributes.Int("p", 2));
-  if (shape.rank() < 3) {
-    return InvalidArgument(StrCat(Describe(node), ": input of shape ", shape.ToString()));
-  }
-  const std::vector<int64_t> spatial(shape.begin() + 2, shape.end());
-  Window window;
-  window.kernel = spatial;
-  window.strides = window.dilations = window.output = std::vector<int64_t>(spatial.size(), 1);
-  window.pads_begin = std::vector<int64_t>(spatial.size(), 0);
-  if (!global) {
-    ONNXD_ASSIGN_OR_RETURN(window, PoolWindow(node, spatial, node.attributes.Ints("kernel_shape")));
-  }
-  const Shape positions(window.output), taps(window.kernel);
-  const int64_t count = positions.ElementCount(), tap_count = taps.ElementCount();
-  const int64_t plane = Shape(spatial).ElementCount(), lanes = shape[0] * shape[1];
-  const std::vector<double> in = ElementsAs<double>(x);
-  std::vector<double> out(static_cast<size_t>(lanes * count), 0.0);
-  for (int64_t at = 0; at < count; ++at) {
-    for (int64_t t = 0; t < tap_count; ++t) {
-      int64_t position = at, tap = t, source = 0, stride = 1;
-      for (size_t axis = spatial.size(); axis-- > 0 && source >= 0;) {
-        const int64_t own = position % window.output[axis] * window.strides[axis] -
-                            window.pads_begin[axis] +
-                            tap % window.kernel[axis] * window.dilations[axis];
-        position /= window.output[axis];
-        tap /= window.kernel[axis];
-        source = own < 0 || own >= spatial[axis] ? -1 : source + own * stride;
-        stride *= spatial[axis];
-      }
-      if (source < 0) continue;
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        out[static_cast<size_t>(lane * count + at)] +=
-            std::pow(std::abs(in[static_cast<size_t>(lane * plane + source)]), p);
-      }
-    }
-  }
-  for (double& value : out) value = std::pow(value, 1 / p);
-  std::vector<int64_t> dims = {shape[0], shape[1]};
-  dims.insert(dims.end(), window.output.begin(), window.output.end());
-  return OneValue(TensorFrom(x.type(), Shape(dims), out));
-}
-
 Result<std::unique_ptr<Kernel>> FloatsOnly(const KernelInfo& info, EagerFunction function) {
   if (!IsFloatOrDouble(info.InputType(0))) {
     return DeclineType(info.node.op_type, info.InputType(0));
@@ -262,9 +213,6 @@ Result<std::unique_ptr<Kernel>> MakeGroupNormalization(const KernelInfo& info) {
 }
 Result<std::unique_ptr<Kernel>> MakeTrainingBatchNormalization(const KernelInfo& info) {
   return FloatsOnly(info, TrainingBatchNormalization);
-}
-Result<std::unique_ptr<Kernel>> MakeLpPool(const KernelInfo& info) {
-  return FloatsOnly(info, LpPool);
 }
 
 }  // namespace onnxd
