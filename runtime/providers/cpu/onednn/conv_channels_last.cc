@@ -1,7 +1,6 @@
 // onnxd::ConvChannelsLast: a 2-D convolution whose input, sum and output are
 // [batch, height, width, channels]; weights stay [out, in / group, height, width]. Computed by
 // oneDNN with its activation and residual sum as post-operations.
-#include <array>
 #include <cstring>
 
 #include "runtime/kernel/kernel.h"
@@ -9,6 +8,7 @@
 #include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
+#include "runtime/providers/cpu/onednn/primitive.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -49,44 +49,9 @@ bool AddActivation(const Activation& activation, dnnl::post_ops& ops) {
   return false;
 }
 
-// A prepared primitive with what it touches.
-struct ConvPrimitive {
-  dnnl::convolution_forward primitive;
-  memory::desc source, target, scratchpad, bias;
-  memory weights;
-};
-
-// The argument objects of one primitive for one run at a time.
-class ConvArguments : public KernelState {
- public:
-  explicit ConvArguments(const ConvPrimitive& conv)
-      : source_(conv.source, onednn::Engine(), nullptr),
-        target_(conv.target, onednn::Engine(), nullptr),
-        scratchpad_(conv.scratchpad, onednn::Engine(), nullptr),
-        bias_(conv.bias, onednn::Engine(), nullptr),
-        list_{{{DNNL_ARG_SRC, source_.get()},
-               {DNNL_ARG_WEIGHTS, conv.weights.get()},
-               {DNNL_ARG_DST, target_.get()},
-               {DNNL_ARG_SCRATCHPAD, scratchpad_.get()},
-               {DNNL_ARG_BIAS, bias_.get()}}} {}
-
-  // `bias` may be null.
-  Status Execute(const dnnl::convolution_forward& primitive, const float* source, const float* bias,
-                 float* target, void* scratchpad) {
-    source_.set_data_handle(const_cast<float*>(source));
-    target_.set_data_handle(target);
-    scratchpad_.set_data_handle(scratchpad);
-    if (bias != nullptr) bias_.set_data_handle(const_cast<float*>(bias));
-    const int count = bias != nullptr ? 5 : 4;
-    const dnnl_status_t status =
-        dnnl_primitive_execute(primitive.get(), onednn::ThreadStream().get(), count, list_.data());
-    if (status == dnnl_success) return Status::Ok();
-    return Internal(StrCat("oneDNN: convolution failed with status ", static_cast<int>(status)));
-  }
-
- private:
-  memory source_, target_, scratchpad_, bias_;
-  std::array<dnnl_exec_arg_t, 5> list_;
+struct ConvState : KernelState {
+  explicit ConvState(const onednn::Primitive& conv) : arguments(conv) {}
+  onednn::Arguments arguments;
 };
 
 class ConvChannelsLast : public Kernel {
@@ -120,7 +85,7 @@ class ConvChannelsLast : public Kernel {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    ConvPrimitive conv;
+    onednn::Primitive conv;
     bool activation_done = false;
     ONNXD_RETURN_IF_ERROR(
         MakePrimitive(x, y, window, group, has_bias, has_sum, conv, activation_done));
@@ -129,7 +94,7 @@ class ConvChannelsLast : public Kernel {
     const Activation after = activation_done ? Activation{} : activation_;
     prepared.make_state = [conv]() -> Result<std::unique_ptr<KernelState>> {
       std::unique_ptr<KernelState> state;
-      ONNXD_RETURN_IF_ERROR(onednn::Guard([&] { state = std::make_unique<ConvArguments>(conv); }));
+      ONNXD_RETURN_IF_ERROR(onednn::Guard([&] { state = std::make_unique<ConvState>(conv); }));
       return state;
     };
     prepared.compute = [=](const KernelContext& k) -> Status {
@@ -139,8 +104,8 @@ class ConvChannelsLast : public Kernel {
       }
       Status status;
       ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-        status = k.state<ConvArguments>().Execute(conv.primitive, k.input<float>(0),
-                                                  k.input<float>(2), target, k.scratch<void>());
+        status = k.state<ConvState>().arguments.Execute(
+            conv.handle, k.input<float>(0), k.input<float>(2), target, k.scratch<void>());
       }));
       ONNXD_RETURN_IF_ERROR(status);
       after.Apply(target, count);
@@ -151,7 +116,7 @@ class ConvChannelsLast : public Kernel {
 
  private:
   Status MakePrimitive(const Shape& x, const Shape& y, const Window& window, int64_t group,
-                       bool has_bias, bool has_sum, ConvPrimitive& conv,
+                       bool has_bias, bool has_sum, onednn::Primitive& conv,
                        bool& activation_done) const {
     const Shape& w = weight_shape_;
     memory::desc wanted, plain;
@@ -177,7 +142,7 @@ class ConvChannelsLast : public Kernel {
           {window.dilations[0] - 1, window.dilations[1] - 1}, window.pads_begin, window.pads_end);
       const dnnl::convolution_forward::primitive_desc chosen(description, attributes,
                                                              onednn::Engine());
-      conv.primitive = dnnl::convolution_forward(chosen);
+      conv.handle = dnnl::convolution_forward(chosen);
       conv.scratchpad = chosen.scratchpad_desc();
       wanted = chosen.weights_desc();
     }));

@@ -1,12 +1,12 @@
 // MatMul and Gemm with a constant right side, computed by oneDNN. Small matrices stay with the
 // plain kernels, whose calls cost less.
 #include <algorithm>
-#include <array>
 #include <mutex>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
+#include "runtime/providers/cpu/onednn/primitive.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -17,46 +17,6 @@ using dnnl::memory;
 constexpr auto kFloat = memory::data_type::f32;
 constexpr int64_t kLeastElements = 1 << 14;  // of the right side
 
-// The product of `rows` rows of A.
-struct RowsPrimitive {
-  dnnl::matmul primitive;
-  memory::desc source, target, scratchpad, bias;
-  memory weights;
-};
-
-// The argument objects of one primitive for one run at a time.
-class RowsArguments {
- public:
-  explicit RowsArguments(const RowsPrimitive& rows)
-      : source_(rows.source, onednn::Engine(), nullptr),
-        target_(rows.target, onednn::Engine(), nullptr),
-        scratchpad_(rows.scratchpad, onednn::Engine(), nullptr),
-        bias_(rows.bias, onednn::Engine(), nullptr),
-        list_{{{DNNL_ARG_SRC, source_.get()},
-               {DNNL_ARG_WEIGHTS, rows.weights.get()},
-               {DNNL_ARG_DST, target_.get()},
-               {DNNL_ARG_SCRATCHPAD, scratchpad_.get()},
-               {DNNL_ARG_BIAS, bias_.get()}}} {}
-
-  // `bias` may be null.
-  Status Execute(const dnnl::matmul& primitive, const float* source, const float* bias,
-                 float* target, void* scratchpad) {
-    source_.set_data_handle(const_cast<float*>(source));
-    target_.set_data_handle(target);
-    scratchpad_.set_data_handle(scratchpad);
-    if (bias != nullptr) bias_.set_data_handle(const_cast<float*>(bias));
-    const int count = bias != nullptr ? 5 : 4;
-    const dnnl_status_t status =
-        dnnl_primitive_execute(primitive.get(), onednn::ThreadStream().get(), count, list_.data());
-    if (status == dnnl_success) return Status::Ok();
-    return Internal(StrCat("oneDNN: a product failed with status ", static_cast<int>(status)));
-  }
-
- private:
-  memory source_, target_, scratchpad_, bias_;
-  std::array<dnnl_exec_arg_t, 5> list_;
-};
-
 // Rows [first, first + the primitive's rows) of A.
 struct Chunk {
   int64_t first;
@@ -64,7 +24,7 @@ struct Chunk {
 };
 
 struct ChunkStates : KernelState {
-  std::vector<RowsArguments> arguments;  // one per chunk
+  std::vector<onednn::Arguments> arguments;  // one per chunk
 };
 
 class ConstantProduct : public Kernel {
@@ -94,19 +54,19 @@ class ConstantProduct : public Kernel {
     // Each thread takes as many rows, the last one what is left.
     const int64_t threads = std::clamp<int64_t>(m / kLeastRows, 1, context.threads);
     const int64_t rows = (m + threads - 1) / threads;
-    std::vector<RowsPrimitive> primitives;
+    std::vector<onednn::Primitive> primitives;
     std::vector<Chunk> chunks;
     for (int64_t first = 0; first < m; first += rows) {
       const bool other = first == 0 || m - first < rows;
       if (other) {
-        ONNXD_ASSIGN_OR_RETURN(RowsPrimitive made,
+        ONNXD_ASSIGN_OR_RETURN(onednn::Primitive made,
                                MakePrimitive(std::min(rows, m - first), has_bias));
         primitives.push_back(std::move(made));
       }
       chunks.push_back({first, primitives.size() - 1});
     }
     size_t scratch = 0;
-    for (const RowsPrimitive& primitive : primitives) {
+    for (const onednn::Primitive& primitive : primitives) {
       scratch = std::max(scratch, (primitive.scratchpad.get_size() + 63) / 64 * 64);
     }
     prepared.scratch_bytes = scratch * chunks.size();
@@ -129,7 +89,7 @@ class ConstantProduct : public Kernel {
           Status status;
           const Status guarded = onednn::Guard([&] {
             status = k.state<ChunkStates>().arguments[static_cast<size_t>(i)].Execute(
-                primitives[chunk.primitive].primitive, k.input<float>(0) + chunk.first * depth,
+                primitives[chunk.primitive].handle, k.input<float>(0) + chunk.first * depth,
                 k.input<float>(2), k.output<float>(0) + chunk.first * width,
                 k.scratch<std::byte>() + static_cast<size_t>(i) * scratch);
           });
@@ -151,8 +111,8 @@ class ConstantProduct : public Kernel {
  private:
   static constexpr int64_t kLeastRows = 8;
 
-  Result<RowsPrimitive> MakePrimitive(int64_t rows, bool has_bias) const {
-    RowsPrimitive made;
+  Result<onednn::Primitive> MakePrimitive(int64_t rows, bool has_bias) const {
+    onednn::Primitive made;
     memory::desc wanted, plain;
     ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
       const auto row_major = memory::format_tag::ab;
@@ -167,7 +127,7 @@ class ConstantProduct : public Kernel {
           has_bias ? dnnl::matmul::desc(made.source, any, made.bias, made.target)
                    : dnnl::matmul::desc(made.source, any, made.target);
       const dnnl::matmul::primitive_desc chosen(description, attributes, onednn::Engine());
-      made.primitive = dnnl::matmul(chosen);
+      made.handle = dnnl::matmul(chosen);
       made.scratchpad = chosen.scratchpad_desc();
       wanted = chosen.weights_desc();
     }));
