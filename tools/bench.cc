@@ -10,6 +10,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "tools/command.h"
+#include "tools/profile.h"
 
 namespace onnxd {
 namespace {
@@ -214,12 +215,22 @@ Status RunBench(const BenchFlags& flags) {
   }
   const int warm_up = std::max(2, flags.iterations / 10);
   std::vector<double> times;
+  std::vector<ProfiledRun> profiled;
   for (int i = 0; i < warm_up + flags.iterations; ++i) {
-    const auto start = Clock::now();
-    ONNXD_RETURN_IF_ERROR(session->Run(inputs, {}).status());
-    if (i >= warm_up) times.push_back(Milliseconds(Clock::now() - start));
+    ProfiledRun run;
+    RunOptions run_options;
+    if (!flags.profile.empty()) run_options.profile = &run.profile;
+    run.begin = Clock::now();
+    ONNXD_RETURN_IF_ERROR(session->Run(inputs, run_options).status());
+    run.end = Clock::now();
+    if (i < warm_up) continue;
+    times.push_back(Milliseconds(run.end - run.begin));
+    if (!flags.profile.empty()) profiled.push_back(std::move(run));
   }
   Report(flags, inputs, std::move(times), load_ms, provider);
+  if (flags.profile.empty()) return Status::Ok();
+  ONNXD_RETURN_IF_ERROR(WriteChromeTrace(flags.profile, profiled));
+  if (!flags.json) std::printf("%s", ProfileTable(profiled).c_str());
   return Status::Ok();
 }
 

@@ -37,6 +37,7 @@ struct BenchFlags {
   std::string model;
   std::vector<std::string> shapes, ranges;  // "name=1x3x8x8", "name=lo:hi"
   int iterations = 100;
+  std::string profile;  // file for a Chrome trace; empty: none
   bool json = false;
   SessionFlags session;
 };

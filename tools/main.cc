@@ -1,4 +1,6 @@
 // onnxd: serves ONNX models. This file reads the command line and calls the sub-command.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -60,6 +62,9 @@ void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
   command->add_option("--iterations", flags.iterations, "Timed runs")
       ->check(CLI::Range(1, 100000000))
       ->capture_default_str();
+  command->add_option("--profile", flags.profile,
+                      "Time each node: a file for the median run as Chrome trace JSON; prints a "
+                      "table per operator");
   command->add_flag("--json", flags.json, "One JSON object instead of text");
   AddSession(*command, flags.session);
   command->callback([&] { run = [&] { return Bench(flags); }; });
@@ -137,4 +142,9 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace onnxd
 
-int main(int argc, char** argv) { return onnxd::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // glibc raises this threshold as large blocks are freed; the freed weights of a loading model
+  // would then stay with the process.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  return onnxd::Main(argc, argv);
+}

@@ -6,6 +6,7 @@
 #include "runtime/session/control_flow_nodes.h"
 #include "runtime/session/node_runner.h"
 #include "runtime/session/partitioner.h"
+#include "runtime/session/run_profile.h"
 #include "runtime/session/value_check.h"
 
 namespace onnxd {
@@ -203,15 +204,14 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     if (options.deadline && std::chrono::steady_clock::now() > *options.deadline) {
       return DeadlineExceeded(StrCat("the deadline expired before ", Describe(*step.node)));
     }
-    if (!step.planned) {
-      ONNXD_RETURN_IF_ERROR(RunUnplanned(step, plan, context, inputs, outputs, options));
+    if (options.profile == nullptr) {
+      ONNXD_RETURN_IF_ERROR(RunStep(i, plan, context, inputs, outputs, options));
       continue;
     }
-    void* const* operands = context.operands.data() + step.first_operand;
-    const KernelContext kernel_context(
-        {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()},
-        context.arena.get() + step.scratch_offset, context.states[i].get(), options_.pool.get());
-    const Status status = step.prepared.compute(kernel_context);
+    const size_t event = options.profile->events.size();
+    options.profile->events.push_back({step.node, RunProfile::Clock::now(), {}});
+    const Status status = RunStep(i, plan, context, inputs, outputs, options);
+    options.profile->events[event].end = RunProfile::Clock::now();
     if (!status.ok()) return status;
   }
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
@@ -234,6 +234,17 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     if (to.bytes() > 0) std::memcpy(to.mutable_raw(), from, to.bytes());
   }
   return Status::Ok();
+}
+
+Status GraphExecutor::RunStep(size_t index, const ExecutionPlan& plan, Context& context,
+                              std::span<const Value> inputs, std::span<const Value> outputs,
+                              const RunOptions& options) const {
+  const Step& step = plan.steps[index];
+  if (!step.planned) return RunUnplanned(step, plan, context, inputs, outputs, options);
+  void* const* operands = context.operands.data() + step.first_operand;
+  return step.prepared.compute(KernelContext(
+      {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()},
+      context.arena.get() + step.scratch_offset, context.states[index].get(), options_.pool.get()));
 }
 
 Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, Context& context,

@@ -53,6 +53,9 @@ class GraphExecutor {
   Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
   Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,
                   std::vector<Value>& outputs, const RunOptions& options) const;
+  Status RunStep(size_t index, const ExecutionPlan& plan, Context& context,
+                 std::span<const Value> inputs, std::span<const Value> outputs,
+                 const RunOptions& options) const;
   Status RunUnplanned(const Step& step, const ExecutionPlan& plan, Context& context,
                       std::span<const Value> inputs, std::span<const Value> outputs,
                       const RunOptions& options) const;

@@ -7,11 +7,15 @@
 
 namespace onnxd {
 
+struct RunProfile;
+
 struct RunOptions {
   // Checked between steps: kDeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline;
   // Checked between steps when not null: kCancelled. Must outlive the call.
   const std::atomic<bool>* cancelled = nullptr;
+  // Gets an event per node when not null. Must outlive the call; one call at a time.
+  RunProfile* profile = nullptr;
 };
 
 }  // namespace onnxd
