@@ -99,77 +99,108 @@ Status SizeOf(InferenceContext& context) {
   return Status::Ok();
 }
 
+// What one entry of Reshape's target says; nullopt for -1.
+Result<std::optional<Dimension>> TargetDimension(InferenceContext& context, size_t i,
+                                                 const ShapeValue& wanted) {
+  if (!wanted.number) return std::optional(wanted.ToDimension());
+  if (*wanted.number == -1) return std::optional<Dimension>();
+  if (*wanted.number < 0) return context.Fail(StrCat("the new shape holds ", *wanted.number));
+  if (*wanted.number > 0 || context.attributes().Int("allowzero", 0) != 0) {
+    return std::optional(Dimension(*wanted.number));
+  }
+  const SymbolicShape* input = context.shape(0);
+  if (input == nullptr) return std::optional(Dimension());
+  if (i >= input->size()) {
+    return context.Fail("the new shape copies a dimension that the input does not have");
+  }
+  return std::optional((*input)[i]);
+}
+
+std::string ToText(const std::vector<ShapeValue>& values) {
+  std::string text;
+  for (const ShapeValue& value : values) {
+    text += StrCat(text.empty() ? "" : ", ", value.number           ? StrCat(*value.number)
+                                             : value.symbol.empty() ? "?"
+                                                                    : value.symbol);
+  }
+  return text;
+}
+
+// The dimension for which -1 stands when numbers and symbols of both sides cancel; unknown
+// otherwise.
+Dimension Remainder(const SymbolicShape& input, const SymbolicShape& out, int inferred) {
+  int64_t above = 1, below = 1;
+  std::vector<std::string> symbols;
+  for (const Dimension& dimension : input) {
+    if (dimension.known()) {
+      above = SaturatingMultiply(above, dimension.value);
+    } else if (dimension.symbol.empty()) {
+      return {};
+    } else {
+      symbols.push_back(dimension.symbol);
+    }
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (static_cast<int>(i) == inferred) continue;
+    if (out[i].known()) {
+      below = SaturatingMultiply(below, out[i].value);
+      continue;
+    }
+    const auto found = std::find(symbols.begin(), symbols.end(), out[i].symbol);
+    if (out[i].symbol.empty() || found == symbols.end()) return {};
+    symbols.erase(found);
+  }
+  if (below == 0 || above % below != 0) return {};
+  if (symbols.empty()) return Dimension(above / below);
+  if (symbols.size() > 1 || above != below) return {};
+  return Dimension::Symbol(symbols[0]);
+}
+
 Status Reshape(InferenceContext& context) {
-  std::vector<int64_t> wanted = context.attributes().Ints("shape");
+  std::vector<ShapeValue> wanted;
   if (context.version() >= 5) {
-    const auto known = context.known_ints(1);
-    if (!known) {
+    const auto values = context.shape_values(1);
+    if (!values) {
       const SymbolicShape* sizes = context.shape(1);
       if (sizes && sizes->size() == 1 && (*sizes)[0].known() && (*sizes)[0].value <= kMaxRank) {
         context.SetShape(0, SymbolicShape(Index(static_cast<int>((*sizes)[0].value))));
       }
       return Status::Ok();
     }
-    wanted = *known;
+    wanted = *values;
+  } else {
+    for (const int64_t size : context.attributes().Ints("shape")) wanted.push_back({size, ""});
   }
   const SymbolicShape* input = context.shape(0);
-  const bool allow_zero = context.attributes().Int("allowzero", 0) != 0;
   SymbolicShape out;
   int inferred = -1;
   bool complete = true;
   int64_t product = 1;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    Dimension dimension;
-    if (wanted[i] == -1) {
+    ONNXD_ASSIGN_OR_RETURN(const auto dimension, TargetDimension(context, i, wanted[i]));
+    out.push_back(dimension.value_or(Dimension()));
+    if (!dimension) {
       if (inferred >= 0) return context.Fail("the new shape has more than one -1");
       inferred = static_cast<int>(i);
-      out.push_back(dimension);
       continue;
     }
-    if (wanted[i] < 0) return context.Fail(StrCat("the new shape holds ", wanted[i]));
-    if (wanted[i] == 0 && !allow_zero) {
-      if (input == nullptr) {
-        complete = false;
-      } else if (i >= input->size()) {
-        return context.Fail("the new shape copies a dimension that the input does not have");
-      } else {
-        dimension = (*input)[i];
-      }
-    } else {
-      dimension = wanted[i];
-    }
-    complete = complete && dimension.known();
-    if (dimension.known()) product = SaturatingMultiply(product, dimension.value);
-    out.push_back(std::move(dimension));
+    complete = complete && dimension->known();
+    if (dimension->known()) product = SaturatingMultiply(product, dimension->value);
   }
   const auto total = input ? Product(*input) : std::nullopt;
   if (complete && total) {
     if (inferred >= 0) {
       if (product == 0 || *total % product != 0) {
         return context.Fail(StrCat("input shape ", ToString(*input),
-                                   " does not divide into the new shape [", StrJoin(wanted, ", "),
-                                   "]"));
+                                   " does not divide into the new shape [", ToText(wanted), "]"));
       }
       out[Index(inferred)] = *total / product;
     } else if (product != *total) {
       return context.Fail(StrCat("input shape ", ToString(*input), " has ", *total,
-                                 " elements, the new shape [", StrJoin(wanted, ", "), "] has ",
-                                 product));
+                                 " elements, the new shape [", ToText(wanted), "] has ", product));
     }
   } else if (inferred >= 0 && input != nullptr) {
-    // A lone symbolic dimension on both sides is the same one when the rest agrees.
-    int64_t rest = 1;
-    int unknown = -1, unknowns = 0;
-    for (size_t i = 0; i < input->size(); ++i) {
-      if ((*input)[i].known()) {
-        rest = SaturatingMultiply(rest, (*input)[i].value);
-      } else {
-        unknown = static_cast<int>(i);
-        ++unknowns;
-      }
-    }
-    if (complete && unknowns == 1 && rest == product)
-      out[Index(inferred)] = (*input)[Index(unknown)];
+    out[Index(inferred)] = Remainder(*input, out, inferred);
   }
   context.SetShape(0, std::move(out));
   return Status::Ok();
@@ -436,9 +467,15 @@ Status GatherND(InferenceContext& context) {
 
 Status Expand(InferenceContext& context) {
   const SymbolicShape* shape = context.shape(0);
-  const auto sizes = context.known_ints(1);
+  const auto sizes = context.shape_values(1);
   if (shape == nullptr || !sizes) return Status::Ok();
-  ONNXD_ASSIGN_OR_RETURN(const SymbolicShape target, ToSizes(context, *sizes));
+  SymbolicShape target;
+  for (const ShapeValue& size : *sizes) {
+    if (size.number && *size.number < 0) {
+      return context.Fail(StrCat("negative size ", *size.number));
+    }
+    target.push_back(size.ToDimension());
+  }
   ONNXD_ASSIGN_OR_RETURN(SymbolicShape out, Broadcast(*shape, target));
   context.SetShape(0, std::move(out));
   return Status::Ok();

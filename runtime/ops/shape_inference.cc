@@ -77,8 +77,9 @@ Status Merge(const ValueType& inferred, ValueType& declared, std::string_view na
 }  // namespace
 
 InferenceContext::InferenceContext(const Node& node, std::span<const ValueType> inputs,
-                                   std::span<const Tensor* const> known)
-    : node_(node), inputs_(inputs), known_(known), outputs_(node.outputs.size()) {}
+                                   std::span<const Tensor* const> known,
+                                   std::span<const ShapeValues* const> values)
+    : node_(node), inputs_(inputs), known_(known), values_(values), outputs_(node.outputs.size()) {}
 
 const ValueType& InferenceContext::input(size_t i) const {
   static const ValueType kAbsent;
@@ -97,6 +98,15 @@ const Tensor* InferenceContext::known(size_t i) const {
 std::optional<std::vector<int64_t>> InferenceContext::known_ints(size_t i) const {
   const Tensor* tensor = known(i);
   return tensor == nullptr ? std::nullopt : IntElements(*tensor);
+}
+
+std::optional<std::vector<ShapeValue>> InferenceContext::shape_values(size_t i) const {
+  if (HasInput(i) && i < values_.size() && values_[i] != nullptr) return values_[i]->elements;
+  const auto numbers = known_ints(i);
+  if (!numbers) return std::nullopt;
+  std::vector<ShapeValue> values;
+  for (const int64_t number : *numbers) values.push_back({number, ""});
+  return values;
 }
 
 void InferenceContext::SetType(size_t i, ValueType type) {
@@ -118,8 +128,9 @@ Status InferenceContext::Fail(std::string_view why) const {
 }
 
 Result<std::vector<ValueType>> InferNode(const Node& node, std::span<const ValueType> inputs,
-                                         std::span<const Tensor* const> known) {
-  InferenceContext context(node, inputs, known);
+                                         std::span<const Tensor* const> known,
+                                         std::span<const ShapeValues* const> values) {
+  InferenceContext context(node, inputs, known, values);
   InferElementTypes(context);
   if (const InferenceFunction rule = FindInferenceRule(node.domain, node.op_type)) {
     const Status status = rule(context);
@@ -131,8 +142,59 @@ Result<std::vector<ValueType>> InferNode(const Node& node, std::span<const Value
   return std::move(context.outputs());
 }
 
-Status InferGraph(Graph& graph) {
-  std::vector<Tensor> small_constants(graph.value_count());
+namespace {
+
+// What is known of the elements of small values while a graph's types are inferred.
+class KnownElements {
+ public:
+  explicit KnownElements(size_t values) : tensors_(values), values_(values) {}
+
+  static bool IsSmall(const Initializer& initializer) {
+    return initializer.shape().ElementCount() <= kMaxRank * 2;
+  }
+
+  void Set(ValueId id, Tensor tensor) {
+    const auto numbers = IntElements(tensor);
+    if (numbers && tensor.shape().rank() <= 1) {
+      ShapeValues values{tensor.shape().rank() == 0, {}};
+      for (const int64_t number : *numbers) values.elements.push_back({number, ""});
+      values_[static_cast<size_t>(id)] = std::move(values);
+    }
+    tensors_[static_cast<size_t>(id)] = std::move(tensor);
+  }
+
+  // Values of int64 that are numbers throughout become tensors.
+  Status Set(ValueId id, ShapeValues values, DataType type) {
+    std::vector<int64_t> numbers;
+    for (const ShapeValue& value : values.elements) {
+      if (value.number) numbers.push_back(*value.number);
+    }
+    if (type == DataType::kInt64 && numbers.size() == values.elements.size()) {
+      const class Shape shape =
+          values.scalar ? onnxd::Shape{} : onnxd::Shape{static_cast<int64_t>(numbers.size())};
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type, shape));
+      std::copy(numbers.begin(), numbers.end(), tensor.mutable_data<int64_t>());
+      tensors_[static_cast<size_t>(id)] = std::move(tensor);
+    }
+    values_[static_cast<size_t>(id)] = std::move(values);
+    return Status::Ok();
+  }
+
+  const Tensor* tensor(ValueId id) const {
+    if (id == kNoValue || !tensors_[static_cast<size_t>(id)].defined()) return nullptr;
+    return &tensors_[static_cast<size_t>(id)];
+  }
+  const ShapeValues* values(ValueId id) const {
+    if (id == kNoValue || !values_[static_cast<size_t>(id)]) return nullptr;
+    return &*values_[static_cast<size_t>(id)];
+  }
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<std::optional<ShapeValues>> values_;
+};
+
+Status InferInitializers(Graph& graph, KnownElements& elements) {
   for (const auto& [id, initializer] : graph.initializers) {
     ValueType& type = graph.value(id).type;
     if (!type.known()) {
@@ -140,43 +202,66 @@ Status InferGraph(Graph& graph) {
     } else if (type.is_tensor() && !type.shape) {
       type.shape = ToSymbolic(initializer.shape());
     }
-    const bool integer = initializer.type() == DataType::kInt64 ||
-                         initializer.type() == DataType::kInt32 ||
-                         initializer.type() == DataType::kFloat;
-    if (integer && initializer.shape().ElementCount() <= kMaxRank * 2) {
-      ONNXD_ASSIGN_OR_RETURN(small_constants[static_cast<size_t>(id)], initializer.Materialize());
+    const bool number = initializer.type() == DataType::kInt64 ||
+                        initializer.type() == DataType::kInt32 ||
+                        initializer.type() == DataType::kFloat;
+    if (number && KnownElements::IsSmall(initializer)) {
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, initializer.Materialize());
+      elements.Set(id, std::move(tensor));
     }
   }
+  return Status::Ok();
+}
+
+Status InferSubgraphs(const Graph& graph, Node& node, std::span<const ValueType> inputs) {
+  for (auto& [name, attribute] : node.attributes.entries()) {
+    auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
+    if (subgraph == nullptr) continue;
+    for (size_t i = 0; i < (*subgraph)->captures.size(); ++i) {
+      const ValueId inner = (*subgraph)->captures[i];
+      if (inner != kNoValue) (*subgraph)->value(inner).type = graph.value(node.captures[i]).type;
+    }
+    BindBodyInputs(node, inputs, **subgraph);
+    ONNXD_RETURN_IF_ERROR(InferGraph(**subgraph).WithContext(Describe(node)));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status InferGraph(Graph& graph, std::map<ValueId, Tensor>* computed) {
+  KnownElements elements(graph.value_count());
+  ONNXD_RETURN_IF_ERROR(InferInitializers(graph, elements));
   for (Node& node : graph.nodes) {
     std::vector<ValueType> inputs;
     std::vector<const Tensor*> known;
+    std::vector<const ShapeValues*> values;
     for (const ValueId id : node.inputs) {
       inputs.push_back(id == kNoValue ? ValueType{} : graph.value(id).type);
-      const bool constant = id != kNoValue && small_constants[static_cast<size_t>(id)].defined();
-      known.push_back(constant ? &small_constants[static_cast<size_t>(id)] : nullptr);
+      known.push_back(elements.tensor(id));
+      values.push_back(elements.values(id));
     }
-    for (auto& [name, attribute] : node.attributes.entries()) {
-      auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (subgraph == nullptr) continue;
-      for (size_t i = 0; i < (*subgraph)->captures.size(); ++i) {
-        const ValueId inner = (*subgraph)->captures[i];
-        if (inner != kNoValue) (*subgraph)->value(inner).type = graph.value(node.captures[i]).type;
-      }
-      BindBodyInputs(node, inputs, **subgraph);
-      ONNXD_RETURN_IF_ERROR(InferGraph(**subgraph).WithContext(Describe(node)));
-    }
-    ONNXD_ASSIGN_OR_RETURN(const auto outputs, InferNode(node, inputs, known));
+    ONNXD_RETURN_IF_ERROR(InferSubgraphs(graph, node, inputs));
+    ONNXD_ASSIGN_OR_RETURN(const auto outputs, InferNode(node, inputs, known, values));
     for (size_t i = 0; i < outputs.size(); ++i) {
       const ValueId id = node.outputs[i];
       if (id == kNoValue) continue;
       ValueInfo& info = graph.value(id);
       ONNXD_RETURN_IF_ERROR(Merge(outputs[i], info.type, info.name).WithContext(Describe(node)));
-      if (node.Is("Constant") && graph.value_count() == small_constants.size()) {
-        const Initializer* value = node.attributes.TensorValue("value");
-        if (value != nullptr && value->type() != DataType::kString &&
-            value->shape().ElementCount() <= kMaxRank * 2) {
-          ONNXD_ASSIGN_OR_RETURN(small_constants[static_cast<size_t>(id)], value->Materialize());
-        }
+    }
+    const ValueId out = node.output(0);
+    if (out == kNoValue) continue;
+    const Initializer* constant =
+        node.Is("Constant") ? node.attributes.TensorValue("value") : nullptr;
+    if (constant != nullptr && constant->type() != DataType::kString &&
+        KnownElements::IsSmall(*constant)) {
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, constant->Materialize());
+      elements.Set(out, std::move(tensor));
+    } else if (auto propagated = PropagateShapeValues(node, inputs, values)) {
+      ONNXD_RETURN_IF_ERROR(
+          elements.Set(out, std::move(*propagated), graph.value(out).type.element));
+      if (computed != nullptr && elements.tensor(out) != nullptr) {
+        computed->emplace(out, *elements.tensor(out));
       }
     }
   }

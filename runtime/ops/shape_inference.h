@@ -4,11 +4,13 @@
 // where all inputs are known: there its answer is the shape that kernels compute into.
 #pragma once
 
+#include <map>
 #include <span>
 #include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/graph/graph.h"
+#include "runtime/ops/shape_values.h"
 #include "runtime/tensor/value.h"
 
 namespace onnxd {
@@ -17,7 +19,8 @@ namespace onnxd {
 class InferenceContext {
  public:
   InferenceContext(const Node& node, std::span<const ValueType> inputs,
-                   std::span<const Tensor* const> known);
+                   std::span<const Tensor* const> known,
+                   std::span<const ShapeValues* const> values);
 
   const Node& node() const { return node_; }
   const Attributes& attributes() const { return node_.attributes; }
@@ -34,6 +37,8 @@ class InferenceContext {
   const Tensor* known(size_t i) const;
   // Elements of a known int32 or int64 tensor.
   std::optional<std::vector<int64_t>> known_ints(size_t i) const;
+  // The same, some of them perhaps symbols or unknown.
+  std::optional<std::vector<ShapeValue>> shape_values(size_t i) const;
 
   void SetType(size_t i, ValueType type);
   void SetElement(size_t i, DataType element);
@@ -47,20 +52,24 @@ class InferenceContext {
   const Node& node_;
   std::span<const ValueType> inputs_;
   std::span<const Tensor* const> known_;
+  std::span<const ShapeValues* const> values_;
   std::vector<ValueType> outputs_;
 };
 
 using InferenceFunction = Status (*)(InferenceContext&);
 
 // Types of the outputs of `node`. `inputs` and `known` have one entry per node.inputs (kUnknown and
-// null for absent ones). Element types that follow from the schema's constraints are set even for
-// operators without a shape rule. Errors name the node.
+// null for absent ones), `values` has, too, or is empty. Element types that follow from the
+// schema's constraints are set even for operators without a shape rule. Errors name the node.
 Result<std::vector<ValueType>> InferNode(const Node& node, std::span<const ValueType> inputs,
-                                         std::span<const Tensor* const> known);
+                                         std::span<const Tensor* const> known,
+                                         std::span<const ShapeValues* const> values = {});
 
 // Writes inferred types into the graph's values, subgraphs included; declared types of values are
 // kept where inference knows less and refused where element types contradict it.
-Status InferGraph(Graph& graph);
+// `computed`, when given, gets the int64 tensors that nodes of this graph (not of its subgraphs)
+// compute from shapes and that are known already.
+Status InferGraph(Graph& graph, std::map<ValueId, Tensor>* computed = nullptr);
 
 // Elements of an int32 or int64 tensor as int64; nullopt for other types.
 std::optional<std::vector<int64_t>> IntElements(const Tensor& tensor);
