@@ -87,20 +87,22 @@ class Graph {
   int unique_ = 0;
 };
 
-// Who uses what, for passes: computed once, valid until the graph changes.
+// Who uses what, for passes: computed once. Values added later have no producer and no uses here;
+// positions hold until the node list changes.
 class GraphIndex {
  public:
   explicit GraphIndex(const Graph& graph);
-  int producer(ValueId id) const {
-    return producers_[static_cast<size_t>(id)];
-  }  // node index or -1
+  // Node index or -1.
+  int producer(ValueId id) const { return Knows(id) ? producers_[static_cast<size_t>(id)] : -1; }
   // Operand and capture uses by nodes, plus one per graph output.
-  int use_count(ValueId id) const { return uses_[static_cast<size_t>(id)]; }
+  int use_count(ValueId id) const { return Knows(id) ? uses_[static_cast<size_t>(id)] : 0; }
   const std::vector<int>& consumers(ValueId id) const {
     return consumers_[static_cast<size_t>(id)];
   }
 
  private:
+  bool Knows(ValueId id) const { return static_cast<size_t>(id) < uses_.size(); }
+
   std::vector<int> producers_;
   std::vector<int> uses_;
   std::vector<std::vector<int>> consumers_;

@@ -15,6 +15,7 @@ enum class Unary {
   kExp,
   kErf,
   kGelu,
+  kFastGelu,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
   kSilu,
   kHardSwish,
   kSqrt,
@@ -48,8 +49,8 @@ struct Simd {
   float (*sum)(const float* x, int64_t n);
   float (*sum_of_squares)(const float* x, int64_t n, float subtract);
   float (*max)(const float* x, int64_t n);
-  // out = exp(x - subtract); returns the sum of out.
-  float (*exp_sum)(const float* x, float* out, int64_t n, float subtract);
+  // out = exp((x - subtract) * scale); returns the sum of out.
+  float (*exp_sum)(const float* x, float* out, int64_t n, float subtract, float scale);
   // out = (x - mean) * inverse_deviation * scale + bias; scale and bias [n], bias may be null.
   void (*normalize)(const float* x, float* out, int64_t n, float mean, float inverse_deviation,
                     const float* scale, const float* bias);

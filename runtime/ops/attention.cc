@@ -128,6 +128,60 @@ Status FlexAttention(InferenceContext& context) {
   return Status::Ok();
 }
 
+// A shape through an attribute like Transpose's perm, absent: as it is. Nothing when that cannot
+// be.
+std::optional<SymbolicShape> Permuted(const InferenceContext& context, const SymbolicShape& shape,
+                                      std::string_view attribute) {
+  const std::vector<int64_t> order = context.attributes().Ints(attribute);
+  if (order.empty()) return shape;
+  std::vector<bool> seen(shape.size(), false);
+  if (order.size() != shape.size()) return std::nullopt;
+  SymbolicShape out;
+  for (const int64_t axis : order) {
+    if (axis < 0 || axis >= static_cast<int64_t>(shape.size()) || seen[static_cast<size_t>(axis)]) {
+      return std::nullopt;
+    }
+    seen[static_cast<size_t>(axis)] = true;
+    out.push_back(shape[static_cast<size_t>(axis)]);
+  }
+  return out;
+}
+
+// onnxd::FusedAttention(query, key, value, mask?): [batch..., rows, width] after the orders of
+// axes; batches broadcast, the mask's too.
+Status FusedAttention(InferenceContext& context) {
+  constexpr std::string_view kOrders[] = {"query_perm", "key_perm", "value_perm"};
+  std::vector<SymbolicShape> operands;
+  for (size_t i = 0; i < 3; ++i) {
+    if (context.shape(i) == nullptr) return Status::Ok();
+    const auto shape = Permuted(context, *context.shape(i), kOrders[i]);
+    if (!shape || shape->size() < 2 || (i > 0 && shape->size() != operands[0].size())) {
+      return context.Fail("operands and orders of axes do not fit");
+    }
+    if (shape->back() != context.shape(i)->back()) {
+      return context.Fail("orders of axes must keep the last one");
+    }
+    operands.push_back(*shape);
+  }
+  const size_t leading = operands[0].size() - 2;
+  SymbolicShape batch;
+  for (const SymbolicShape& operand : operands) {
+    const SymbolicShape own(operand.begin(), operand.end() - 2);
+    ONNXD_ASSIGN_OR_RETURN(batch, Broadcast(batch, own));
+  }
+  if (const SymbolicShape* mask = context.shape(3); mask != nullptr && mask->size() > 2) {
+    if (mask->size() > leading + 2) return context.Fail("the mask has too many axes");
+    const SymbolicShape own(mask->begin(), mask->end() - 2);
+    ONNXD_ASSIGN_OR_RETURN(batch, Broadcast(batch, own));
+  }
+  batch.push_back(operands[0][leading]);
+  batch.push_back(operands[2].back());
+  auto out = Permuted(context, batch, "output_perm");
+  if (!out) return context.Fail("output_perm does not fit");
+  context.SetShape(0, std::move(*out));
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "Attention", Attention},
     {"", "CausalConvWithState", CausalConvWithState},
@@ -137,6 +191,7 @@ constexpr InferenceRule kRules[] = {
     {"ai.onnx.preview", "FlexAttention", FlexAttention},
     {"com.microsoft", "CausalConvWithState", CausalConvWithState},
     {"com.microsoft", "LinearAttention", LinearAttention},
+    {"onnxd", "FusedAttention", FusedAttention},
 };
 
 }  // namespace

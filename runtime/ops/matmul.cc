@@ -61,10 +61,15 @@ Status Gemm(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status MatMulBiasActivation(InferenceContext& context) {
+  return MatMulShape(context, false, context.attributes().Int("transB", 0) != 0);
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "Gemm", Gemm},
     {"", "MatMul", MatMul},
     {"com.microsoft", "FusedMatMul", FusedMatMul},
+    {"onnxd", "MatMulBiasActivation", MatMulBiasActivation},
 };
 
 }  // namespace

@@ -7,8 +7,10 @@
 namespace onnxd {
 
 std::vector<const GraphPass*> StandardPasses() {
-  return {IdentityElimination(), ConstantFolding(), ConvBatchNormalizationFusion(),
-          ConvActivationFusion(), DeadCodeElimination()};
+  return {IdentityElimination(),          ShapeFolding(),         ConstantFolding(),
+          ConvBatchNormalizationFusion(), TransposeElimination(), GeluFusion(),
+          LayerNormalizationFusion(),     MatMulScaleFusion(),    ConvActivationFusion(),
+          DeadCodeElimination()};
 }
 
 Status RunPasses(const std::vector<const GraphPass*>& passes, OptimizationLevel level, Graph& graph,

@@ -108,12 +108,16 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(Model model,
 
   PassContext context;
   context.evaluate = MakeConstantEvaluator(options.providers, options.pool);
+  // A provider's pass starts where those before it have come to an end, and they may go on from
+  // what it leaves.
   std::vector<const GraphPass*> passes = StandardPasses();
-  for (const auto& provider : options.providers) {
-    const auto own = provider->Passes();
-    passes.insert(passes.end(), own.begin(), own.end());
-  }
   ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
+  for (const auto& provider : options.providers) {
+    for (const GraphPass* own : provider->Passes()) {
+      passes.push_back(own);
+      ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
+    }
+  }
 
   ExecutorOptions executor{options.providers, options.pool, options.max_run_bytes,
                            options.max_plans};

@@ -2,6 +2,7 @@
 #include <limits>
 #include <optional>
 
+#include "runtime/graph/graph_match.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
@@ -14,16 +15,9 @@ struct FusedActivation {
   std::vector<float> parameters;
 };
 
-// A scalar float constant, the default when the operand is absent, nullopt when it is neither.
-std::optional<float> ScalarConstant(const Graph& graph, ValueId id, float fallback) {
-  if (id == kNoValue) return fallback;
-  const auto found = graph.initializers.find(id);
-  if (found == graph.initializers.end() || found->second.type() != DataType::kFloat ||
-      found->second.shape().ElementCount() != 1) {
-    return std::nullopt;
-  }
-  const auto tensor = found->second.Materialize();
-  return tensor.ok() ? std::optional(*tensor->data<float>()) : std::nullopt;
+// The default when the operand is absent, nullopt when it is no constant.
+std::optional<float> Bound(const Graph& graph, ValueId id, float fallback) {
+  return id == kNoValue ? fallback : ScalarConstant(graph, id);
 }
 
 std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node) {
@@ -46,23 +40,11 @@ std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node
     low = node.attributes.Float("min", kLow);
     high = node.attributes.Float("max", kHigh);
   } else {
-    low = ScalarConstant(graph, node.input(1), -std::numeric_limits<float>::infinity());
-    high = ScalarConstant(graph, node.input(2), std::numeric_limits<float>::infinity());
+    low = Bound(graph, node.input(1), -std::numeric_limits<float>::infinity());
+    high = Bound(graph, node.input(2), std::numeric_limits<float>::infinity());
   }
   if (!low || !high) return std::nullopt;
   return FusedActivation{"Clip", {*low, *high}};
-}
-
-bool SameKnownShape(const Graph& graph, ValueId a, ValueId b) {
-  const ValueType& left = graph.value(a).type;
-  const ValueType& right = graph.value(b).type;
-  if (!left.shape || !right.shape || left.shape->size() != right.shape->size()) return false;
-  for (size_t i = 0; i < left.shape->size(); ++i) {
-    const Dimension& x = (*left.shape)[i];
-    const Dimension& y = (*right.shape)[i];
-    if (!(x == y) || (!x.known() && x.symbol.empty())) return false;
-  }
-  return true;
 }
 
 class Pass : public GraphPass {

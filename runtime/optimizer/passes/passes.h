@@ -10,10 +10,24 @@ const GraphPass* IdentityElimination();
 // Nodes whose inputs are all constants become initializers, within the evaluator's budget; random
 // operators and results larger than their inputs (above 1 MB) stay. Basic.
 const GraphPass* ConstantFolding();
+// What nodes compute from shapes that are known, whatever the input holds, becomes an initializer.
+// Basic.
+const GraphPass* ShapeFolding();
 // Nodes and initializers that nothing uses. Basic.
 const GraphPass* DeadCodeElimination();
 // Conv followed by BatchNormalization with constant parameters: scaled weights and a bias. Basic.
 const GraphPass* ConvBatchNormalizationFusion();
+// Transpose of Transpose becomes one, and one that changes nothing Identity. Basic.
+const GraphPass* TransposeElimination();
+// MatMul with a constant matrix (+ Add of a row) * constant row or number: scaled weights.
+// Extended.
+const GraphPass* MatMulScaleFusion();
+// The arithmetic of x / 2 * (1 + erf(x / sqrt(2))), or its tanh approximation, in any of the
+// exporters' orders: com.microsoft Gelu or FastGelu. Extended.
+const GraphPass* GeluFusion();
+// The arithmetic of normalization over the last axis with a constant scale (and bias):
+// LayerNormalization-17, or RMSNormalization-23 where no mean is subtracted. Extended.
+const GraphPass* LayerNormalizationFusion();
 // Conv (+ Add of a tensor of the same shape) (+ activation): com.microsoft FusedConv. Extended.
 const GraphPass* ConvActivationFusion();
 

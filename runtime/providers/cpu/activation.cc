@@ -25,6 +25,10 @@ void Activation::Apply(float* x, int64_t n) const {
       return simd.unary(math::Unary::kHardSwish, x, x, n);
     case Kind::kSilu:
       return simd.unary(math::Unary::kSilu, x, x, n);
+    case Kind::kGelu:
+      return simd.unary(math::Unary::kGelu, x, x, n);
+    case Kind::kFastGelu:
+      return simd.unary(math::Unary::kFastGelu, x, x, n);
     case Kind::kLeakyRelu:
       for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? x[i] * alpha : x[i];
       return;
@@ -44,7 +48,9 @@ Result<Activation> ActivationOf(const Node& node) {
       {"HardSwish", Activation::Kind::kHardSwish},
       {"Silu", Activation::Kind::kSilu},
       {"LeakyRelu", Activation::Kind::kLeakyRelu},
-      {"HardSigmoid", Activation::Kind::kHardSigmoid}};
+      {"HardSigmoid", Activation::Kind::kHardSigmoid},
+      {"Gelu", Activation::Kind::kGelu},
+      {"FastGelu", Activation::Kind::kFastGelu}};
   const std::string name = node.attributes.String("activation", "");
   const auto found = kinds.find(name);
   if (found == kinds.end()) {

@@ -1,4 +1,4 @@
-// The activation that a fused convolution applies to its result.
+// The activation that a fused convolution or product applies to its result.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,9 @@ struct Activation {
     kHardSwish,
     kSilu,
     kLeakyRelu,
-    kHardSigmoid
+    kHardSigmoid,
+    kGelu,
+    kFastGelu  // Gelu by tanh
   };
   Kind kind = Kind::kNone;
   float alpha = 0.0f, beta = 0.0f;  // Clip: low, high; LeakyRelu: slope; HardSigmoid: alpha, beta
@@ -28,7 +30,8 @@ struct Activation {
   void Apply(float* x, int64_t n) const;
 };
 
-// Reads attributes 'activation' and 'activation_params' of com.microsoft FusedConv.
+// Reads attributes 'activation' and 'activation_params' as com.microsoft FusedConv has them; Gelu,
+// FastGelu and Silu are ours.
 Result<Activation> ActivationOf(const Node& node);
 
 }  // namespace onnxd

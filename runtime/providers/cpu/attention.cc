@@ -168,7 +168,7 @@ class HeadRun {
       std::fill_n(scores, total, 0.0f);
       return;
     }
-    const float sum = simd.exp_sum(scores, scores, total, simd.max(scores, total));
+    const float sum = simd.exp_sum(scores, scores, total, simd.max(scores, total), 1.0f);
     simd.affine(scores, scores, total, 1.0f / sum, 0.0f);
   }
 

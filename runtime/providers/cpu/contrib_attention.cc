@@ -115,7 +115,7 @@ class HeadRunner {
         std::fill_n(row, h.keys, 0.0f);
         continue;
       }
-      float sum = simd.exp_sum(row, row, h.keys, largest);
+      float sum = simd.exp_sum(row, row, h.keys, largest, 1.0f);
       if (extra != kMinusInfinity) sum += std::exp(extra - largest);
       simd.affine(row, row, h.keys, 1.0f / sum, 0.0f);
     }

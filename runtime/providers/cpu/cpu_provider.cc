@@ -3,6 +3,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/cpu/fast_kernels.h"
+#include "runtime/providers/cpu/passes/attention.h"
 #include "runtime/providers/cpu/string_movement.h"
 #include "runtime/providers/cpu/widening.h"
 
@@ -49,7 +50,12 @@ class CpuProvider : public ExecutionProvider {
     return kernel;
   }
 
-  std::vector<const GraphPass*> Passes() const override { return FastPasses(); }
+  std::vector<const GraphPass*> Passes() const override {
+    std::vector<const GraphPass*> passes = {AttentionFusion()};
+    const auto fast = FastPasses();
+    passes.insert(passes.end(), fast.begin(), fast.end());
+    return passes;
+  }
 
  private:
   KernelRegistry kernels_;

@@ -36,7 +36,7 @@ void SimdRow(Family family, const float* in, float* out, int64_t n) {
   const math::Simd& simd = math::CurrentSimd();
   const float largest = simd.max(in, n);
   if (family == Family::kSoftmax) {
-    const float total = simd.exp_sum(in, out, n, largest);
+    const float total = simd.exp_sum(in, out, n, largest, 1.0f);
     simd.affine(out, out, n, 1.0f / total, 0.0f);
     return;
   }

@@ -44,6 +44,8 @@ double Reference(Unary op, double x) {
       return std::erf(x);
     case Unary::kGelu:
       return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Unary::kFastGelu:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Unary::kSilu:
       return x / (1 + std::exp(-x));
     case Unary::kHardSwish:

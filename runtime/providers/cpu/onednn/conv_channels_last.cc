@@ -8,6 +8,7 @@
 #include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
+#include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/onednn/primitive.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -18,36 +19,6 @@ using dnnl::memory;
 using Dims = memory::dims;
 
 constexpr auto kFloat = memory::data_type::f32;
-
-// Adds the activation as a post-operation; false for those that oneDNN lacks.
-bool AddActivation(const Activation& activation, dnnl::post_ops& ops) {
-  using dnnl::algorithm;
-  const auto add = [&](algorithm what, float alpha, float beta) {
-    ops.append_eltwise(1.0f, what, alpha, beta);
-    return true;
-  };
-  switch (activation.kind) {
-    case Activation::Kind::kNone:
-      return true;
-    case Activation::Kind::kRelu:
-      return add(algorithm::eltwise_relu, 0, 0);
-    case Activation::Kind::kLeakyRelu:
-      return add(algorithm::eltwise_relu, activation.alpha, 0);
-    case Activation::Kind::kClip:
-      return add(algorithm::eltwise_clip, activation.alpha, activation.beta);
-    case Activation::Kind::kSigmoid:
-      return add(algorithm::eltwise_logistic, 0, 0);
-    case Activation::Kind::kTanh:
-      return add(algorithm::eltwise_tanh, 0, 0);
-    case Activation::Kind::kSilu:
-      return add(algorithm::eltwise_swish, 1, 0);
-    case Activation::Kind::kHardSwish:
-      return add(algorithm::eltwise_hardswish, 0, 0);
-    case Activation::Kind::kHardSigmoid:
-      return false;  // applied by us afterwards
-  }
-  return false;
-}
 
 struct ConvState : KernelState {
   explicit ConvState(const onednn::Primitive& conv) : arguments(conv) {}
@@ -132,7 +103,7 @@ class ConvChannelsLast : public Kernel {
       if (has_bias) conv.bias = memory::desc({w[0]}, kFloat, memory::format_tag::x);
       dnnl::post_ops ops;
       if (has_sum) ops.append_sum(1.0f);
-      activation_done = AddActivation(activation_, ops);
+      activation_done = onednn::AddActivation(activation_, ops);
       dnnl::primitive_attr attributes;
       attributes.set_post_ops(ops);
       attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -1,12 +1,14 @@
 #include "runtime/providers/cpu/fast_kernels.h"
 
-#include "runtime/providers/cpu/passes/channels_last.h"
+#include "runtime/providers/cpu/onednn/passes/channels_last.h"
+#include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 
 namespace onnxd {
 
 Result<std::unique_ptr<Kernel>> MakeConstantGemm(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
 
@@ -18,11 +20,12 @@ std::span<const KernelEntry> FastKernels() {
       {"onnxd", "ConvChannelsLast", 1, kLatestVersion, MakeConvChannelsLast},
       {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,
        MakeGlobalAveragePoolChannelsLast},
+      {"onnxd", "MatMulBiasActivation", 1, kLatestVersion, MakeMatMulBiasActivation},
       {"onnxd", "MaxPoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
   };
   return kEntries;
 }
 
-std::vector<const GraphPass*> FastPasses() { return {ChannelsLast()}; }
+std::vector<const GraphPass*> FastPasses() { return {ChannelsLast(), MatMulEpilogue()}; }
 
 }  // namespace onnxd

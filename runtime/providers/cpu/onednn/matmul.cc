@@ -1,11 +1,14 @@
-// MatMul and Gemm with a constant right side, computed by oneDNN. Small matrices stay with the
-// plain kernels, whose calls cost less.
+// MatMul, Gemm and onnxd::MatMulBiasActivation with a constant right side, computed by oneDNN.
+// Small matrices stay with the plain kernels, whose calls cost less.
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
+#include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/onednn/primitive.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -30,17 +33,23 @@ struct ChunkStates : KernelState {
 class ConstantProduct : public Kernel {
  public:
   // B is `weights`, [k, n] or, when transposed, [n, k].
-  ConstantProduct(Tensor weights, bool transposed)
+  ConstantProduct(Tensor weights, bool transposed, Activation activation)
       : k_(weights.shape()[transposed ? 1 : 0]),
         n_(weights.shape()[transposed ? 0 : 1]),
         transposed_(transposed),
+        activation_(activation),
         weights_(std::make_shared<onednn::PackedWeights>(std::move(weights))) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape& a = context.InputShape(0);
-    const bool has_bias = context.HasInput(2);
+    const bool has_bias = context.HasInput(2), has_sum = context.HasInput(3);
+    if (has_sum && !(context.InputShape(3) == context.OutputShape(0))) {
+      return InvalidArgument(StrCat(Describe(context.node), ": Z has shape ",
+                                    context.InputShape(3).ToString(), ", expected ",
+                                    context.OutputShape(0).ToString()));
+    }
     if (has_bias && context.InputShape(2).ElementCount() != n_) {
       return InvalidArgument(StrCat(Describe(context.node), ": C has shape ",
                                     context.InputShape(2).ToString(), ", expected [", n_, "]"));
@@ -54,13 +63,16 @@ class ConstantProduct : public Kernel {
     // Each thread takes as many rows, the last one what is left.
     const int64_t threads = std::clamp<int64_t>(m / kLeastRows, 1, context.threads);
     const int64_t rows = (m + threads - 1) / threads;
+    if (has_sum) prepared.in_place = {{0, 3}};
     std::vector<onednn::Primitive> primitives;
     std::vector<Chunk> chunks;
+    bool activation_done = true;
     for (int64_t first = 0; first < m; first += rows) {
       const bool other = first == 0 || m - first < rows;
       if (other) {
-        ONNXD_ASSIGN_OR_RETURN(onednn::Primitive made,
-                               MakePrimitive(std::min(rows, m - first), has_bias));
+        ONNXD_ASSIGN_OR_RETURN(
+            onednn::Primitive made,
+            MakePrimitive(std::min(rows, m - first), has_bias, has_sum, activation_done));
         primitives.push_back(std::move(made));
       }
       chunks.push_back({first, primitives.size() - 1});
@@ -79,21 +91,34 @@ class ConstantProduct : public Kernel {
       }));
       return std::unique_ptr<KernelState>(std::move(states));
     };
-    prepared.compute = [primitives, chunks, scratch, depth = k_,
-                        width = n_](const KernelContext& k) {
+    const Activation after = activation_done ? Activation{} : activation_;
+    prepared.compute = [primitives, chunks, scratch, m, depth = k_, width = n_, has_sum,
+                        after](const KernelContext& k) {
       Status failure;
       std::mutex mutex;
       const auto run = [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const Chunk& chunk = chunks[static_cast<size_t>(i)];
+          const int64_t end_row = static_cast<size_t>(i) + 1 < chunks.size()
+                                      ? chunks[static_cast<size_t>(i) + 1].first
+                                      : m;
+          const int64_t count = (end_row - chunk.first) * width;
+          float* target = k.output<float>(0) + chunk.first * width;
+          if (has_sum && k.input<float>(3) != k.output<float>(0)) {
+            std::memcpy(target, k.input<float>(3) + chunk.first * width,
+                        static_cast<size_t>(count) * sizeof(float));
+          }
           Status status;
           const Status guarded = onednn::Guard([&] {
             status = k.state<ChunkStates>().arguments[static_cast<size_t>(i)].Execute(
                 primitives[chunk.primitive].handle, k.input<float>(0) + chunk.first * depth,
-                k.input<float>(2), k.output<float>(0) + chunk.first * width,
+                k.input<float>(2), target,
                 k.scratch<std::byte>() + static_cast<size_t>(i) * scratch);
           });
-          if (guarded.ok() && status.ok()) continue;
+          if (guarded.ok() && status.ok()) {
+            after.Apply(target, count);
+            continue;
+          }
           std::lock_guard lock(mutex);
           failure = guarded.ok() ? status : guarded;
         }
@@ -111,7 +136,8 @@ class ConstantProduct : public Kernel {
  private:
   static constexpr int64_t kLeastRows = 8;
 
-  Result<onednn::Primitive> MakePrimitive(int64_t rows, bool has_bias) const {
+  Result<onednn::Primitive> MakePrimitive(int64_t rows, bool has_bias, bool has_sum,
+                                          bool& activation_done) const {
     onednn::Primitive made;
     memory::desc wanted, plain;
     ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
@@ -121,7 +147,11 @@ class ConstantProduct : public Kernel {
       plain = memory::desc({k_, n_}, kFloat, transposed_ ? memory::format_tag::ba : row_major);
       const memory::desc any({k_, n_}, kFloat, memory::format_tag::any);
       if (has_bias) made.bias = memory::desc({1, n_}, kFloat, row_major);
+      dnnl::post_ops ops;
+      if (has_sum) ops.append_sum(1.0f);
+      activation_done = onednn::AddActivation(activation_, ops);
       dnnl::primitive_attr attributes;
+      attributes.set_post_ops(ops);
       attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
       const dnnl::matmul::desc description =
           has_bias ? dnnl::matmul::desc(made.source, any, made.bias, made.target)
@@ -137,6 +167,7 @@ class ConstantProduct : public Kernel {
 
   int64_t k_, n_;
   bool transposed_;
+  Activation activation_;
   std::shared_ptr<onednn::PackedWeights> weights_;
 };
 
@@ -149,13 +180,19 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transpo
     return Unimplemented("oneDNN takes products with large constant matrices alone");
   }
   ONNXD_ASSIGN_OR_RETURN(Tensor weights, b->Materialize());
-  return std::unique_ptr<Kernel>(std::make_unique<ConstantProduct>(std::move(weights), transposed));
+  ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<ConstantProduct>(std::move(weights), transposed, activation));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo& info) {
   return MakeProduct(info, false);
+}
+
+Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo& info) {
+  return MakeProduct(info, info.node.attributes.Int("transB", 0) != 0);
 }
 
 // C must be a row that is added as it is.

@@ -1,4 +1,4 @@
-#include "runtime/providers/cpu/passes/channels_last.h"
+#include "runtime/providers/cpu/onednn/passes/channels_last.h"
 
 #include <algorithm>
 #include <map>
@@ -57,6 +57,11 @@ class Rewriter {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
+      for (auto* list : {&node.inputs, &node.captures}) {
+        for (ValueId& id : *list) {
+          if (const auto found = replaced_.find(id); found != replaced_.end()) id = found->second;
+        }
+      }
       if (!Rewrite(node)) Keep(std::move(node));
     }
     for (const ValueId id : graph_.outputs) MakePlain(id);
@@ -140,30 +145,80 @@ class Rewriter {
       return true;
     }
     if (IsBinary(node)) return RewriteBinary(node);
+    if (node.Is("Transpose")) return RewriteTranspose(node);
     if (node.Is("Concat")) return RewriteConcat(node);
     return false;
   }
 
-  // Both sides must have four axes, so that broadcasting means the same in both layouts; a constant
-  // of one element means the same anyway.
+  // A transposition that is in the file makes twins, too: its output of its input, or its input of
+  // its output.
+  bool RewriteTranspose(Node& node) {
+    const std::vector<int64_t> order = node.attributes.Ints("perm");
+    const ValueId in = node.inputs[0], out = node.outputs[0];
+    if (order == kToFirst && !graph_.IsInitializer(in)) {
+      MakePlain(in);
+      last_[out] = in;
+      pending_.insert(out);
+      return true;
+    }
+    if (order != kToLast || !IsFloatOfRank4(graph_, in) || graph_.IsOutput(out)) return false;
+    if (HasTwin(in)) {
+      replaced_[out] = Twin(in);
+      return true;
+    }
+    last_[in] = out;
+    return false;
+  }
+
+  // Both sides must have four axes, so that broadcasting means the same in both layouts; constants
+  // are turned.
   bool RewriteBinary(Node& node) {
     int twins = 0;
     for (const ValueId id : node.inputs) {
       const auto constant = graph_.initializers.find(id);
-      const bool scalar = constant != graph_.initializers.end() &&
-                          constant->second.shape().ElementCount() == 1 &&
-                          constant->second.shape().rank() <= 4;
-      if (scalar) continue;
+      if (constant != graph_.initializers.end()) {
+        if (constant->second.shape().rank() > 4) return false;
+        continue;
+      }
       if (!IsFloatOfRank4(graph_, id) || !HasTwin(id)) return false;
       ++twins;
     }
     if (twins == 0) return false;
-    for (ValueId& id : node.inputs) {
-      if (HasTwin(id)) id = Twin(id);
+    std::vector<ValueId> operands;
+    for (const ValueId id : node.inputs) {
+      const ValueId operand = graph_.IsInitializer(id) ? TurnedConstant(id) : Twin(id);
+      if (operand == kNoValue) return false;
+      operands.push_back(operand);
     }
+    node.inputs = std::move(operands);
     const ValueId out = node.outputs[0];
     Emit(std::move(node), out);
     return true;
+  }
+
+  // A constant of up to four axes, which stand for the last ones, in the other layout; kNoValue when
+  // its elements cannot be had.
+  ValueId TurnedConstant(ValueId id) {
+    const auto found = last_.find(id);
+    if (found != last_.end()) return found->second;
+    const Initializer& constant = graph_.initializers.at(id);
+    if (constant.shape().ElementCount() == 1) return id;
+    int64_t dims[4] = {1, 1, 1, 1};
+    const int rank = constant.shape().rank();
+    for (int axis = 0; axis < rank; ++axis) dims[4 - rank + axis] = constant.shape()[axis];
+    const auto plain = constant.Materialize();
+    auto turned = Tensor::Create(DataType::kFloat, Shape{dims[0], dims[2], dims[3], dims[1]});
+    if (!plain.ok() || !turned.ok() || plain->type() != DataType::kFloat) return kNoValue;
+    const float* from = plain->data<float>();
+    for (int64_t n = 0; n < dims[0]; ++n) {
+      for (int64_t c = 0; c < dims[1]; ++c) {
+        for (int64_t pixel = 0; pixel < dims[2] * dims[3]; ++pixel) {
+          turned->mutable_data<float>()[(n * dims[2] * dims[3] + pixel) * dims[1] + c] = *from++;
+        }
+      }
+    }
+    return last_[id] =
+               graph_.AddInitializer(graph_.value(id).name + "_channels_last", std::move(*turned));
   }
 
   bool RewriteConcat(Node& node) {
@@ -182,6 +237,7 @@ class Rewriter {
   Graph& graph_;
   std::map<ValueId, ValueId> last_;
   std::set<ValueId> pending_;
+  std::map<ValueId, ValueId> replaced_;  // outputs of dropped transpositions, and what they were
 };
 
 class Pass : public GraphPass {

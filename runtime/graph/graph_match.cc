@@ -1,0 +1,98 @@
+#include "runtime/graph/graph_match.h"
+
+#include <cmath>
+
+#include "runtime/tensor/convert.h"
+
+namespace onnxd {
+
+std::optional<float> ScalarConstant(const Graph& graph, ValueId id) {
+  const auto found = graph.initializers.find(id);
+  if (found == graph.initializers.end() || !IsFloatingPoint(found->second.type()) ||
+      found->second.shape().ElementCount() != 1) {
+    return std::nullopt;
+  }
+  const auto tensor = found->second.Materialize();
+  if (!tensor.ok()) return std::nullopt;
+  const auto converted = Converted(*tensor, DataType::kFloat);
+  return converted.ok() ? std::optional(*converted->data<float>()) : std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id) {
+  const auto found = graph.initializers.find(id);
+  if (found == graph.initializers.end() || found->second.type() != DataType::kInt64 ||
+      found->second.shape().rank() > 1) {
+    return std::nullopt;
+  }
+  const auto tensor = found->second.Materialize();
+  if (!tensor.ok()) return std::nullopt;
+  const int64_t* elements = tensor->data<int64_t>();
+  return std::vector<int64_t>(elements, elements + tensor->ElementCount());
+}
+
+std::optional<int> RankOf(const Graph& graph, ValueId id) {
+  if (id == kNoValue || !graph.value(id).type.shape) return std::nullopt;
+  return static_cast<int>(graph.value(id).type.shape->size());
+}
+
+bool IsFloat(const Graph& graph, ValueId id) {
+  return id != kNoValue && graph.value(id).type.is_tensor() &&
+         graph.value(id).type.element == DataType::kFloat;
+}
+
+bool SameKnownShape(const Graph& graph, ValueId a, ValueId b) {
+  const ValueType& left = graph.value(a).type;
+  const ValueType& right = graph.value(b).type;
+  if (!left.shape || !right.shape || left.shape->size() != right.shape->size()) return false;
+  for (size_t i = 0; i < left.shape->size(); ++i) {
+    const Dimension& x = (*left.shape)[i];
+    const Dimension& y = (*right.shape)[i];
+    if (!(x == y) || (!x.known() && x.symbol.empty())) return false;
+  }
+  return true;
+}
+
+const Node* GraphMatcher::Producer(ValueId id, std::string_view op_type) const {
+  if (id == kNoValue) return nullptr;
+  const int position = index_.producer(id);
+  if (position < 0) return nullptr;
+  const Node& node = graph_.nodes[static_cast<size_t>(position)];
+  return node.Is(op_type) ? &node : nullptr;
+}
+
+std::optional<GraphMatcher::Operands> GraphMatcher::BesideConstant(const Node& node) const {
+  if (node.inputs.size() != 2) return std::nullopt;
+  const ValueId a = node.inputs[0], b = node.inputs[1];
+  if (graph_.IsInitializer(b) && !graph_.IsInitializer(a)) return Operands{a, b};
+  if (graph_.IsInitializer(a) && !graph_.IsInitializer(b)) return Operands{b, a};
+  return std::nullopt;
+}
+
+std::optional<GraphMatcher::Scaled> GraphMatcher::BesideAnyScalar(ValueId id,
+                                                                  std::string_view op_type) const {
+  const Node* node = Producer(id, op_type);
+  if (node == nullptr) return std::nullopt;
+  const auto operands = BesideConstant(*node);
+  if (!operands) return std::nullopt;
+  const bool ordered = op_type == "Div" || op_type == "Sub" || op_type == "Pow";
+  if (ordered && operands->constant != node->inputs[1]) return std::nullopt;
+  const auto scalar = ScalarConstant(graph_, operands->constant);
+  if (!scalar) return std::nullopt;
+  const int rank = graph_.initializers.at(operands->constant).shape().rank();
+  if (rank > RankOf(graph_, operands->value).value_or(0)) return std::nullopt;
+  return Scaled{operands->value, *scalar};
+}
+
+ValueId GraphMatcher::BesideScalar(ValueId id, std::string_view op_type, float expected) const {
+  const auto found = BesideAnyScalar(id, op_type);
+  if (!found || std::abs(found->scalar - expected) > 1e-3f * std::abs(expected)) return kNoValue;
+  return found->value;
+}
+
+ValueId GraphMatcher::OtherOperand(const Node& node, ValueId one) {
+  if (node.inputs.size() != 2) return kNoValue;
+  if (node.inputs[0] == one) return node.inputs[1];
+  return node.inputs[1] == one ? node.inputs[0] : kNoValue;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,59 @@
+// What passes ask while they follow a pattern from its last node back to its inputs.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+
+namespace onnxd {
+
+// The one element of a floating-point initializer, whatever its rank; nullopt for anything else.
+std::optional<float> ScalarConstant(const Graph& graph, ValueId id);
+// The elements of a 1-D (or scalar) int64 initializer; nullopt for anything else.
+std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id);
+
+// The rank of a tensor, nullopt when it is not known.
+std::optional<int> RankOf(const Graph& graph, ValueId id);
+bool IsFloat(const Graph& graph, ValueId id);
+// Every dimension known to be equal, by number or by symbol.
+bool SameKnownShape(const Graph& graph, ValueId a, ValueId b);
+
+// Steps from values to the ai.onnx nodes that produce them. Valid while the node list keeps its
+// positions; nodes may be rewritten in place meanwhile.
+class GraphMatcher {
+ public:
+  explicit GraphMatcher(const Graph& graph) : graph_(graph), index_(graph) {}
+
+  // The producer, when it is an ai.onnx operator of that type; null otherwise.
+  const Node* Producer(ValueId id, std::string_view op_type) const;
+
+  struct Operands {
+    ValueId value;     // the operand that is computed
+    ValueId constant;  // the other one, an initializer
+  };
+  // For a node with two operands, one an initializer, either side.
+  std::optional<Operands> BesideConstant(const Node& node) const;
+
+  // The operand of an ai.onnx `op_type` node producing `id` whose other operand is a scalar within
+  // a relative 1e-3 of `expected` that cannot raise the rank. kNoValue when there is no such node.
+  ValueId BesideScalar(ValueId id, std::string_view op_type, float expected) const;
+  // The same, with any scalar.
+  struct Scaled {
+    ValueId value = kNoValue;
+    float scalar = 0;
+  };
+  std::optional<Scaled> BesideAnyScalar(ValueId id, std::string_view op_type) const;
+
+  // For a node with two operands of which one is `one`: the other. kNoValue when neither is.
+  static ValueId OtherOperand(const Node& node, ValueId one);
+
+  const GraphIndex& index() const { return index_; }
+
+ private:
+  const Graph& graph_;
+  GraphIndex index_;
+};
+
+}  // namespace onnxd

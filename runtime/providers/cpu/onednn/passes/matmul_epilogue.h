@@ -1,0 +1,12 @@
+// What follows a product with constant weights becomes part of it.
+#pragma once
+
+#include "runtime/graph/graph_pass.h"
+
+namespace onnxd {
+
+// MatMul or Gemm with a large constant matrix (+ Add of a constant row) (+ Add of a tensor of the
+// result's shape) (+ activation): onnxd::MatMulBiasActivation. Level extended.
+const GraphPass* MatMulEpilogue();
+
+}  // namespace onnxd

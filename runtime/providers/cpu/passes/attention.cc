@@ -1,0 +1,197 @@
+#include "runtime/providers/cpu/passes/attention.h"
+
+#include <optional>
+
+#include "runtime/graph/graph_match.h"
+
+namespace onnxd {
+namespace {
+
+using Order = std::vector<int64_t>;
+
+// An operand as the kernel reads it: through an order of axes, empty when that changes nothing.
+struct View {
+  ValueId id = kNoValue;
+  Order order;
+};
+
+struct Pattern {
+  View query, key, value;
+  ValueId mask = kNoValue;
+  float scale = 1.0f;
+  size_t last = 0;  // the node that gives the result
+  Order output_order;
+};
+
+std::optional<Order> OrderOf(const Node& transpose, int rank) {
+  Order order = transpose.attributes.Ints("perm");
+  if (static_cast<int>(order.size()) != rank) return std::nullopt;
+  return order;
+}
+
+bool KeepsLastAxis(const Order& order) {
+  return order.back() == static_cast<int64_t>(order.size()) - 1;
+}
+
+class Matcher {
+ public:
+  explicit Matcher(const Graph& graph) : graph_(graph), match_(graph) {}
+
+  std::optional<Pattern> Find(const Node& softmax) const {
+    if (!softmax.Is("Softmax") || !IsFloat(graph_, softmax.inputs[0])) return std::nullopt;
+    const auto rank = RankOf(graph_, softmax.inputs[0]);
+    const int64_t axis = softmax.attributes.Int("axis", softmax.since_version < 13 ? 1 : -1);
+    if (!rank || *rank < 2 || (axis != -1 && axis != *rank - 1)) return std::nullopt;
+    Pattern pattern;
+    const Node* scores = Scores(softmax.inputs[0], *rank, pattern);
+    if (scores == nullptr || !Keys(scores->inputs[1], *rank, pattern)) return std::nullopt;
+    const ValueId query = Unscaled(scores->inputs[0], pattern);
+    pattern.query = Through(query, *rank);
+    if (pattern.query.id == kNoValue || !(pattern.scale > 0)) return std::nullopt;
+    return Result(softmax, *rank, pattern) ? std::optional(pattern) : std::nullopt;
+  }
+
+ private:
+  bool UsedOnce(ValueId id) const { return match_.index().use_count(id) == 1; }
+
+  // The product behind what Softmax reads; takes mask and scale.
+  const Node* Scores(ValueId id, int rank, Pattern& pattern) const {
+    if (!UsedOnce(id)) return nullptr;
+    if (const Node* product = ScaledProduct(id, rank, pattern)) return product;
+    const Node* sum = match_.Producer(id, "Add");
+    if (sum == nullptr || sum->since_version < 7) return nullptr;
+    for (const size_t side : {0, 1}) {
+      const ValueId mask = sum->inputs[1 - side];
+      if (!UsedOnce(sum->inputs[side]) || !Fits(mask, sum->inputs[side], rank)) continue;
+      if (const Node* product = ScaledProduct(sum->inputs[side], rank, pattern)) {
+        pattern.mask = mask;
+        return product;
+      }
+    }
+    return nullptr;
+  }
+
+  // A mask must not stretch the queries: its rows are one, or as many as the scores'.
+  bool Fits(ValueId mask, ValueId scores, int rank) const {
+    const auto mask_rank = RankOf(graph_, mask);
+    if (!mask_rank || *mask_rank > rank || RankOf(graph_, scores) != rank) return false;
+    if (*mask_rank < 2) return true;
+    const Dimension& rows = (*graph_.value(mask).type.shape)[static_cast<size_t>(*mask_rank - 2)];
+    const Dimension& queries = (*graph_.value(scores).type.shape)[static_cast<size_t>(rank - 2)];
+    if (rows.known() && rows.value == 1) return true;
+    return rows == queries && (rows.known() || !rows.symbol.empty());
+  }
+
+  const Node* ScaledProduct(ValueId id, int rank, Pattern& pattern) const {
+    Pattern scaled = pattern;
+    const ValueId inner = Unscaled(id, scaled);
+    const Node* product = match_.Producer(inner, "MatMul");
+    if (product == nullptr || !UsedOnce(inner) || RankOf(graph_, inner) != rank) return nullptr;
+    pattern.scale = scaled.scale;
+    return product;
+  }
+
+  // What a multiplication by a number reads, if there is one.
+  ValueId Unscaled(ValueId id, Pattern& pattern) const {
+    if (const auto product = match_.BesideAnyScalar(id, "Mul")) {
+      pattern.scale *= product->scalar;
+      return product->value;
+    }
+    if (const auto quotient = match_.BesideAnyScalar(id, "Div")) {
+      pattern.scale /= quotient->scalar;
+      return quotient->value;
+    }
+    return id;
+  }
+
+  // Keys come transposed: [..., head size, keys].
+  bool Keys(ValueId id, int rank, Pattern& pattern) const {
+    const Node* transpose = match_.Producer(Unscaled(id, pattern), "Transpose");
+    if (transpose == nullptr || RankOf(graph_, transpose->inputs[0]) != rank) return false;
+    auto order = OrderOf(*transpose, rank);
+    if (!order) return false;
+    std::swap(order->back(), (*order)[order->size() - 2]);
+    if (!KeepsLastAxis(*order)) return false;
+    pattern.key = {Unscaled(transpose->inputs[0], pattern), *order};
+    return true;
+  }
+
+  View Through(ValueId id, int rank) const {
+    if (RankOf(graph_, id) != rank) return {};
+    const Node* transpose = match_.Producer(id, "Transpose");
+    if (transpose == nullptr) return {id, {}};
+    const auto order = OrderOf(*transpose, rank);
+    if (!order || !KeepsLastAxis(*order)) return {id, {}};
+    return {transpose->inputs[0], *order};
+  }
+
+  bool Result(const Node& softmax, int rank, Pattern& pattern) const {
+    const ValueId weights = softmax.outputs[0];
+    if (!UsedOnce(weights) || match_.index().consumers(weights).empty()) return false;
+    pattern.last = static_cast<size_t>(match_.index().consumers(weights)[0]);
+    const Node& product = graph_.nodes[pattern.last];
+    if (!product.Is("MatMul") || product.inputs[0] != weights) return false;
+    pattern.value = Through(product.inputs[1], rank);
+    if (pattern.value.id == kNoValue) return false;
+    const ValueId out = product.outputs[0];
+    if (!UsedOnce(out) || match_.index().consumers(out).empty()) return true;
+    const auto next = static_cast<size_t>(match_.index().consumers(out)[0]);
+    if (!graph_.nodes[next].Is("Transpose")) return true;
+    const auto order = OrderOf(graph_.nodes[next], rank);
+    if (!order || !KeepsLastAxis(*order)) return true;
+    pattern.output_order = *order;
+    pattern.last = next;
+    return true;
+  }
+
+  const Graph& graph_;
+  GraphMatcher match_;
+};
+
+Node FusedNode(const Node& last, const Pattern& pattern) {
+  Node node;
+  node.name = last.name;
+  node.op_type = "FusedAttention";
+  node.domain = "onnxd";
+  node.since_version = 1;
+  node.inputs = {pattern.query.id, pattern.key.id, pattern.value.id};
+  if (pattern.mask != kNoValue) node.inputs.push_back(pattern.mask);
+  node.outputs = last.outputs;
+  node.attributes.Set("scale", pattern.scale);
+  const auto set = [&](const char* name, const Order& order) {
+    if (!order.empty()) node.attributes.Set(name, order);
+  };
+  set("query_perm", pattern.query.order);
+  set("key_perm", pattern.key.order);
+  set("value_perm", pattern.value.order);
+  set("output_perm", pattern.output_order);
+  return node;
+}
+
+class Pass : public GraphPass {
+ public:
+  std::string_view name() const override { return "attention"; }
+  OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
+
+  Result<bool> Run(Graph& graph, const PassContext&) const override {
+    const Matcher matcher(graph);
+    bool changed = false;
+    for (const Node& node : graph.nodes) {
+      const auto pattern = matcher.Find(node);
+      if (!pattern) continue;
+      // Everything between loses its only use.
+      graph.nodes[pattern->last] = FusedNode(graph.nodes[pattern->last], *pattern);
+      changed = true;
+    }
+    return changed;
+  }
+};
+
+}  // namespace
+
+const GraphPass* AttentionFusion() {
+  static const Pass pass;
+  return &pass;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,12 @@
+// softmax(scale * Q K^T + mask) V becomes one node.
+#pragma once
+
+#include "runtime/graph/graph_pass.h"
+
+namespace onnxd {
+
+// MatMul (* number) (+ mask) Softmax MatMul, with the transpositions of queries, keys, values and
+// result that keep the last axis, becomes onnxd::FusedAttention. Level extended.
+const GraphPass* AttentionFusion();
+
+}  // namespace onnxd

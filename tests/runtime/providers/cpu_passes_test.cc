@@ -1,0 +1,181 @@
+// The CPU provider's passes: the graph before and after, and the same results.
+#include "tests/support/pass_testing.h"
+
+namespace onnxd {
+namespace {
+
+Attributes Order(std::vector<int64_t> order) {
+  Attributes attributes;
+  attributes.Set("perm", std::move(order));
+  return attributes;
+}
+
+// Queries, keys and values [batch, rows, heads, width], scores scaled and masked when asked.
+TestModel AttentionModel(bool scaled, const Shape* mask) {
+  TestModel model;
+  const Dimension batch = Dimension::Symbol("batch");
+  for (const char* name : {"q", "k", "v"}) {
+    const int64_t rows = name[0] == 'q' ? 5 : 7;
+    model.Input(name, DataType::kFloat, {batch, rows, 2, 4});
+  }
+  model.Node("Transpose", {"q"}, {"q1"}, Order({0, 2, 1, 3}));
+  model.Node("Transpose", {"k"}, {"k1"}, Order({0, 2, 3, 1}));
+  model.Node("Transpose", {"v"}, {"v1"}, Order({0, 2, 1, 3}));
+  model.Node("MatMul", {"q1", "k1"}, {"s0"});
+  std::string scores = "s0";
+  if (scaled) {
+    model.Constant("root", Floats(Shape{}, {2})).Node("Div", {scores, "root"}, {"s1"});
+    scores = "s1";
+  }
+  if (mask != nullptr) {
+    model.Constant("mask", Ramp(*mask, 0.7f)).Node("Add", {scores, "mask"}, {"s2"});
+    scores = "s2";
+  }
+  model.Node("Softmax", {scores}, {"p"}).Node("MatMul", {"p", "v1"}, {"o"});
+  model.Node("Transpose", {"o"}, {"y"}, Order({0, 2, 1, 3})).Output("y");
+  return model;
+}
+
+std::vector<Value> AttentionInputs(int64_t batch) {
+  return {Ramp(Shape{batch, 5, 2, 4}, 0.31f), Ramp(Shape{batch, 7, 2, 4}, 0.23f),
+          Ramp(Shape{batch, 7, 2, 4}, 0.17f)};
+}
+
+TEST(AttentionFusion, TakesScaleAndTranspositions) {
+  for (const bool scaled : {false, true}) {
+    TestModel model = AttentionModel(scaled, nullptr), copy = model;
+    const std::string ops = After(model, ProviderPass("attention"));
+    EXPECT_TRUE(ops.ends_with(" FusedAttention")) << ops;
+    ExpectSameResults(copy, AttentionInputs(3));
+  }
+}
+
+TEST(AttentionFusion, TakesMasksThatBroadcast) {
+  for (const Shape& mask : {Shape{5, 7}, Shape{1, 1, 1, 7}, Shape{1, 2, 5, 7}, Shape{2, 1, 1}}) {
+    TestModel model = AttentionModel(true, &mask), copy = model;
+    const std::string ops = After(model, ProviderPass("attention"));
+    EXPECT_TRUE(ops.ends_with(" FusedAttention")) << ops << " with " << mask.ToString();
+    ExpectSameResults(copy, AttentionInputs(2));
+  }
+}
+
+TEST(AttentionFusion, TakesMoreRowsThanOneBlock) {
+  TestModel model;
+  model.Input("q", DataType::kFloat, {2, 101, 20}).Input("k", DataType::kFloat, {2, 67, 20});
+  model.Input("v", DataType::kFloat, {1, 67, 33});
+  model.Node("Transpose", {"k"}, {"t"}, Order({0, 2, 1})).Node("MatMul", {"q", "t"}, {"s"});
+  model.Node("Softmax", {"s"}, {"p"}).Node("MatMul", {"p", "v"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_TRUE(After(model, ProviderPass("attention")).ends_with(" FusedAttention"));
+  ExpectSameResults(copy, {Ramp(Shape{2, 101, 20}, 0.1f), Ramp(Shape{2, 67, 20}, 0.1f),
+                           Ramp(Shape{1, 67, 33}, 0.1f)});
+}
+
+TEST(AttentionFusion, LeavesScoresThatOthersRead) {
+  TestModel model;
+  model.Input("q", DataType::kFloat, {2, 3, 4}).Input("k", DataType::kFloat, {2, 3, 4});
+  model.Node("Transpose", {"k"}, {"t"}, Order({0, 2, 1})).Node("MatMul", {"q", "t"}, {"s"});
+  model.Node("Softmax", {"s"}, {"p"}).Node("MatMul", {"p", "k"}, {"y"}).Output("y").Output("p");
+  EXPECT_EQ(After(model, ProviderPass("attention")), "Transpose MatMul Softmax MatMul");
+}
+
+class MatMulEpilogue : public testing::Test {
+ protected:
+  void SetUp() override {
+    pass_ = ProviderPass("matmul_epilogue");
+    if (pass_ == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+    model_.Input("x", DataType::kFloat, {Dimension::Symbol("rows"), 128});
+    model_.Input("r", DataType::kFloat, {Dimension::Symbol("rows"), 129});
+    model_.Constant("w", Ramp(Shape{128, 129}, 0.02f)).Constant("b", Ramp(Shape{129}, 0.1f));
+    model_.Node("MatMul", {"x", "w"}, {"p"});
+  }
+
+  void ExpectOne() {
+    model_.Output("y");
+    TestModel copy = model_;
+    EXPECT_EQ(After(model_, pass_), "MatMulBiasActivation");
+    for (const int64_t rows : {1, 5}) {
+      ExpectSameResults(copy, {Ramp(Shape{rows, 128}, 0.1f), Ramp(Shape{rows, 129}, 0.3f)});
+    }
+  }
+
+  const GraphPass* pass_ = nullptr;
+  TestModel model_{20};
+};
+
+TEST_F(MatMulEpilogue, TakesBiasAndActivation) {
+  model_.Node("Add", {"b", "p"}, {"q"}).Node("Gelu", {"q"}, {"y"});
+  ExpectOne();
+}
+
+TEST_F(MatMulEpilogue, TakesGeluByTanh) {
+  Attributes approximate;
+  approximate.Set("approximate", std::string("tanh"));
+  model_.Node("Gelu", {"p"}, {"y"}, approximate);
+  ExpectOne();
+}
+
+TEST_F(MatMulEpilogue, TakesBiasAndResidualInAnyOrder) {
+  model_.Node("Add", {"p", "b"}, {"q"}).Node("Add", {"r", "q"}, {"y"});
+  ExpectOne();
+}
+
+TEST_F(MatMulEpilogue, TakesAResidualThenAnActivation) {
+  model_.Node("Add", {"p", "r"}, {"q"}).Node("Relu", {"q"}, {"y"});
+  ExpectOne();
+}
+
+TEST_F(MatMulEpilogue, LeavesARowThatFollowsTheActivation) {
+  model_.Node("Relu", {"p"}, {"q"}).Node("Add", {"q", "b"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "MatMulBiasActivation Add");
+  ExpectSameResults(copy, {Ramp(Shape{2, 128}, 0.1f), Ramp(Shape{2, 129}, 0.3f)});
+}
+
+TEST_F(MatMulEpilogue, LeavesAProductThatOthersRead) {
+  model_.Node("Relu", {"p"}, {"y"}).Output("y").Output("p");
+  EXPECT_EQ(After(model_, pass_), "MatMul Relu");
+}
+
+class ChannelsLast : public testing::Test {
+ protected:
+  void SetUp() override {
+    pass_ = ProviderPass("channels_last");
+    if (pass_ == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+    Attributes pads;
+    pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model_.Input("x", DataType::kFloat, {1, 3, 6, 5}).Constant("w", Ramp(Shape{4, 3, 3, 3}, 0.1f));
+    model_.Node("Conv", {"x", "w"}, {"c"}, pads);
+  }
+
+  const GraphPass* pass_ = nullptr;
+  TestModel model_;
+};
+
+TEST_F(ChannelsLast, NeedsNoTranspositionThatTheFileUndoes) {
+  model_.Node("Transpose", {"c"}, {"t"}, Order({0, 2, 3, 1})).Node("Relu", {"t"}, {"y"});
+  model_.Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Relu");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+TEST_F(ChannelsLast, GoesOnBehindTranspositionsOfTheFile) {
+  model_.Node("Transpose", {"c"}, {"t"}, Order({0, 2, 3, 1})).Node("Softmax", {"t"}, {"s"});
+  model_.Node("Transpose", {"s"}, {"u"}, Order({0, 3, 1, 2})).Node("Add", {"u", "c"}, {"y"});
+  model_.Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Softmax Add Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+TEST_F(ChannelsLast, TurnsConstantsOfProductsAndSums) {
+  model_.Constant("scale", Ramp(Shape{4, 1, 1}, 0.3f)).Constant("map", Ramp(Shape{6, 5}, 0.2f));
+  model_.Node("Mul", {"c", "scale"}, {"d"}).Node("Add", {"map", "d"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Mul Add Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+}  // namespace
+}  // namespace onnxd
