@@ -11,6 +11,7 @@
 #include "runtime/base/str_cat.h"
 #include "tools/command.h"
 #include "tools/profile.h"
+#include "tools/test_case.h"
 
 namespace onnxd {
 namespace {
@@ -166,14 +167,15 @@ void Report(const BenchFlags& flags, const std::vector<Value>& inputs, std::vect
     return times[std::min(times.size() - 1,
                           static_cast<size_t>(quantile * static_cast<double>(times.size())))];
   };
-  const bool has_batch = !inputs.empty() && inputs[0].tensor().shape().rank() > 0;
+  const bool has_batch =
+      !inputs.empty() && inputs[0].is_tensor() && inputs[0].tensor().shape().rank() > 0;
   const int64_t batch = has_batch ? inputs[0].tensor().shape()[0] : 1;
   const double median = at(0.5), throughput = static_cast<double>(batch) * 1000.0 / median;
   if (!flags.json) {
     std::printf(
         "%s: median %.4f ms, min %.4f ms, p99 %.4f ms over %d runs; %.1f rows/s; load %.1f ms; "
         "peak memory %.1f MB\n",
-        flags.model.c_str(), median, times.front(), at(0.99), flags.iterations, throughput, load_ms,
+        flags.model.c_str(), median, times.front(), at(0.99), static_cast<int>(times.size()), throughput, load_ms,
         static_cast<double>(PeakResidentBytes()) / 1e6);
     return;
   }
@@ -190,47 +192,90 @@ void Report(const BenchFlags& flags, const std::vector<Value>& inputs, std::vect
   std::printf("%s\n", document.dump().c_str());
 }
 
-Status RunBench(const BenchFlags& flags) {
+Status CheckNames(const BenchFlags& flags, const InferenceSession& session) {
+  for (const auto* names : {&flags.shapes, &flags.ranges}) {
+    for (const std::string& text : *names) {
+      const std::string name = text.substr(0, text.rfind('='));
+      const bool known = std::any_of(session.inputs().begin(), session.inputs().end(),
+                                     [&](const TensorSignature& s) { return s.name == name; });
+      if (!known) return InvalidArgument(StrCat("the model has no input '", name, "'"));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<Value>> MakeInputs(const BenchFlags& flags, const InferenceSession& session) {
   ONNXD_ASSIGN_OR_RETURN(const auto shapes, ParseShapes(flags.shapes));
   ONNXD_ASSIGN_OR_RETURN(const auto ranges, ParseRanges(flags.ranges));
+  ONNXD_RETURN_IF_ERROR(CheckNames(flags, session));
+  if (!flags.inputs.empty()) return ReadInputs(flags.inputs, session);
+  std::mt19937 random(1);
+  std::vector<Value> inputs;
+  for (const TensorSignature& signature : session.inputs()) {
+    auto value = RandomInput(signature, shapes, ranges, random);
+    if (!value.ok()) return value.status();
+    inputs.push_back(std::move(*value));
+  }
+  return inputs;
+}
+
+struct Measurement {
+  std::vector<double> times;  // ms
+  std::vector<ProfiledRun> profiled;
+};
+
+Status MeasureAll(const BenchFlags& flags, const InferenceSession& session,
+                  const std::vector<Value>& inputs, Measurement& measured) {
+  for (int i = 0; i < flags.iterations; ++i) {
+    ProfiledRun run;
+    RunOptions run_options;
+    if (!flags.profile.empty()) run_options.profile = &run.profile;
+    run.begin = Clock::now();
+    ONNXD_RETURN_IF_ERROR(session.Run(inputs, run_options).status());
+    run.end = Clock::now();
+    measured.times.push_back(Milliseconds(run.end - run.begin));
+    if (!flags.profile.empty()) measured.profiled.push_back(std::move(run));
+  }
+  return Status::Ok();
+}
+
+Status MeasureInTurns(const InferenceSession& session, const std::vector<Value>& inputs,
+                      Measurement& measured) {
+  std::printf("ready\n");
+  std::fflush(stdout);
+  int count = 0;
+  while (std::scanf("%d", &count) == 1 && count > 0) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < count; ++i) ONNXD_RETURN_IF_ERROR(session.Run(inputs, {}).status());
+    measured.times.push_back(Milliseconds(Clock::now() - begin) / count);
+    std::printf("%.6f\n", measured.times.back());
+    std::fflush(stdout);
+  }
+  return measured.times.empty() ? InvalidArgument("--paced was asked for no run") : Status::Ok();
+}
+
+Status RunBench(const BenchFlags& flags) {
   ONNXD_ASSIGN_OR_RETURN(SessionOptions options, flags.session.ToOptions());
   const std::string provider(options.providers.front()->name());
   const auto begin = Clock::now();
   ONNXD_ASSIGN_OR_RETURN(const auto session,
                          InferenceSession::Load(flags.model, std::move(options)));
   const double load_ms = Milliseconds(Clock::now() - begin);
-  for (const auto* names : {&flags.shapes, &flags.ranges}) {
-    for (const std::string& text : *names) {
-      const std::string name = text.substr(0, text.rfind('='));
-      const bool known = std::any_of(session->inputs().begin(), session->inputs().end(),
-                                     [&](const TensorSignature& s) { return s.name == name; });
-      if (!known) return InvalidArgument(StrCat("the model has no input '", name, "'"));
-    }
+  ONNXD_ASSIGN_OR_RETURN(const std::vector<Value> inputs, MakeInputs(flags, *session));
+  const int warm_up = flags.paced ? 2 : std::max(2, flags.iterations / 10);
+  for (int i = 0; i < warm_up; ++i) {
+    ONNXD_ASSIGN_OR_RETURN(const auto outputs, session->Run(inputs, {}));
+    if (i > 0 || flags.compare.empty()) continue;
+    ONNXD_RETURN_IF_ERROR(
+        CompareOutputs(flags.compare, *session, outputs, flags.relative, flags.absolute));
   }
-  std::mt19937 random(1);
-  std::vector<Value> inputs;
-  for (const TensorSignature& signature : session->inputs()) {
-    ONNXD_ASSIGN_OR_RETURN(Value value, RandomInput(signature, shapes, ranges, random));
-    inputs.push_back(std::move(value));
-  }
-  const int warm_up = std::max(2, flags.iterations / 10);
-  std::vector<double> times;
-  std::vector<ProfiledRun> profiled;
-  for (int i = 0; i < warm_up + flags.iterations; ++i) {
-    ProfiledRun run;
-    RunOptions run_options;
-    if (!flags.profile.empty()) run_options.profile = &run.profile;
-    run.begin = Clock::now();
-    ONNXD_RETURN_IF_ERROR(session->Run(inputs, run_options).status());
-    run.end = Clock::now();
-    if (i < warm_up) continue;
-    times.push_back(Milliseconds(run.end - run.begin));
-    if (!flags.profile.empty()) profiled.push_back(std::move(run));
-  }
-  Report(flags, inputs, std::move(times), load_ms, provider);
-  if (flags.profile.empty()) return Status::Ok();
-  ONNXD_RETURN_IF_ERROR(WriteChromeTrace(flags.profile, profiled));
-  if (!flags.json) std::printf("%s", ProfileTable(profiled).c_str());
+  Measurement measured;
+  ONNXD_RETURN_IF_ERROR(flags.paced ? MeasureInTurns(*session, inputs, measured)
+                                    : MeasureAll(flags, *session, inputs, measured));
+  Report(flags, inputs, measured.times, load_ms, provider);
+  if (measured.profiled.empty()) return Status::Ok();
+  ONNXD_RETURN_IF_ERROR(WriteChromeTrace(flags.profile, measured.profiled));
+  if (!flags.json) std::printf("%s", ProfileTable(measured.profiled).c_str());
   return Status::Ok();
 }
 

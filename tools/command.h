@@ -36,7 +36,11 @@ struct RunFlags {
 struct BenchFlags {
   std::string model;
   std::vector<std::string> shapes, ranges;  // "name=1x3x8x8", "name=lo:hi"
+  std::string inputs;   // folder as in RunFlags; empty: random values
+  std::string compare;  // folder with expected outputs, checked before anything is timed
+  double relative = 1e-3, absolute = 1e-5;
   int iterations = 100;
+  bool paced = false;   // time runs when a line on standard input asks for some
   std::string profile;  // file for a Chrome trace; empty: none
   bool json = false;
   SessionFlags session;
@@ -46,11 +50,17 @@ struct InspectFlags {
   std::string model;
   bool json = false;
   bool values = false;  // every computed value with its inferred type
+  std::string stage;    // print the graph as it is after this stage; empty: the summary
   SessionFlags session;
 };
 
 struct CheckFlags {
   std::string model;
+  SessionFlags session;
+};
+
+struct OptimizeFlags {
+  std::string model, output;
   SessionFlags session;
 };
 
@@ -64,6 +74,7 @@ int Run(const RunFlags& flags);
 int Bench(const BenchFlags& flags);
 int Inspect(const InspectFlags& flags);
 int Check(const CheckFlags& flags);
+int Optimize(const OptimizeFlags& flags);
 int Serve(const ServeFlags& flags);
 
 // Prints "onnxd: message" to stderr and returns kExitFailure.

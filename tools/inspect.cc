@@ -4,7 +4,9 @@
 
 #include "runtime/base/log.h"
 #include "runtime/format/model_reader.h"
+#include "runtime/graph/graph_text.h"
 #include "runtime/ops/shape_inference.h"
+#include "runtime/session/model_preparation.h"
 #include "tools/command.h"
 
 namespace onnxd {
@@ -80,11 +82,28 @@ Result<std::vector<TensorSignature>> ComputedValues(const std::string& path) {
   return values;
 }
 
+Status PrintStage(const InspectFlags& flags, const SessionOptions& options) {
+  ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelFile(flags.model));
+  ONNXD_RETURN_IF_ERROR(CheckModel(model));
+  ONNXD_RETURN_IF_ERROR(PrepareModel(model, options, *StageFromName(flags.stage)));
+  const std::string text = GraphText(model.graph);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    std::printf("%s\n", EscapeControl(text.substr(begin, end - begin)).c_str());
+    begin = end + 1;
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 int Inspect(const InspectFlags& flags) {
   auto options = flags.session.ToOptions();
   if (!options.ok()) return Fail(options.status());
+  if (!flags.stage.empty()) {
+    const Status status = PrintStage(flags, *options);
+    return status.ok() ? kExitOk : Fail(status.WithContext(flags.model));
+  }
   const auto session = InferenceSession::Load(flags.model, std::move(*options));
   if (!session.ok()) return Fail(session.status().WithContext(flags.model));
   std::vector<TensorSignature> values;

@@ -59,9 +59,20 @@ void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
       ->add_option("--range", flags.ranges,
                    "Values of an input, NAME=LO:HI (default -1:1, integers 0:2)")
       ->allow_extra_args(false);
+  command->add_option("--inputs", flags.inputs,
+                      "Folder with the inputs, as for run, instead of random values");
+  command->add_option("--compare", flags.compare,
+                      "Folder with expected outputs, compared before anything is timed");
+  command->add_option("--rtol", flags.relative, "Relative tolerance of --compare")
+      ->capture_default_str();
+  command->add_option("--atol", flags.absolute, "Absolute tolerance of --compare")
+      ->capture_default_str();
   command->add_option("--iterations", flags.iterations, "Timed runs")
       ->check(CLI::Range(1, 100000000))
       ->capture_default_str();
+  command->add_flag("--paced", flags.paced,
+                    "Take turns with another program: for each number N on a line of standard "
+                    "input, run N times and print the mean in ms; the report follows at its end");
   command->add_option("--profile", flags.profile,
                       "Time each node: a file for the median run as Chrome trace JSON; prints a "
                       "table per operator");
@@ -77,6 +88,11 @@ void AddInspect(CLI::App& app, InspectFlags& flags, RunCommand& run) {
   command->add_flag("--json", flags.json, "One JSON object instead of text");
   command->add_flag("--values", flags.values,
                     "Also every value that a node computes, with its inferred type and shape");
+  command
+      ->add_option("--stage", flags.stage,
+                   "Print the graph instead, a node a line, as it is after a stage: as the file "
+                   "has it, with functions expanded, after the standard passes, or as it runs")
+      ->check(CLI::IsMember({"loaded", "expanded", "optimized", "final"}));
   AddSession(*command, flags.session);
   command->callback([&] { run = [&] { return Inspect(flags); }; });
 }
@@ -86,6 +102,15 @@ void AddCheck(CLI::App& app, CheckFlags& flags, RunCommand& run) {
   AddModel(*command, flags.model);
   AddSession(*command, flags.session);
   command->callback([&] { run = [&] { return Check(flags); }; });
+}
+
+void AddOptimize(CLI::App& app, OptimizeFlags& flags, RunCommand& run) {
+  CLI::App* command = app.add_subcommand(
+      "optimize", "Save a model as the optimizer leaves it, for onnxd or onnxruntime");
+  AddModel(*command, flags.model);
+  command->add_option("OUTPUT", flags.output, "The ONNX file to write")->required();
+  AddSession(*command, flags.session);
+  command->callback([&] { run = [&] { return Optimize(flags); }; });
 }
 
 void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
@@ -124,6 +149,7 @@ int Main(int argc, char** argv) {
   BenchFlags bench_flags;
   InspectFlags inspect_flags;
   CheckFlags check_flags;
+  OptimizeFlags optimize_flags;
   ServeFlags serve_flags;
   RunCommand run;
   AddServe(app, serve_flags, run);
@@ -131,6 +157,7 @@ int Main(int argc, char** argv) {
   AddBench(app, bench_flags, run);
   AddInspect(app, inspect_flags, run);
   AddCheck(app, check_flags, run);
+  AddOptimize(app, optimize_flags, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

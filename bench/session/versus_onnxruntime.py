@@ -1,8 +1,15 @@
 #!/usr/bin/env python3
-"""Times onnxd beside onnxruntime on the same models, threads and inputs' shapes, in turns.
+"""Races onnxd against onnxruntime: same model, same inputs, same threads, run by run in turns.
 
-Each round runs one process of either engine; medians over all rounds go into a Markdown table.
-Needs onnxruntime and numpy. Usage: versus_onnxruntime.py [--onnxd BINARY] [--threads N] MODEL.onnx...
+Both engines stay loaded in a process each. In every round one runs, then the other (who begins alternates), a few
+runs long, so that what else the machine does hits both alike. Reported are the medians over all rounds and the median
+of the rounds' ratios (onnxruntime's time / ours). Outputs are compared before anything is timed. The time that either
+engine takes for a model that does nothing is printed first and subtracted from models below 0.1 ms.
+
+Peak memory is the process's high-water mark; Python and onnxruntime's library, loaded before the model, are taken off
+for onnxruntime. Load is the time to make a session; both engines read the file from the page cache.
+
+Needs onnx, onnxruntime and numpy. Usage: versus_onnxruntime.py [--threads N] [--json FILE] MODEL.onnx...
 """
 
 import argparse
@@ -11,60 +18,171 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
+
+import numpy
+import onnx
 
 PEER = r"""
 import json, sys, time
 import numpy, onnxruntime
-path, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+path, folder, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def high_water():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+feeds = {name: numpy.load(f"{folder}/inputs/{i}.npy") for i, name in enumerate(json.load(open(f"{folder}/names.json")))}
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = threads
 options.inter_op_num_threads = 1
 options.log_severity_level = 4
+before = high_water()
+begin = time.perf_counter()
 session = onnxruntime.InferenceSession(path, options)
-random = numpy.random.default_rng(0)
-feeds = {}
-for value in session.get_inputs():
-    shape = [d if isinstance(d, int) else 1 for d in value.shape]
-    if "float" in value.type:
-        feeds[value.name] = (random.random(shape) * 2 - 1).astype(numpy.float32)
-    else:
-        kind = {"tensor(int64)": "int64", "tensor(int32)": "int32"}[value.type]
-        feeds[value.name] = random.integers(0, 2, shape).astype(kind)
-for _ in range(3):
-    session.run(None, feeds)
-times, end = [], time.monotonic() + seconds
-while time.monotonic() < end or len(times) < 5:
+load_ms = (time.perf_counter() - begin) * 1000
+for _ in range(2):
+    outputs = session.run(None, feeds)
+for i, output in enumerate(outputs):
+    numpy.save(f"{folder}/outputs/{i}.npy", numpy.asarray(output))
+print("ready", flush=True)
+for line in sys.stdin:
+    count = int(line)
     begin = time.perf_counter()
-    session.run(None, feeds)
-    times.append((time.perf_counter() - begin) * 1000)
-print(json.dumps(sorted(times)[len(times) // 2]))
+    for _ in range(count):
+        session.run(None, feeds)
+    print((time.perf_counter() - begin) * 1000 / count, flush=True)
+print(json.dumps({"load_ms": load_ms, "peak_rss_bytes": high_water() - before,
+                  "version": onnxruntime.__version__}), flush=True)
 """
 
 
+class Racer:
+    """A process that times runs when it is told to."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self.process.stdout.readline() != "ready\n":
+            sys.exit(f"failed: {' '.join(command[:3])} ...")
+
+    def milliseconds(self, runs):
+        self.process.stdin.write(f"{runs}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def report(self):
+        self.process.stdin.close()
+        return json.loads(self.process.stdout.readline())
+
+
+def write_inputs(model, folder, batch, sizes):
+    """Seeded inputs as NUMBER.npy for the peer and NAME.npy-like input_K.pb for us."""
+    random = numpy.random.default_rng(0)
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    names = []
+    for value in model.graph.input:
+        if value.name in initialized:
+            continue
+        tensor = value.type.tensor_type
+        shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, batch) for d in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if numpy.issubdtype(dtype, numpy.floating):
+            array = (random.random(shape) * 2 - 1).astype(dtype)
+        else:
+            array = random.integers(0, 2, shape).astype(dtype)
+        numpy.save(folder / "inputs" / f"{len(names)}.npy", array)
+        proto = onnx.numpy_helper.from_array(numpy.ascontiguousarray(array))
+        (folder / "inputs" / f"input_{len(names)}.pb").write_bytes(proto.SerializeToString())
+        names.append(value.name)
+    (folder / "names.json").write_text(json.dumps(names))
+
+
+def convert_outputs(folder):
+    """The peer's outputs as our command line reads them, and the largest magnitude among them."""
+    largest = 0.0
+    for path in (folder / "outputs").glob("*.npy"):
+        array = numpy.load(path)
+        proto = onnx.numpy_helper.from_array(array)
+        (folder / "outputs" / f"output_{path.stem}.pb").write_bytes(proto.SerializeToString())
+        if numpy.issubdtype(array.dtype, numpy.floating) and array.size:
+            largest = max(largest, float(numpy.abs(array).max()))
+    return largest
+
+
+def name_of(model):
+    path = pathlib.Path(model)
+    if path.stem != "model":
+        return path.stem
+    return path.parts[-3] if path.parts[-2].isdigit() else path.parts[-2]
+
+
+def race(model, arguments, overhead=(0.0, 0.0)):
+    sizes = dict((name, int(size)) for name, size in (text.split("=") for text in arguments.dim))
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "inputs").mkdir()
+        (folder / "outputs").mkdir()
+        write_inputs(onnx.load(model, load_external_data=False), folder, arguments.batch, sizes)
+        theirs = Racer([sys.executable, "-c", PEER, str(model), name, str(arguments.threads)])
+        largest = convert_outputs(folder)
+        ours = Racer([arguments.onnxd, "bench", str(model), "--threads", str(arguments.threads), "--paced", "--json",
+                      "--inputs", f"{name}/inputs", "--compare", f"{name}/outputs",
+                      "--rtol", "1e-3", "--atol", str(1e-4 * largest)])
+        once = max(theirs.milliseconds(1), ours.milliseconds(1))
+        runs = max(1, int(arguments.turn / max(once, 1e-4)))
+        pairs = []
+        for i in range(arguments.rounds):
+            first, second = (theirs, ours) if i % 2 == 0 else (ours, theirs)
+            a, b = first.milliseconds(runs), second.milliseconds(runs)
+            pairs.append((a, b) if i % 2 == 0 else (b, a))
+        if min(statistics.median(pair[k] for pair in pairs) for k in (0, 1)) < 0.1:
+            pairs = [(max(a - overhead[0], 1e-6), max(b - overhead[1], 1e-6)) for a, b in pairs]
+        peer, own = theirs.report(), ours.report()
+    return {"model": name_of(model), "onnxruntime_ms": statistics.median(a for a, _ in pairs),
+            "onnxd_ms": statistics.median(b for _, b in pairs), "ratio": statistics.median(a / b for a, b in pairs),
+            "rounds": len(pairs), "runs_per_turn": runs, "threads": arguments.threads,
+            "load_ms": [peer["load_ms"], own["load_ms"]],
+            "peak_rss_bytes": [peer["peak_rss_bytes"], own["peak_rss_bytes"]], "onnxruntime": peer["version"]}
+
+
+def call_overhead(arguments):
+    """Milliseconds that either engine takes for one Identity of one number."""
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "nothing",
+                                   [value("x", 1, [1])], [value("y", 1, [1])])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name) / "identity.onnx"
+        onnx.save(model, path)
+        row = race(path, arguments)
+    return row["onnxruntime_ms"], row["onnxd_ms"]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--onnxd", default=str(pathlib.Path(__file__).parents[2] / "build/release/tools/onnxd"))
-    parser.add_argument("--threads", default="1")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--turn", type=float, default=30, help="milliseconds that one turn lasts, at least one run")
+    parser.add_argument("--batch", type=int, default=1, help="the size of free dimensions")
+    parser.add_argument("--dim", action="append", default=[], help="NAME=SIZE of one free dimension")
+    parser.add_argument("--json", help="also write the rows into this file")
     arguments = parser.parse_args()
-    print("| model | onnxruntime | onnxd | ratio |\n| --- | --- | --- | --- |")
+    overhead = call_overhead(arguments)
+    print(f"A call that computes nothing: onnxruntime {overhead[0]:.4f} ms, onnxd {overhead[1]:.4f} ms.\n")
+    print("| model | onnxruntime ms | onnxd ms | ratio | load ms | peak MB |\n| --- | --- | --- | --- | --- | --- |")
+    rows = []
     for model in arguments.models:
-        ours, theirs = [], []
-        for _ in range(arguments.rounds):
-            peer = subprocess.run([sys.executable, "-c", PEER, model, arguments.threads, str(arguments.seconds)],
-                                  check=True, capture_output=True, text=True)
-            theirs.append(json.loads(peer.stdout))
-            iterations = max(5, min(20000, int(arguments.seconds * 1000 / theirs[-1])))
-            bench = subprocess.run([arguments.onnxd, "bench", model, "--threads", arguments.threads,
-                                    "--iterations", str(iterations), "--json"],
-                                   check=True, capture_output=True, text=True)
-            ours.append(json.loads(bench.stdout)["latency_ms"]["median"])
-        a, b = statistics.median(theirs), statistics.median(ours)
-        path = pathlib.Path(model)
-        name = path.stem if path.stem != "model" else path.parts[-2] if not path.parts[-2].isdigit() else path.parts[-3]
-        print(f"| {name} | {a:.3f} | {b:.3f} | {a / b:.2f} |", flush=True)
+        row = race(model, arguments, overhead)
+        rows.append(row)
+        load = " / ".join(f"{ms:.0f}" for ms in row["load_ms"])
+        peak = " / ".join(f"{size / 1e6:.0f}" for size in row["peak_rss_bytes"])
+        print(f"| {row['model']} | {row['onnxruntime_ms']:.3f} | {row['onnxd_ms']:.3f} | {row['ratio']:.2f} "
+              f"| {load} | {peak} |", flush=True)
+    mean = statistics.geometric_mean(row["ratio"] for row in rows)
+    print(f"\nGeometric mean of the ratios: {mean:.2f}")
+    if arguments.json:
+        pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

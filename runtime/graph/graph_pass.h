@@ -24,6 +24,7 @@ using ConstantEvaluator = std::function<std::optional<std::vector<Tensor>>(
 
 struct PassContext {
   ConstantEvaluator evaluate;
+  int64_t opset = 0;  // of ai.onnx, as the model imports it; 0: not stated
 };
 
 // Stateless. Leaves a graph that Graph::Verify accepts, with nodes in topological order.

@@ -4,12 +4,8 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/format/model_reader.h"
 #include "runtime/graph/model.h"
-#include "runtime/ops/op_schema.h"
-#include "runtime/ops/shape_inference.h"
-#include "runtime/optimizer/pass_manager.h"
-#include "runtime/session/constant_evaluator.h"
-#include "runtime/session/function_expansion.h"
 #include "runtime/session/graph_executor.h"
+#include "runtime/session/model_preparation.h"
 
 namespace onnxd {
 namespace {
@@ -36,15 +32,6 @@ ModelInfo InfoOf(const Model& model) {
     info.parameters += initializer.shape().ElementCount();
   }
   return info;
-}
-
-Status CheckSignature(const std::vector<TensorSignature>& inputs) {
-  for (const TensorSignature& input : inputs) {
-    if (!input.type.known()) {
-      return InvalidArgument(StrCat("graph input '", input.name, "' has no type"));
-    }
-  }
-  return Status::Ok();
 }
 
 // A dimension that one symbol names in several inputs must be the same in all of them.
@@ -96,28 +83,12 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::FromModel(Model mode
 Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(Model model,
                                                                  SessionOptions options) {
   if (options.pool == nullptr) options.pool = std::make_shared<ThreadPool>(1);
-  ONNXD_RETURN_IF_ERROR(CheckGraph(model.graph));
-  ONNXD_RETURN_IF_ERROR(InferGraph(model.graph));
-  ONNXD_RETURN_IF_ERROR(CheckGraph(model.graph));  // again, with inferred types
+  ONNXD_RETURN_IF_ERROR(CheckModel(model));
   std::unique_ptr<InferenceSession> session(new InferenceSession());
   session->info_ = InfoOf(model);
-  ONNXD_RETURN_IF_ERROR(ExpandFunctions(model.graph, options.providers));
   session->inputs_ = SignatureOf(model.graph, model.graph.inputs);
   session->outputs_ = SignatureOf(model.graph, model.graph.outputs);
-  ONNXD_RETURN_IF_ERROR(CheckSignature(session->inputs_));
-
-  PassContext context;
-  context.evaluate = MakeConstantEvaluator(options.providers, options.pool);
-  // A provider's pass starts where those before it have come to an end, and they may go on from
-  // what it leaves.
-  std::vector<const GraphPass*> passes = StandardPasses();
-  ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
-  for (const auto& provider : options.providers) {
-    for (const GraphPass* own : provider->Passes()) {
-      passes.push_back(own);
-      ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
-    }
-  }
+  ONNXD_RETURN_IF_ERROR(PrepareModel(model, options, Stage::kFinal));
 
   ExecutorOptions executor{options.providers, options.pool, options.max_run_bytes,
                            options.max_plans};

@@ -24,7 +24,7 @@ class CommandLine(unittest.TestCase):
     def test_version_and_help(self):
         self.assertRegex(onnxd("--version").stdout, r"^onnxd \d+\.\d+\.\d+\n$")
         self.assertIn("Exit codes", onnxd("--help").stdout)
-        for command in ("serve", "run", "bench", "inspect", "check"):
+        for command in ("serve", "run", "bench", "inspect", "check", "optimize"):
             done = onnxd(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(command, done.stdout)
@@ -63,6 +63,34 @@ class CommandLine(unittest.TestCase):
         wrong = onnxd("bench", CNN, "--shape", "image=1x2x8x8")
         self.assertEqual(wrong.returncode, 1)
         self.assertIn("expected float[batch, 1, 8, 8], got float[1, 2, 8, 8]", wrong.stderr)
+
+    def test_bench_profiles_each_node(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "trace.json"
+            done = onnxd("bench", CNN, "--iterations", 5, "--profile", trace)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = [(float(ms), name) for ms, name in
+                    re.findall(r"^ *([\d.-]+) ms +[\d.-]+% +\d+  (.+)$", done.stdout, re.MULTILINE)]
+            wall = next(ms for ms, name in rows if name == "wall time")
+            self.assertAlmostEqual(sum(ms for ms, name in rows if name != "wall time"), wall, delta=0.002)
+            events = json.loads(trace.read_text())["traceEvents"]
+            run, nodes = events[0], events[1:]
+            self.assertEqual((run["name"], run["ph"]), ("Run", "X"))
+            self.assertTrue(nodes)
+            for node in nodes:
+                self.assertIn("op", node["args"])
+                self.assertGreaterEqual(node["ts"], run["ts"])
+                self.assertLessEqual(node["ts"] + node["dur"], run["ts"] + run["dur"] + 0.001)
+            self.assertEqual(onnxd("bench", CNN, "--profile", f"{folder}/none/x").returncode, 1)
+
+    def test_inspect_shows_the_graph_after_a_stage(self):
+        loaded = onnxd("inspect", CNN, "--stage", "loaded").stdout
+        self.assertIn("input image: float[batch, 1, 8, 8]", loaded)
+        self.assertIn("Conv(", loaded)
+        self.assertIn("com.microsoft::FusedConv(", onnxd("inspect", CNN, "--stage", "optimized").stdout)
+        plain = onnxd("inspect", CNN, "--stage", "final", "--optimization", "disable").stdout
+        self.assertEqual(plain, loaded)
+        self.assertEqual(onnxd("inspect", CNN, "--stage", "packed").returncode, 2)
 
     def test_inspect(self):
         report = json.loads(onnxd("inspect", IRIS, "--json").stdout)

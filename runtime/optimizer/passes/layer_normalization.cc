@@ -70,7 +70,7 @@ bool IsRow(const Graph& graph, ValueId id, ValueId x) {
 struct Found {
   ValueId x = kNoValue, scale = kNoValue, bias = kNoValue;
   float epsilon = 0;
-  bool centered = false;  // LayerNormalization; otherwise RMSNormalization
+  bool centered = false;  // LayerNormalization; otherwise SimplifiedLayerNormalization
 };
 
 // `node` as Normalized(x) * scale.
@@ -105,9 +105,9 @@ Found WithBias(const Graph& graph, const GraphMatcher& match, const Node& node) 
   return found;
 }
 
-void Rewrite(Node& node, const Found& found) {
-  node.op_type = found.centered ? "LayerNormalization" : "RMSNormalization";
-  node.since_version = found.centered ? 17 : 23;
+void Rewrite(Node& node, const Found& found, int64_t opset) {
+  node.op_type = found.centered ? "LayerNormalization" : "SimplifiedLayerNormalization";
+  node.since_version = found.centered && opset >= 17 ? 17 : 1;
   node.inputs = {found.x, found.scale};
   if (found.bias != kNoValue) node.inputs.push_back(found.bias);
   node.attributes = {};
@@ -121,14 +121,14 @@ class Pass : public GraphPass {
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
   // Biased ones first: a scaled one that a bias follows is part of it.
-  Result<bool> Run(Graph& graph, const PassContext&) const override {
+  Result<bool> Run(Graph& graph, const PassContext& context) const override {
     const GraphMatcher match(graph);
     bool changed = false;
     for (const auto rule : {WithBias, ScaledOf}) {
       for (Node& node : graph.nodes) {
         const Found found = rule(graph, match, node);
         if (found.x == kNoValue) continue;
-        Rewrite(node, found);
+        Rewrite(node, found, context.opset);
         changed = true;
       }
     }

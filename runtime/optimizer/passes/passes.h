@@ -26,7 +26,8 @@ const GraphPass* MatMulScaleFusion();
 // exporters' orders: com.microsoft Gelu or FastGelu. Extended.
 const GraphPass* GeluFusion();
 // The arithmetic of normalization over the last axis with a constant scale (and bias):
-// LayerNormalization-17, or RMSNormalization-23 where no mean is subtracted. Extended.
+// LayerNormalization (version 17, or 1 as onnxruntime has it in older models), or
+// SimplifiedLayerNormalization where no mean is subtracted. Extended.
 const GraphPass* LayerNormalizationFusion();
 // Conv (+ Add of a tensor of the same shape) (+ activation): com.microsoft FusedConv. Extended.
 const GraphPass* ConvActivationFusion();

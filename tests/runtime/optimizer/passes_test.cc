@@ -181,9 +181,9 @@ TEST(LayerNormalizationFusion, NeedsNoBias) {
   ExpectSameResults(copy, {Ramp(Shape{2, 3, 8}, 0.5f)});
 }
 
-TEST(LayerNormalizationFusion, IsRmsNormalizationWithoutAMean) {
+TEST(LayerNormalizationFusion, IsSimplifiedWithoutAMean) {
   TestModel model = NormalizationModel(false, false), copy = model;
-  EXPECT_TRUE(After(model, LayerNormalizationFusion()).ends_with(" RMSNormalization"));
+  EXPECT_TRUE(After(model, LayerNormalizationFusion()).ends_with(" SimplifiedLayerNormalization"));
   ExpectSameResults(copy, {Ramp(Shape{2, 3, 8}, 0.5f)});
 }
 

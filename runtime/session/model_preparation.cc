@@ -1,0 +1,60 @@
+#include "runtime/session/model_preparation.h"
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/op_schema.h"
+#include "runtime/ops/shape_inference.h"
+#include "runtime/optimizer/pass_manager.h"
+#include "runtime/session/constant_evaluator.h"
+#include "runtime/session/function_expansion.h"
+
+namespace onnxd {
+namespace {
+
+Status CheckInputs(const Graph& graph) {
+  for (const ValueId id : graph.inputs) {
+    if (graph.value(id).type.known()) continue;
+    return InvalidArgument(StrCat("graph input '", graph.value(id).name, "' has no type"));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::optional<Stage> StageFromName(std::string_view name) {
+  if (name == "loaded") return Stage::kLoaded;
+  if (name == "expanded") return Stage::kExpanded;
+  if (name == "optimized") return Stage::kOptimized;
+  if (name == "final") return Stage::kFinal;
+  return std::nullopt;
+}
+
+Status CheckModel(Model& model) {
+  ONNXD_RETURN_IF_ERROR(CheckGraph(model.graph));
+  ONNXD_RETURN_IF_ERROR(InferGraph(model.graph));
+  ONNXD_RETURN_IF_ERROR(CheckGraph(model.graph));  // again, with inferred types
+  return CheckInputs(model.graph);
+}
+
+Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
+  if (last == Stage::kLoaded) return Status::Ok();
+  ONNXD_RETURN_IF_ERROR(ExpandFunctions(model.graph, options.providers));
+  if (last == Stage::kExpanded) return Status::Ok();
+  PassContext context;
+  context.evaluate = MakeConstantEvaluator(options.providers, options.pool);
+  const auto opset = model.opsets.find("");
+  if (opset != model.opsets.end()) context.opset = opset->second;
+  // A provider's pass starts where those before it have come to an end, and they may go on from what
+  // it leaves.
+  std::vector<const GraphPass*> passes = StandardPasses();
+  ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
+  if (last == Stage::kOptimized) return Status::Ok();
+  for (const auto& provider : options.providers) {
+    for (const GraphPass* own : provider->Passes()) {
+      passes.push_back(own);
+      ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace onnxd

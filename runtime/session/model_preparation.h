@@ -1,0 +1,28 @@
+// What happens to a model between its file and its kernels.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "runtime/graph/model.h"
+#include "runtime/session/inference_session.h"
+
+namespace onnxd {
+
+// The stages in order; each holds what those before it did.
+enum class Stage {
+  kLoaded,     // read, checked, types and shapes inferred
+  kExpanded,   // nodes that no provider takes replaced by their function body
+  kOptimized,  // the passes that hold for every provider
+  kFinal       // the providers' own passes: what kernels are made for
+};
+
+std::optional<Stage> StageFromName(std::string_view name);  // "loaded", ..., "final"
+
+// Takes a model as it was read to kLoaded. kInvalidArgument names the node or value at fault.
+Status CheckModel(Model& model);
+
+// Takes a model from kLoaded to `last`. Errors as InferenceSession::Load.
+Status PrepareModel(Model& model, const SessionOptions& options, Stage last);
+
+}  // namespace onnxd
