@@ -73,7 +73,9 @@ TEST_P(EverySimd, UnaryFunctionsAgreeWithDouble) {
       } else if (std::isinf(wanted)) {
         EXPECT_EQ(out[i], wanted) << op << " at " << x[i];
       } else {
-        EXPECT_NEAR(out[i], wanted, 2e-6 * std::abs(wanted) + 4e-7) << op << " at " << x[i];
+        // Gelu keeps what rounding leaves of 1 + erf near -1.
+        const double absolute = op == static_cast<int>(Unary::kGelu) ? 1e-6 : 4e-7;
+        EXPECT_NEAR(out[i], wanted, 2e-6 * std::abs(wanted) + absolute) << op << " at " << x[i];
       }
     }
   }
