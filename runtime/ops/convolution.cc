@@ -224,6 +224,7 @@ constexpr InferenceRule kRules[] = {
     {"com.microsoft", "FusedConv", Conv},
     {"onnxd", "AveragePoolChannelsLast", PoolChannelsLast},
     {"onnxd", "ConvChannelsLast", ConvChannelsLast},
+    {"onnxd", "ConvWinograd", ConvChannelsLast},
     {"onnxd", "GlobalAveragePoolChannelsLast", GlobalPoolChannelsLast},
     {"onnxd", "MaxPoolChannelsLast", PoolChannelsLast},
 };

@@ -29,8 +29,7 @@ Result<ResizeSizes> KeepAspectRatio(const Node& node, const std::vector<int64_t>
   for (const int axis : axes) {
     const auto at = static_cast<size_t>(axis);
     out.scales[at] = scale;
-    out.extents[at] =
-        Truncated<int64_t>(std::floor(scale * static_cast<double>(input[at]) + 0.5));
+    out.extents[at] = Truncated<int64_t>(std::floor(scale * static_cast<double>(input[at]) + 0.5));
   }
   return out;
 }

@@ -177,5 +177,60 @@ TEST_F(ChannelsLast, TurnsConstantsOfProductsAndSums) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
 }
 
+class Winograd : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProviderPass("winograd") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  }
+
+  // The model's weights are mostly elsewhere, so that Winograd's fit the budget.
+  static TestModel ConvModel(int64_t height, int64_t width, std::vector<int64_t> pads) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("pads", std::move(pads));
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 32, height, width});
+    model.Constant("w", Ramp(Shape{48, 32, 3, 3}, 0.01f)).Constant("b", Ramp(Shape{48}, 0.1f));
+    model.Constant("large", Ramp(Shape{1, 500'000}, 0.01f));
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, attributes);
+    model.Node("ReduceSum", {"large"}, {"s"}).Node("Add", {"c", "s"}, {"unused"});
+    return model;
+  }
+
+  static std::string FinalOperators(TestModel model) {
+    return After(model, {ProviderPass("channels_last"), ProviderPass("winograd")});
+  }
+};
+
+TEST_F(Winograd, ComputesImagesOfAnySizeAndPadding) {
+  for (const auto& pads : {std::vector<int64_t>{1, 1, 1, 1}, {0, 0, 0, 0}, {2, 0, 1, 2}}) {
+    for (const int64_t width : {14, 15, 17}) {
+      TestModel model = ConvModel(16, width, pads);
+      model.Node("Relu", {"c"}, {"y"}).Output("y").Output("unused");
+      EXPECT_NE(FinalOperators(model).find("ConvWinograd"), std::string::npos);
+      ExpectSameResults(model, {Ramp(Shape{2, 32, 16, width}, 0.2f)});
+    }
+  }
+}
+
+TEST_F(Winograd, AddsAResidualAndAppliesAnyActivation) {
+  for (const char* activation : {"Relu", "Sigmoid", "HardSwish"}) {
+    TestModel model = ConvModel(12, 13, {1, 1, 1, 1});
+    model.Input("r", DataType::kFloat, {Dimension::Symbol("batch"), 48, 12, 13});
+    model.Node("Add", {"c", "r"}, {"t"}).Node(activation, {"t"}, {"y"}).Output("y");
+    TestModel copy = model;
+    ExpectSameResults(copy, {Ramp(Shape{3, 32, 12, 13}, 0.2f), Ramp(Shape{3, 48, 12, 13}, 0.3f)});
+  }
+}
+
+TEST_F(Winograd, LeavesWeightsThatWouldOutgrowTheBudget) {
+  TestModel model;
+  Attributes pads;
+  pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+  model.Input("x", DataType::kFloat, {1, 32, 14, 14})
+      .Constant("w", Ramp(Shape{48, 32, 3, 3}, 0.1f));
+  model.Node("Conv", {"x", "w"}, {"y"}, pads).Output("y");
+  EXPECT_EQ(FinalOperators(model), "Transpose ConvChannelsLast Transpose");
+}
+
 }  // namespace
 }  // namespace onnxd

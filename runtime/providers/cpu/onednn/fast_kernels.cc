@@ -2,6 +2,7 @@
 
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
+#include "runtime/providers/cpu/onednn/passes/winograd.h"
 
 namespace onnxd {
 
@@ -26,6 +27,6 @@ std::span<const KernelEntry> FastKernels() {
   return kEntries;
 }
 
-std::vector<const GraphPass*> FastPasses() { return {ChannelsLast(), MatMulEpilogue()}; }
+std::vector<const GraphPass*> FastPasses() { return {ChannelsLast(), WinogradSelection(), MatMulEpilogue()}; }
 
 }  // namespace onnxd

@@ -196,8 +196,8 @@ class Rewriter {
     return true;
   }
 
-  // A constant of up to four axes, which stand for the last ones, in the other layout; kNoValue when
-  // its elements cannot be had.
+  // A constant of up to four axes, which stand for the last ones, in the other layout; kNoValue
+  // when its elements cannot be had.
   ValueId TurnedConstant(ValueId id) {
     const auto found = last_.find(id);
     if (found != last_.end()) return found->second;

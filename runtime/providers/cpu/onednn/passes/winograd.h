@@ -1,0 +1,13 @@
+// Which convolutions are worth Winograd's weights.
+#pragma once
+
+#include "runtime/graph/graph_pass.h"
+
+namespace onnxd {
+
+// onnxd::ConvChannelsLast of 3 x 3, stride 1 and one group becomes ConvWinograd where the image has at
+// least 12 rows and columns, the smallest weights first, as long as all of them add at most a fifth
+// to the model's weights. Level all.
+const GraphPass* WinogradSelection();
+
+}  // namespace onnxd
