@@ -148,7 +148,8 @@ std::optional<SymbolicShape> Permuted(const InferenceContext& context, const Sym
 }
 
 // onnxd::FusedAttention(query, key, value, mask?): [batch..., rows, width] after the orders of
-// axes; batches broadcast, the mask's too.
+// axes; batches broadcast, the mask's too,
+// which may also stretch a lone query.
 Status FusedAttention(InferenceContext& context) {
   constexpr std::string_view kOrders[] = {"query_perm", "key_perm", "value_perm"};
   std::vector<SymbolicShape> operands;
@@ -169,12 +170,14 @@ Status FusedAttention(InferenceContext& context) {
     const SymbolicShape own(operand.begin(), operand.end() - 2);
     ONNXD_ASSIGN_OR_RETURN(batch, Broadcast(batch, own));
   }
-  if (const SymbolicShape* mask = context.shape(3); mask != nullptr && mask->size() > 2) {
+  SymbolicShape rows = {operands[0][leading]};
+  if (const SymbolicShape* mask = context.shape(3); mask != nullptr && mask->size() > 1) {
     if (mask->size() > leading + 2) return context.Fail("the mask has too many axes");
     const SymbolicShape own(mask->begin(), mask->end() - 2);
     ONNXD_ASSIGN_OR_RETURN(batch, Broadcast(batch, own));
+    ONNXD_ASSIGN_OR_RETURN(rows, Broadcast(rows, {(*mask)[mask->size() - 2]}));
   }
-  batch.push_back(operands[0][leading]);
+  batch.push_back(rows[0]);
   batch.push_back(operands[2].back());
   auto out = Permuted(context, batch, "output_perm");
   if (!out) return context.Fail("output_perm does not fit");

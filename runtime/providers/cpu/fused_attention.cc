@@ -1,8 +1,10 @@
 // onnxd::FusedAttention: Y = softmax(scale * Q K^T + mask) V over the last two axes, operands read
 // and the result written through orders of axes (as Transpose's perm) that keep the last one.
-// Other axes broadcast. Queries are taken in blocks, so that their scores stay in the cache.
+// Other axes broadcast; with nan_to_zero a query that no key is left for gives zeros. Queries are
+// taken in blocks, so that their scores stay in the cache.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -56,6 +58,7 @@ struct Plan {
   bool has_mask;
   int64_t mask_row, mask_column;  // strides
   float scale;
+  bool nan_to_zero;
   int64_t packed_keys, packed_values, chunk_floats, chunks;
 };
 
@@ -91,8 +94,8 @@ void RunHead(const Plan& plan, const Head& head, float* scratch) {
   float* scores = sums + kQueryBlock;
   simd.pack_b(head.key, plan.key.row_stride, true, plan.key.width, keys, scratch);
   simd.pack_b(head.value, plan.value.row_stride, false, keys, width, packed_values);
-  for (int64_t first = 0; first < plan.query.rows; first += kQueryBlock) {
-    const int64_t rows = std::min(kQueryBlock, plan.query.rows - first);
+  for (int64_t first = 0; first < plan.out.rows; first += kQueryBlock) {
+    const int64_t rows = std::min(kQueryBlock, plan.out.rows - first);
     simd.gemm({rows, keys, plan.query.width, head.query + first * plan.query.row_stride,
                plan.query.row_stride, scratch, scores, keys});
     Weigh(plan, head.mask + first * plan.mask_row, rows, scores, sums);
@@ -100,7 +103,11 @@ void RunHead(const Plan& plan, const Head& head, float* scratch) {
     simd.gemm({rows, width, keys, scores, keys, packed_values, out, plan.out.row_stride});
     for (int64_t row = 0; row < rows; ++row) {
       float* line = out + row * plan.out.row_stride;
-      simd.affine(line, line, width, 1.0f / sums[row], 0.0f);
+      if (plan.nan_to_zero && std::isnan(sums[row])) {
+        std::fill_n(line, width, 0.0f);
+      } else {
+        simd.affine(line, line, width, 1.0f / sums[row], 0.0f);
+      }
     }
   }
 }
@@ -130,7 +137,7 @@ Status PlanMask(const PrepareContext& context, const std::vector<int64_t>& batch
   strides.assign(batch.size(), 0);
   if (!plan.has_mask) return Status::Ok();
   std::vector<int64_t> scores = batch;
-  scores.push_back(plan.query.rows);
+  scores.push_back(plan.out.rows);
   scores.push_back(plan.key.rows);
   const Shape& mask = context.InputShape(3);
   const int rank = static_cast<int>(scores.size());
@@ -160,6 +167,7 @@ Result<Plan> MakePlan(const PrepareContext& context) {
   plan.key = ViewOf(context.InputShape(1), attributes.Ints("key_perm"));
   plan.value = ViewOf(context.InputShape(2), attributes.Ints("value_perm"));
   plan.scale = attributes.Float("scale", 1.0f);
+  plan.nan_to_zero = attributes.Int("nan_to_zero", 0) != 0;
   if (plan.query.width != plan.key.width || plan.key.rows != plan.value.rows) {
     return InvalidArgument(StrCat(Describe(context.node), ": queries ",
                                   context.InputShape(0).ToString(), ", keys ",
@@ -173,6 +181,7 @@ Result<Plan> MakePlan(const PrepareContext& context) {
     inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   }
   plan.out = ViewOf(context.OutputShape(0), inverse);
+  if (plan.query.rows == 1) plan.query.row_stride = 0;
   const std::vector<int64_t>& batch = plan.out.batch;
   std::vector<int64_t> mask;
   ONNXD_RETURN_IF_ERROR(PlanMask(context, batch, plan, mask));

@@ -1,4 +1,6 @@
 // The CPU provider's passes: the graph before and after, and the same results.
+#include <limits>
+
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -57,6 +59,34 @@ TEST(AttentionFusion, TakesMasksThatBroadcast) {
     EXPECT_TRUE(ops.ends_with(" FusedAttention")) << ops << " with " << mask.ToString();
     ExpectSameResults(copy, AttentionInputs(2));
   }
+}
+
+TEST(AttentionFusion, GivesZerosForRowsThatSafeSoftmaxClears) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  TestModel model;
+  model.Input("q", DataType::kFloat, {1, 2, 4}).Input("k", DataType::kFloat, {1, 3, 4});
+  model.Input("v", DataType::kFloat, {1, 3, 4}).Constant("zero", Floats(Shape{1}, {0}));
+  model.Constant("mask", Floats(Shape{2, 3}, {0, kHidden, 0, kHidden, kHidden, kHidden}));
+  model.Node("Transpose", {"k"}, {"t"}, Order({0, 2, 1})).Node("MatMul", {"q", "t"}, {"s"});
+  model.Node("Add", {"s", "mask"}, {"m"}).Node("Softmax", {"m"}, {"p"}).Node("IsNaN", {"p"}, {"n"});
+  model.Node("Where", {"n", "zero", "p"}, {"w"}).Node("MatMul", {"w", "v"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_TRUE(After(model, ProviderPass("attention")).ends_with(" FusedAttention"));
+  ExpectSameResults(
+      copy, {Ramp(Shape{1, 2, 4}, 0.3f), Ramp(Shape{1, 3, 4}, 0.2f), Ramp(Shape{1, 3, 4}, 0.1f)});
+}
+
+TEST(AttentionFusion, LetsTheMaskStretchALoneQuery) {
+  TestModel model;
+  model.Input("q", DataType::kFloat, {2, 1, 4}).Input("k", DataType::kFloat, {2, 3, 4});
+  model.Input("v", DataType::kFloat, {2, 3, 4}).Constant("mask", Ramp(Shape{5, 3}, 0.3f));
+  model.Node("Transpose", {"k"}, {"t"}, Order({0, 2, 1})).Node("MatMul", {"q", "t"}, {"s"});
+  model.Node("Add", {"s", "mask"}, {"m"}).Node("Softmax", {"m"}, {"p"});
+  model.Node("MatMul", {"p", "v"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_TRUE(After(model, ProviderPass("attention")).ends_with(" FusedAttention"));
+  ExpectSameResults(
+      copy, {Ramp(Shape{2, 1, 4}, 0.3f), Ramp(Shape{2, 3, 4}, 0.2f), Ramp(Shape{2, 3, 4}, 0.1f)});
 }
 
 TEST(AttentionFusion, TakesMoreRowsThanOneBlock) {

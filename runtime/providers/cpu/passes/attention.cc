@@ -19,6 +19,7 @@ struct Pattern {
   View query, key, value;
   ValueId mask = kNoValue;
   float scale = 1.0f;
+  bool nan_to_zero = false;
   size_t last = 0;  // the node that gives the result
   Order output_order;
 };
@@ -62,24 +63,14 @@ class Matcher {
     if (sum == nullptr || sum->since_version < 7) return nullptr;
     for (const size_t side : {0, 1}) {
       const ValueId mask = sum->inputs[1 - side];
-      if (!UsedOnce(sum->inputs[side]) || !Fits(mask, sum->inputs[side], rank)) continue;
+      const auto mask_rank = RankOf(graph_, mask);
+      if (!UsedOnce(sum->inputs[side]) || !mask_rank || *mask_rank > rank) continue;
       if (const Node* product = ScaledProduct(sum->inputs[side], rank, pattern)) {
         pattern.mask = mask;
         return product;
       }
     }
     return nullptr;
-  }
-
-  // A mask must not stretch the queries: its rows are one, or as many as the scores'.
-  bool Fits(ValueId mask, ValueId scores, int rank) const {
-    const auto mask_rank = RankOf(graph_, mask);
-    if (!mask_rank || *mask_rank > rank || RankOf(graph_, scores) != rank) return false;
-    if (*mask_rank < 2) return true;
-    const Dimension& rows = (*graph_.value(mask).type.shape)[static_cast<size_t>(*mask_rank - 2)];
-    const Dimension& queries = (*graph_.value(scores).type.shape)[static_cast<size_t>(rank - 2)];
-    if (rows.known() && rows.value == 1) return true;
-    return rows == queries && (rows.known() || !rows.symbol.empty());
   }
 
   const Node* ScaledProduct(ValueId id, int rank, Pattern& pattern) const {
@@ -125,8 +116,28 @@ class Matcher {
     return {transpose->inputs[0], *order};
   }
 
+  // Where(IsNaN(p), 0, p): rows without any key give zeros. Returns the value that goes on, `p`
+  // when there is no such node.
+  ValueId WithoutNan(ValueId weights, Pattern& pattern) const {
+    const std::vector<int>& consumers = match_.index().consumers(weights);
+    if (match_.index().use_count(weights) != 2 || consumers.size() != 2) return weights;
+    for (const int consumer : consumers) {
+      const Node& choice = graph_.nodes[static_cast<size_t>(consumer)];
+      if (!choice.Is("Where") || choice.inputs[2] != weights) continue;
+      const Node* test = match_.Producer(choice.inputs[0], "IsNaN");
+      const bool fits = test != nullptr && test->inputs[0] == weights &&
+                        UsedOnce(test->outputs[0]) &&
+                        ScalarConstant(graph_, choice.inputs[1]) == 0.0f &&
+                        RankOf(graph_, choice.outputs[0]) == RankOf(graph_, weights);
+      if (!fits) continue;
+      pattern.nan_to_zero = true;
+      return choice.outputs[0];
+    }
+    return weights;
+  }
+
   bool Result(const Node& softmax, int rank, Pattern& pattern) const {
-    const ValueId weights = softmax.outputs[0];
+    const ValueId weights = WithoutNan(softmax.outputs[0], pattern);
     if (!UsedOnce(weights) || match_.index().consumers(weights).empty()) return false;
     pattern.last = static_cast<size_t>(match_.index().consumers(weights)[0]);
     const Node& product = graph_.nodes[pattern.last];
@@ -158,6 +169,7 @@ Node FusedNode(const Node& last, const Pattern& pattern) {
   if (pattern.mask != kNoValue) node.inputs.push_back(pattern.mask);
   node.outputs = last.outputs;
   node.attributes.Set("scale", pattern.scale);
+  if (pattern.nan_to_zero) node.attributes.Set("nan_to_zero", int64_t{1});
   const auto set = [&](const char* name, const Order& order) {
     if (!order.empty()) node.attributes.Set(name, order);
   };

@@ -5,7 +5,7 @@
 
 namespace onnxd {
 
-// MatMul (* number) (+ mask) Softmax MatMul, with the transpositions of queries, keys, values and
+// MatMul (* number) (+ mask) Softmax (Where IsNaN 0) MatMul, with the transpositions of queries, keys, values and
 // result that keep the last axis, becomes onnxd::FusedAttention. Level extended.
 const GraphPass* AttentionFusion();
 
