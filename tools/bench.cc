@@ -175,8 +175,8 @@ void Report(const BenchFlags& flags, const std::vector<Value>& inputs, std::vect
     std::printf(
         "%s: median %.4f ms, min %.4f ms, p99 %.4f ms over %d runs; %.1f rows/s; load %.1f ms; "
         "peak memory %.1f MB\n",
-        flags.model.c_str(), median, times.front(), at(0.99), static_cast<int>(times.size()), throughput, load_ms,
-        static_cast<double>(PeakResidentBytes()) / 1e6);
+        flags.model.c_str(), median, times.front(), at(0.99), static_cast<int>(times.size()),
+        throughput, load_ms, static_cast<double>(PeakResidentBytes()) / 1e6);
     return;
   }
   const nlohmann::json document = {

@@ -28,8 +28,7 @@ Status RunOptimize(const OptimizeFlags& flags) {
   ONNXD_RETURN_IF_ERROR(SelectOpsets(model.graph, model.opsets));
   ONNXD_ASSIGN_OR_RETURN(const std::string bytes, WriteModel(model));
   ONNXD_RETURN_IF_ERROR(WriteFile(flags.output, bytes));
-  std::printf("%s: %zu nodes became %zu\n", flags.output.c_str(), before,
-              model.graph.nodes.size());
+  std::printf("%s: %zu nodes became %zu\n", flags.output.c_str(), before, model.graph.nodes.size());
   return Status::Ok();
 }
 

@@ -1,8 +1,43 @@
 #include "runtime/base/thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace onnxd {
+namespace {
+
+// The layout of ThreadPool::call_.
+constexpr uint64_t kOpen = uint64_t{1} << 15;
+constexpr uint64_t kRunning = kOpen - 1;
+constexpr int kNumberShift = 16;
+
+// How long a thread looks for the next call, or for the end of one, before it sleeps: about what
+// waking it would take.
+constexpr std::chrono::microseconds kSpin{50};
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Whether `done` came true within kSpin, or later while `wait_on` holds. Lets other threads run.
+template <typename Done, typename WaitOn>
+bool Spin(Done done, WaitOn wait_on) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      Pause();
+    }
+    std::this_thread::yield();
+  } while (wait_on() || std::chrono::steady_clock::now() < end);
+  return done();
+}
+
+}  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
@@ -11,7 +46,7 @@ ThreadPool::ThreadPool(int threads) {
 ThreadPool::~ThreadPool() {
   {
     std::lock_guard lock(mutex_);
-    stopping_ = true;
+    stopping_.store(true, std::memory_order_relaxed);
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -21,25 +56,29 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
                              FunctionRef<void(int64_t, int64_t)> body) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (workers_.empty() || count <= grain || !caller_mutex_.try_lock()) {
+  if (workers_.empty() || count <= grain || serving_.test_and_set(std::memory_order_acquire)) {
     body(0, count);
     return;
   }
-  std::lock_guard caller(caller_mutex_, std::adopt_lock);
+  body_ = &body;
+  count_ = count;
+  chunk_ = std::max(grain, (count + threads() - 1) / threads());
+  next_.store(0, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
-    body_ = &body;
-    count_ = count;
-    chunk_ = std::max(grain, (count + threads() - 1) / threads());
-    next_.store(0, std::memory_order_relaxed);
-    active_ = static_cast<int>(workers_.size());
-    ++generation_;
+    const uint64_t number = (call_.load(std::memory_order_relaxed) >> kNumberShift) + 1;
+    call_.store(number << kNumberShift | kOpen, std::memory_order_release);
   }
   wake_.notify_all();
   RunChunks();
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return active_ == 0; });
-  body_ = nullptr;
+  // Nothing is left to do: a worker that still sleeps need not come.
+  call_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  const auto finished = [this] { return (call_.load(std::memory_order_acquire) & kRunning) == 0; };
+  if (!Spin(finished, [] { return false; })) {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, finished);
+  }
+  serving_.clear(std::memory_order_release);
 }
 
 void ThreadPool::RunChunks() {
@@ -50,17 +89,35 @@ void ThreadPool::RunChunks() {
   }
 }
 
+bool ThreadPool::Join(uint64_t call) {
+  const uint64_t number = call >> kNumberShift;
+  while (call >> kNumberShift == number && (call & kOpen) != 0) {
+    if (call_.compare_exchange_weak(call, call + 1, std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
 void ThreadPool::Work() {
   uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
+  const auto called = [&] {
+    return stopping_.load(std::memory_order_relaxed) ||
+           call_.load(std::memory_order_acquire) >> kNumberShift != seen;
+  };
+  const auto busy = [this] { return busy_.load(std::memory_order_relaxed) > 0; };
   while (true) {
-    wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-    if (stopping_) return;
-    seen = generation_;
-    lock.unlock();
+    if (!Spin(called, busy)) {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, called);
+    }
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    const uint64_t call = call_.load(std::memory_order_acquire);
+    seen = call >> kNumberShift;
+    if (!Join(call)) continue;
     RunChunks();
-    lock.lock();
-    if (--active_ == 0) done_.notify_one();
+    if ((call_.fetch_sub(1, std::memory_order_acq_rel) & (kOpen | kRunning)) == 1) {
+      std::lock_guard lock(mutex_);  // the caller is either past its test or asleep
+      done_.notify_one();
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// The process's threads for splitting one computation ("intra-op"). Idle threads sleep.
+// The process's threads for splitting one computation ("intra-op"). They stay awake while someone
+// says that calls will follow each other (Busy), giving way to other threads; otherwise they sleep.
 #pragma once
 
 #include <atomic>
@@ -27,22 +28,39 @@ class ThreadPool {
   // workers serve one caller, another runs its whole range itself. `body` must not throw.
   void ParallelFor(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
+  // While one exists, workers wait for the next call without sleeping: for the steps of one run.
+  class Busy {
+   public:
+    explicit Busy(ThreadPool& pool) : pool_(pool) {
+      pool_.busy_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Busy() { pool_.busy_.fetch_sub(1, std::memory_order_relaxed); }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    ThreadPool& pool_;
+  };
+
  private:
   void Work();
   void RunChunks();
+  bool Join(uint64_t call);
 
   std::vector<std::thread> workers_;
-  std::mutex caller_mutex_;  // held by the one caller that the workers serve
-  std::mutex mutex_;
+  std::atomic_flag serving_;  // the workers serve a caller
+  std::mutex mutex_;          // that sleepers hold while they look
   std::condition_variable wake_;
   std::condition_variable done_;
-  uint64_t generation_ = 0;  // guarded by mutex_
-  int active_ = 0;           // guarded by mutex_
-  bool stopping_ = false;    // guarded by mutex_
+  // Number of the call, whether workers may join it, and how many are in it; the call's facts below
+  // change only while nobody is.
+  std::atomic<uint64_t> call_{0};
   const FunctionRef<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t count_ = 0;
   int64_t chunk_ = 1;
   std::atomic<int64_t> next_{0};
+  std::atomic<int> busy_{0};
+  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace onnxd

@@ -170,6 +170,7 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   }
   std::vector<Value> outputs(graph_->outputs.size());
   const TensorLimit limit(options_.max_run_bytes);
+  const ThreadPool::Busy busy(*options_.pool);
   context->cell_bytes = 0;
   const Status status = RunSteps(plan, *context, inputs, outputs, options);
   for (Value& cell : context->cells) cell = Value();
