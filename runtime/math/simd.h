@@ -56,6 +56,8 @@ struct Simd {
   void (*affine)(const float* x, float* out, int64_t n, float scale, float shift);
   float (*sum)(const float* x, int64_t n);
   float (*sum_of_squares)(const float* x, int64_t n, float subtract);
+  // out[c] = the sum over `rows` of x[row * n + c]
+  void (*sum_rows)(const float* x, int64_t rows, int64_t n, float* out);
   float (*max)(const float* x, int64_t n);
   // out = exp((x - subtract) * scale); returns the sum of out.
   float (*exp_sum)(const float* x, float* out, int64_t n, float subtract, float scale);

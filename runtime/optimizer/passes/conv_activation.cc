@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -22,7 +21,7 @@ std::optional<float> Bound(const Graph& graph, ValueId id, float fallback) {
 
 std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node) {
   if (!node.domain.empty()) return std::nullopt;
-  for (const char* plain : {"Relu", "Sigmoid", "Tanh", "HardSwish"}) {
+  for (const char* plain : {"Relu", "Sigmoid", "Tanh"}) {
     if (node.op_type == plain) return FusedActivation{plain, {}};
   }
   if (node.op_type == "LeakyRelu") {
@@ -52,86 +51,58 @@ class Pass : public GraphPass {
   std::string_view name() const override { return "conv_activation"; }
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
-  // One fusion a call keeps the index valid; the pass manager's rounds are few, so the loop is
-  // here.
+  // In order: what a convolution absorbed is skipped, and positions hold until the end.
   Result<bool> Run(Graph& graph, const PassContext&) const override {
+    const GraphIndex index(graph);
+    std::vector<bool> dropped(graph.nodes.size(), false);
     bool changed = false;
-    while (FuseOne(graph)) {
-      changed = true;
-      ONNXD_RETURN_IF_ERROR(graph.SortNodes());
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (dropped[i] || !IsConv(graph.nodes[i]) || !IsFloat(graph, graph.nodes[i].outputs[0])) {
+        continue;
+      }
+      while (Absorb(graph, index, i, dropped)) changed = true;
     }
+    size_t position = 0;
+    std::erase_if(graph.nodes, [&](const Node&) { return dropped[position++]; });
     return changed;
   }
 
  private:
-  static bool FuseOne(Graph& graph) {
-    const GraphIndex index(graph);
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      Node& conv = graph.nodes[i];
-      if (!IsConv(conv) || conv.attributes.Has("activation")) continue;
-      const ValueId out = conv.outputs[0];
-      if (graph.value(out).type.element != DataType::kFloat) continue;
-      if (TryGate(graph, index, conv)) return true;
-      if (index.use_count(out) != 1 || index.consumers(out).empty()) continue;
-      const auto next = static_cast<size_t>(index.consumers(out)[0]);
-      const Node& consumer = graph.nodes[next];
-      if (consumer.Is("Add") && consumer.since_version >= 7 && conv.input(3) == kNoValue) {
-        const ValueId other = consumer.inputs[0] == out ? consumer.inputs[1] : consumer.inputs[0];
-        // Sums that a later convolution could take are taken once: by the last producer.
-        if (other == out || graph.IsInitializer(other) || !SameKnownShape(graph, out, other)) {
-          continue;
-        }
-        if (index.producer(other) > static_cast<int>(i)) continue;
-        conv.inputs.resize(4, kNoValue);
-        conv.inputs[3] = other;
-        Absorb(graph, conv, next);
-        return true;
-      }
-      if (const auto activation = ActivationOf(graph, consumer)) {
-        conv.attributes.Set("activation", activation->name);
-        if (!activation->parameters.empty()) {
-          conv.attributes.Set("activation_params", activation->parameters);
-        }
-        Absorb(graph, conv, next);
-        return true;
-      }
-    }
-    return false;
-  }
-
-  // x * Sigmoid(x) behind a convolution is its SiLU.
-  static bool TryGate(Graph& graph, const GraphIndex& index, Node& conv) {
+  // Lets the convolution produce what its only consumer did, when that is a sum or an activation.
+  static bool Absorb(Graph& graph, const GraphIndex& index, size_t position,
+                     std::vector<bool>& dropped) {
+    Node& conv = graph.nodes[position];
     const ValueId out = conv.outputs[0];
-    if (index.use_count(out) != 2 || index.consumers(out).size() != 2) return false;
-    auto sigmoid = static_cast<size_t>(index.consumers(out)[0]);
-    auto product = static_cast<size_t>(index.consumers(out)[1]);
-    if (graph.nodes[sigmoid].Is("Mul")) std::swap(sigmoid, product);
-    if (!graph.nodes[sigmoid].Is("Sigmoid") || !graph.nodes[product].Is("Mul")) return false;
-    const ValueId gate = graph.nodes[sigmoid].outputs[0];
-    const Node& mul = graph.nodes[product];
-    if (index.use_count(gate) != 1 || mul.since_version < 7) return false;
-    if (!(mul.inputs[0] == gate && mul.inputs[1] == out) &&
-        !(mul.inputs[1] == gate && mul.inputs[0] == out)) {
+    if (conv.attributes.Has("activation") || index.use_count(out) != 1 ||
+        index.consumers(out).empty()) {
       return false;
     }
-    conv.attributes.Set("activation", std::string("Silu"));
+    const auto next = static_cast<size_t>(index.consumers(out)[0]);
+    const Node& consumer = graph.nodes[next];
+    if (dropped[next]) return false;
+    if (consumer.Is("Add") && consumer.since_version >= 7 && conv.input(3) == kNoValue) {
+      // The sum is taken by the last producer.
+      const ValueId other = GraphMatcher::OtherOperand(consumer, out);
+      if (graph.IsInitializer(other) || !SameKnownShape(graph, out, other) ||
+          index.producer(other) > static_cast<int>(position)) {
+        return false;
+      }
+      conv.inputs.resize(4, kNoValue);
+      conv.inputs[3] = other;
+    } else if (const auto activation = ActivationOf(graph, consumer)) {
+      conv.attributes.Set("activation", activation->name);
+      if (!activation->parameters.empty()) {
+        conv.attributes.Set("activation_params", activation->parameters);
+      }
+    } else {
+      return false;
+    }
     conv.op_type = "FusedConv";
     conv.domain = "com.microsoft";
     conv.since_version = 1;
-    conv.outputs[0] = mul.outputs[0];
-    const auto first = std::max(sigmoid, product), second = std::min(sigmoid, product);
-    graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(first));
-    graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(second));
+    conv.outputs[0] = consumer.outputs[0];
+    dropped[next] = true;
     return true;
-  }
-
-  // The convolution produces what its only consumer did.
-  static void Absorb(Graph& graph, Node& conv, size_t consumer) {
-    conv.op_type = "FusedConv";
-    conv.domain = "com.microsoft";
-    conv.since_version = 1;
-    conv.outputs[0] = graph.nodes[consumer].outputs[0];
-    graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(consumer));
   }
 };
 

@@ -31,7 +31,8 @@ const GraphPass* GeluFusion();
 // LayerNormalization (version 17, or 1 as onnxruntime has it in older models), or
 // SimplifiedLayerNormalization where no mean is subtracted. Extended.
 const GraphPass* LayerNormalizationFusion();
-// Conv (+ Add of a tensor of the same shape) (+ activation): com.microsoft FusedConv. Extended.
+// Conv (+ Add of a tensor of the same shape) (+ Relu, Clip, Sigmoid, Tanh, LeakyRelu or
+// HardSigmoid): com.microsoft FusedConv. Extended.
 const GraphPass* ConvActivationFusion();
 
 }  // namespace onnxd

@@ -39,6 +39,46 @@ void TransposeTiles(T* out, const T* in, int64_t rows, int64_t columns, int64_t 
   }
 }
 
+// The 4 x 4 transpose of 32-bit elements.
+void TransposeBlock(uint32_t* out, const uint32_t* in, int64_t out_stride, int64_t in_stride) {
+  typedef uint32_t Four __attribute__((vector_size(16)));
+  Four r[4];
+  for (int i = 0; i < 4; ++i) std::memcpy(&r[i], in + i * in_stride, sizeof(Four));
+  const Four a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+  const Four b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+  const Four c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+  const Four d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  const Four rows[4] = {
+      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) std::memcpy(out + i * out_stride, &rows[i], sizeof(Four));
+}
+
+// Matrices of 32-bit elements by blocks; the rest, and narrow ones, row by row.
+void TransposeWords(uint32_t* out, const uint32_t* in, int64_t rows, int64_t columns,
+                    int64_t out_stride, int64_t in_stride) {
+  constexpr int64_t kTile = 64;
+  const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+  for (int64_t r = 0; r < whole_rows; r += kTile) {
+    const int64_t r_end = std::min(whole_rows, r + kTile);
+    for (int64_t c = 0; c < whole_columns; c += 4) {
+      for (int64_t i = r; i < r_end; i += 4) {
+        TransposeBlock(out + i * out_stride + c, in + c * in_stride + i, out_stride, in_stride);
+      }
+    }
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j) {
+      out[i * out_stride + j] = in[j * in_stride + i];
+    }
+  }
+}
+
+void TransposeTiles(uint32_t* out, const uint32_t* in, int64_t rows, int64_t columns,
+                    int64_t out_stride, int64_t in_stride) {
+  TransposeWords(out, in, rows, columns, out_stride, in_stride);
+}
+
 template <typename T>
 bool TryTranspose(const StridedLoop<2>& loop, T* out, const T* in) {
   const size_t rank = loop.dims.size();
@@ -57,7 +97,8 @@ bool TryTranspose(const StridedLoop<2>& loop, T* out, const T* in) {
 }  // namespace
 
 void TransposeMatrix(const float* in, int64_t rows, int64_t columns, float* out) {
-  TransposeTiles(out, in, columns, rows, rows, columns);
+  TransposeWords(reinterpret_cast<uint32_t*>(out), reinterpret_cast<const uint32_t*>(in), columns,
+                 rows, rows, columns);
 }
 
 std::vector<int64_t> DenseStrides(const Shape& shape) {

@@ -81,6 +81,20 @@ TEST_P(EverySimd, UnaryFunctionsAgreeWithDouble) {
   }
 }
 
+TEST_P(EverySimd, SumsRows) {
+  for (const int64_t columns : {1, 15, 16, 130, 300}) {
+    std::vector<float> x(static_cast<size_t>(columns) * 7), out(static_cast<size_t>(columns));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 11);
+    CurrentSimd().sum_rows(x.data(), 7, columns, out.data());
+    for (int64_t column = 0; column < columns; ++column) {
+      float wanted = 0;
+      for (int64_t row = 0; row < 7; ++row)
+        wanted += x[static_cast<size_t>(row * columns + column)];
+      EXPECT_EQ(out[static_cast<size_t>(column)], wanted);
+    }
+  }
+}
+
 TEST_P(EverySimd, NanComesThrough) {
   std::vector<float> x(40, std::numeric_limits<float>::quiet_NaN()), out(40);
   for (const Unary op : {Unary::kRelu, Unary::kSigmoid, Unary::kTanh, Unary::kExp, Unary::kErf}) {

@@ -301,14 +301,6 @@ TEST(ConvActivation, TakesAResidualSumAndItsActivation) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
 }
 
-TEST(ConvActivation, SeesSiluInAProductWithItsSigmoid) {
-  TestModel model = ConvModel();
-  model.Node("Sigmoid", {"c"}, {"s"}).Node("Mul", {"c", "s"}, {"y"}).Output("y");
-  TestModel copy = model;
-  EXPECT_EQ(After(model, ConvActivationFusion()), "FusedConv");
-  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
-}
-
 TEST(ConvActivation, LeavesAnIntermediateThatIsAnOutput) {
   TestModel model = ConvModel();
   model.Node("Relu", {"c"}, {"y"}).Output("y").Output("c");

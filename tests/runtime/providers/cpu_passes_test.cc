@@ -207,6 +207,37 @@ TEST_F(ChannelsLast, TurnsConstantsOfProductsAndSums) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
 }
 
+TestModel GateModel() {
+  TestModel model;
+  Attributes pads;
+  pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+  model.Input("x", DataType::kFloat, {1, 3, 6, 6}).Constant("w", Ramp(Shape{4, 3, 3, 3}, 0.1f));
+  model.Node("Conv", {"x", "w"}, {"c"}, pads);
+  return model;
+}
+
+TEST(ConvGate, SeesSiluInAProductWithItsSigmoid) {
+  TestModel model = GateModel();
+  model.Node("Sigmoid", {"c"}, {"s"}).Node("Mul", {"s", "c"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProviderPass("conv_gate")), "FusedConv");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
+}
+
+TEST(ConvGate, TakesHardSwish) {
+  TestModel model = GateModel();
+  model.Node("HardSwish", {"c"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProviderPass("conv_gate")), "FusedConv");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
+}
+
+TEST(ConvGate, LeavesASigmoidThatOthersRead) {
+  TestModel model = GateModel();
+  model.Node("Sigmoid", {"c"}, {"s"}).Node("Mul", {"s", "c"}, {"y"}).Output("y").Output("s");
+  EXPECT_EQ(After(model, ProviderPass("conv_gate")), "Conv Sigmoid Mul");
+}
+
 class Winograd : public testing::Test {
  protected:
   void SetUp() override {

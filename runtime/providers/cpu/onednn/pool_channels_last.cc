@@ -83,10 +83,7 @@ Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelIn
       for (int64_t n = 0; n < x[0]; ++n) {
         const float* in = k.input<float>(0) + n * pixels * channels;
         float* out = k.output<float>(0) + n * channels;
-        std::fill_n(out, channels, 0.0f);
-        for (int64_t p = 0; p < pixels; ++p) {
-          simd.binary(math::Binary::kAdd, out, in + p * channels, out, channels, 1, 1);
-        }
+        simd.sum_rows(in, pixels, channels, out);
         simd.affine(out, out, channels, 1.0f / static_cast<float>(pixels), 0.0f);
       }
       return Status::Ok();

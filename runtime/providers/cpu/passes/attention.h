@@ -5,8 +5,8 @@
 
 namespace onnxd {
 
-// MatMul (* number) (+ mask) Softmax (Where IsNaN 0) MatMul, with the transpositions of queries, keys, values and
-// result that keep the last axis, becomes onnxd::FusedAttention. Level extended.
+// MatMul (* number) (+ mask) Softmax (Where IsNaN 0) MatMul, with the transpositions of queries,
+// keys, values and result that keep the last axis, becomes onnxd::FusedAttention. Level extended.
 const GraphPass* AttentionFusion();
 
 }  // namespace onnxd
