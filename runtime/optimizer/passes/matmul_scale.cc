@@ -20,15 +20,17 @@ std::optional<Tensor> RowConstant(const Graph& graph, ValueId id, int64_t column
 
 // Row by row: out[i, j] = rows[i, j] * scale[j]; a row of one number is stretched first.
 std::optional<Tensor> Scaled(const Tensor& rows, const Tensor& scale, int64_t columns) {
-  const int64_t count = rows.ElementCount() == 1 ? columns : rows.ElementCount();
-  auto out =
-      Tensor::Create(DataType::kFloat, rows.ElementCount() == 1 ? Shape{columns} : rows.shape());
+  const bool one_value = rows.ElementCount() == 1, one_factor = scale.ElementCount() == 1;
+  auto out = Tensor::Create(DataType::kFloat, one_value ? Shape{columns} : rows.shape());
   if (!out.ok()) return std::nullopt;
+  const float* from = rows.data<float>();
   const float* factors = scale.data<float>();
-  for (int64_t i = 0; i < count; ++i) {
-    const float factor = scale.ElementCount() == 1 ? factors[0] : factors[i % columns];
-    const float value = rows.ElementCount() == 1 ? rows.data<float>()[0] : rows.data<float>()[i];
-    out->mutable_data<float>()[i] = value * factor;
+  float* to = out->mutable_data<float>();
+  const int64_t lines = columns == 0 ? 0 : out->ElementCount() / columns;
+  for (int64_t line = 0; line < lines; ++line) {
+    for (int64_t j = 0; j < columns; ++j) {
+      *to++ = (one_value ? from[0] : from[line * columns + j]) * factors[one_factor ? 0 : j];
+    }
   }
   return std::move(*out);
 }
