@@ -36,10 +36,10 @@ struct GemmArguments {
   bool accumulate = false;
 };
 
-// Where a tile of a Winograd convolution goes: 4 x 4 pixels of `channels` floats each.
+// Where a tile of a Winograd convolution goes: tile x tile pixels of `channels` floats each.
 struct WinogradTarget {
-  float* const* pixels;           // 16; those beyond the image point to memory that nobody reads
-  const float* const* residuals;  // 16, added; null: none
+  float* const* pixels;           // those beyond the image point to memory that nobody reads
+  const float* const* residuals;  // added, one per pixel; null: none
   const float* bias;              // [channels]; null: none
   float low, high;                // bounds of the result
 };
@@ -69,12 +69,13 @@ struct Simd {
   void (*pack_b)(const float* b, int64_t ldb, bool transposed, int64_t k, int64_t n, float* out);
   void (*gemm)(const GemmArguments& arguments);
   int64_t gemm_width;
-  // Winograd F(4x4, 3x3) (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
-  // 2015). Channels are multiples of 16. The 36 products' left sides of one tile: out[i * stride +
-  // c] from 6 x 6 pixels of `channels`.
-  void (*winograd_input)(const float* const* pixels, int64_t channels, float* out, int64_t stride);
-  // The tile's result from its 36 products, products[i * stride + c].
-  void (*winograd_output)(const float* products, int64_t stride, int64_t channels,
+  // Winograd F(tile x tile, 3 x 3), tile 2 or 4 (Lavin and Gray, "Fast Algorithms for Convolutional
+  // Neural Networks", 2015), over multiples of 16 channels. The left sides of one tile's products,
+  // of which there are (tile + 2)^2: out[i * stride + c] from as many pixels.
+  void (*winograd_input)(int tile, const float* const* pixels, int64_t channels, float* out,
+                         int64_t stride);
+  // The tile's result from its products, products[i * stride + c].
+  void (*winograd_output)(int tile, const float* products, int64_t stride, int64_t channels,
                           const WinogradTarget& target);
 };
 

@@ -1,6 +1,7 @@
 // onnxd::ConvWinograd: a 3 x 3 convolution of stride 1 over [batch, height, width, channels] by
-// Winograd's F(4x4, 3x3): 36 products of small matrices for 16 pixels instead of 144. Weights take
-// four times their memory, and results differ from direct ones by some 1e-6 of the largest.
+// Winograd's F(4x4, 3x3): 36 products of small matrices for 16 pixels instead of 144; or, with
+// tile=2, F(2x2, 3x3): 16 for 4 instead of 36. Weights take 4 or 1.78 times their memory, and
+// results differ from direct ones by some 1e-6 of the largest.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -14,48 +15,51 @@
 namespace onnxd {
 namespace {
 
-constexpr int64_t kProducts = 36;
-constexpr int64_t kTile = 4;         // pixels of the result, either way
+constexpr size_t kMostProducts = 36;
 constexpr int64_t kBlockTiles = 60;  // transformed at a time, a multiple of the GEMM's rows
 constexpr int64_t kChannelStep = 16;
 
-// G g G^T of one 3 x 3 filter.
-std::array<float, kProducts> TransformFilter(const float* g) {
-  constexpr double kG[6][3] = {{1.0 / 4, 0, 0},
-                               {-1.0 / 6, -1.0 / 6, -1.0 / 6},
-                               {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-                               {1.0 / 24, 1.0 / 12, 1.0 / 6},
-                               {1.0 / 24, -1.0 / 12, 1.0 / 6},
-                               {0, 0, 1}};
-  std::array<float, kProducts> out{};
-  for (size_t i = 0; i < 6; ++i) {
-    for (size_t j = 0; j < 6; ++j) {
-      double sum = 0;
-      for (size_t a = 0; a < 3; ++a) {
-        for (size_t b = 0; b < 3; ++b) sum += kG[i][a] * g[a * 3 + b] * kG[j][b];
-      }
-      out[i * 6 + j] = static_cast<float>(sum);
-    }
-  }
-  return out;
+using FilterRow = std::array<double, 3>;
+
+// G, [tile + 2, 3].
+std::vector<FilterRow> FilterTransform(int64_t tile) {
+  if (tile == 2) return {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+  return {{1.0 / 4, 0, 0},
+          {-1.0 / 6, -1.0 / 6, -1.0 / 6},
+          {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+          {1.0 / 24, 1.0 / 12, 1.0 / 6},
+          {1.0 / 24, -1.0 / 12, 1.0 / 6},
+          {0, 0, 1}};
 }
 
-// The 36 matrices [in, out], packed for the GEMM, one behind the other.
-Result<Tensor> PackFilters(const math::Simd& simd, const Tensor& weights) {
-  const int64_t out = weights.shape()[0], in = weights.shape()[1];
-  const int64_t packed = math::PackedBSize(simd, in, out);
-  ONNXD_ASSIGN_OR_RETURN(Tensor result,
-                         Tensor::Create(DataType::kFloat, Shape{kProducts * packed}));
-  ONNXD_ASSIGN_OR_RETURN(Tensor plain, Tensor::Create(DataType::kFloat, Shape{kProducts, in, out}));
-  for (int64_t o = 0; o < out; ++o) {
-    for (int64_t i = 0; i < in; ++i) {
-      const auto filter = TransformFilter(weights.data<float>() + (o * in + i) * 9);
-      for (int64_t p = 0; p < kProducts; ++p) {
-        plain.mutable_data<float>()[(p * in + i) * out + o] = filter[static_cast<size_t>(p)];
-      }
+// G g G^T of one 3 x 3 filter; out[i * stride].
+void TransformFilter(const std::vector<FilterRow>& transform, const float* g, float* out,
+                     int64_t stride) {
+  for (const FilterRow& left : transform) {
+    FilterRow half{};
+    for (size_t b = 0; b < 3; ++b)
+      half[b] = left[0] * g[b] + left[1] * g[3 + b] + left[2] * g[6 + b];
+    for (const FilterRow& right : transform) {
+      *out = static_cast<float>(half[0] * right[0] + half[1] * right[1] + half[2] * right[2]);
+      out += stride;
     }
   }
-  for (int64_t p = 0; p < kProducts; ++p) {
+}
+
+// The matrices [in, out] of all products, packed for the GEMM, one behind the other.
+Result<Tensor> PackFilters(const math::Simd& simd, const Tensor& weights, int64_t tile) {
+  const int64_t out = weights.shape()[0], in = weights.shape()[1];
+  const int64_t packed = math::PackedBSize(simd, in, out), products = (tile + 2) * (tile + 2);
+  ONNXD_ASSIGN_OR_RETURN(Tensor result, Tensor::Create(DataType::kFloat, Shape{products * packed}));
+  ONNXD_ASSIGN_OR_RETURN(Tensor plain, Tensor::Create(DataType::kFloat, Shape{products, in, out}));
+  const std::vector<FilterRow> transform = FilterTransform(tile);
+  for (int64_t o = 0; o < out; ++o) {
+    for (int64_t i = 0; i < in; ++i) {
+      TransformFilter(transform, weights.data<float>() + (o * in + i) * 9,
+                      plain.mutable_data<float>() + i * out + o, in * out);
+    }
+  }
+  for (int64_t p = 0; p < products; ++p) {
     simd.pack_b(plain.data<float>() + p * in * out, out, false, in, out,
                 result.mutable_data<float>() + p * packed);
   }
@@ -63,6 +67,7 @@ Result<Tensor> PackFilters(const math::Simd& simd, const Tensor& weights) {
 }
 
 struct Plan {
+  int64_t tile, side, products;        // side: tile + 2
   int64_t height, width, in;           // of the input
   int64_t out_height, out_width, out;  // of the result
   int64_t pad_top, pad_left;
@@ -88,7 +93,7 @@ class BlockRun {
     std::fill_n(zeros_, plan.in, 0.0f);
     nowhere_ = zeros_ + widest;
     left_ = nowhere_ + widest;
-    products_ = left_ + kProducts * plan.block_tiles * plan.in;
+    products_ = left_ + plan.products * plan.block_tiles * plan.in;
   }
 
   void Run(int64_t block) {
@@ -96,7 +101,7 @@ class BlockRun {
     const int64_t count = std::min(plan_.block_tiles, plan_.tiles - first);
     for (int64_t i = 0; i < count; ++i) ReadTile(At(first + i), left_ + i * plan_.in);
     const int64_t packed = math::PackedBSize(simd_, plan_.in, plan_.out);
-    for (int64_t p = 0; p < kProducts; ++p) {
+    for (int64_t p = 0; p < plan_.products; ++p) {
       simd_.gemm({count, plan_.out, plan_.in, left_ + p * plan_.block_tiles * plan_.in, plan_.in,
                   filters_.data<float>() + p * packed,
                   products_ + p * plan_.block_tiles * plan_.out, plan_.out});
@@ -106,24 +111,26 @@ class BlockRun {
 
  private:
   TilePosition At(int64_t tile) const {
-    const int64_t per_image = plan_.tile_columns * ((plan_.out_height + kTile - 1) / kTile);
+    const int64_t per_image =
+        plan_.tile_columns * ((plan_.out_height + plan_.tile - 1) / plan_.tile);
     const int64_t within = tile % per_image;
-    return {tile / per_image, within / plan_.tile_columns * kTile,
-            within % plan_.tile_columns * kTile};
+    return {tile / per_image, within / plan_.tile_columns * plan_.tile,
+            within % plan_.tile_columns * plan_.tile};
   }
 
   void ReadTile(TilePosition at, float* to) const {
     const float* image = k_.input<float>(0) + at.image * plan_.height * plan_.width * plan_.in;
-    std::array<const float*, kProducts> pixels;
-    for (int64_t i = 0; i < 6; ++i) {
-      for (int64_t j = 0; j < 6; ++j) {
+    std::array<const float*, kMostProducts> pixels;
+    for (int64_t i = 0; i < plan_.side; ++i) {
+      for (int64_t j = 0; j < plan_.side; ++j) {
         const int64_t row = at.row - plan_.pad_top + i, column = at.column - plan_.pad_left + j;
         const bool inside = row >= 0 && row < plan_.height && column >= 0 && column < plan_.width;
-        pixels[static_cast<size_t>(i * 6 + j)] =
+        pixels[static_cast<size_t>(i * plan_.side + j)] =
             inside ? image + (row * plan_.width + column) * plan_.in : zeros_;
       }
     }
-    simd_.winograd_input(pixels.data(), plan_.in, to, plan_.block_tiles * plan_.in);
+    simd_.winograd_input(static_cast<int>(plan_.tile), pixels.data(), plan_.in, to,
+                         plan_.block_tiles * plan_.in);
   }
 
   void WriteTile(TilePosition at, const float* from) const {
@@ -131,21 +138,23 @@ class BlockRun {
     const float* residual = k_.input<float>(3);
     std::array<float*, 16> pixels;
     std::array<const float*, 16> residuals;
-    for (int64_t i = 0; i < kTile; ++i) {
-      for (int64_t j = 0; j < kTile; ++j) {
+    for (int64_t i = 0; i < plan_.tile; ++i) {
+      for (int64_t j = 0; j < plan_.tile; ++j) {
         const int64_t row = at.row + i, column = at.column + j;
         const bool inside = row < plan_.out_height && column < plan_.out_width;
         const int64_t offset = (origin + row * plan_.out_width + column) * plan_.out;
-        const auto pixel = static_cast<size_t>(i * kTile + j);
+        const auto pixel = static_cast<size_t>(i * plan_.tile + j);
         pixels[pixel] = inside ? k_.output<float>(0) + offset : nowhere_;
         residuals[pixel] = inside && residual != nullptr ? residual + offset : nowhere_;
       }
     }
-    simd_.winograd_output(from, plan_.block_tiles * plan_.out, plan_.out,
+    simd_.winograd_output(static_cast<int>(plan_.tile), from, plan_.block_tiles * plan_.out,
+                          plan_.out,
                           {pixels.data(), residual != nullptr ? residuals.data() : nullptr,
                            k_.input<float>(2), plan_.low, plan_.high});
     if (plan_.after.kind == Activation::Kind::kNone) return;
-    for (float* pixel : pixels) {
+    for (int64_t i = 0; i < plan_.tile * plan_.tile; ++i) {
+      float* pixel = pixels[static_cast<size_t>(i)];
       if (pixel != nowhere_) plan_.after.Apply(pixel, plan_.out);
     }
   }
@@ -156,8 +165,8 @@ class BlockRun {
   const KernelContext& k_;
   float* zeros_;
   float* nowhere_;
-  float* left_;      // [36][tiles][in]
-  float* products_;  // [36][tiles][out]
+  float* left_;      // [products][tiles][in]
+  float* products_;  // [products][tiles][out]
 };
 
 // Bounds for the activations that are bounds.
@@ -177,8 +186,10 @@ void SplitActivation(const Activation& activation, Plan& plan) {
 
 class ConvWinograd : public Kernel {
  public:
-  ConvWinograd(Activation activation, Shape weights, Tensor filters, const math::Simd& simd)
+  ConvWinograd(Activation activation, int64_t tile, Shape weights, Tensor filters,
+               const math::Simd& simd)
       : activation_(activation),
+        tile_(tile),
         weights_(std::move(weights)),
         filters_(std::move(filters)),
         simd_(simd) {}
@@ -201,18 +212,19 @@ class ConvWinograd : public Kernel {
       return prepared;
     }
     Plan plan{};
+    plan.tile = tile_, plan.side = tile_ + 2, plan.products = plan.side * plan.side;
     plan.height = x[1], plan.width = x[2], plan.in = x[3];
     plan.out_height = y[1], plan.out_width = y[2], plan.out = y[3];
     plan.pad_top = window.pads_begin[0], plan.pad_left = window.pads_begin[1];
-    plan.tile_columns = (y[2] + kTile - 1) / kTile;
-    plan.tiles = y[0] * plan.tile_columns * ((y[1] + kTile - 1) / kTile);
+    plan.tile_columns = (y[2] + tile_ - 1) / tile_;
+    plan.tiles = y[0] * plan.tile_columns * ((y[1] + tile_ - 1) / tile_);
     plan.blocks = std::max((plan.tiles + kBlockTiles - 1) / kBlockTiles,
                            std::min<int64_t>(context.threads, (plan.tiles + 11) / 12));
     plan.block_tiles = (plan.tiles + plan.blocks - 1) / plan.blocks;
     plan.block_tiles = (plan.block_tiles + 11) / 12 * 12;
     plan.blocks = (plan.tiles + plan.block_tiles - 1) / plan.block_tiles;
     plan.block_floats = 2 * Aligned(std::max(plan.in, plan.out)) +
-                        kProducts * plan.block_tiles * (plan.in + plan.out);
+                        plan.products * plan.block_tiles * (plan.in + plan.out);
     SplitActivation(activation_, plan);
     const int64_t workers = std::min<int64_t>(plan.blocks, context.threads);
     prepared.scratch_bytes = static_cast<size_t>(workers * plan.block_floats) * sizeof(float);
@@ -230,6 +242,7 @@ class ConvWinograd : public Kernel {
 
  private:
   Activation activation_;
+  int64_t tile_;
   Shape weights_;
   Tensor filters_;
   const math::Simd& simd_;
@@ -245,11 +258,13 @@ Result<std::unique_ptr<Kernel>> MakeConvWinograd(const KernelInfo& info) {
       weights->shape()[1] % kChannelStep != 0) {
     return Unimplemented("ConvWinograd needs constant 3 x 3 weights of multiples of 16 channels");
   }
+  const int64_t tile = info.node.attributes.Int("tile", 4);
+  if (tile != 2 && tile != 4) return Unimplemented("ConvWinograd has tiles of 2 and 4");
   ONNXD_ASSIGN_OR_RETURN(const Tensor plain, weights->Materialize());
   const math::Simd& simd = math::CurrentSimd();
-  ONNXD_ASSIGN_OR_RETURN(Tensor filters, PackFilters(simd, plain));
+  ONNXD_ASSIGN_OR_RETURN(Tensor filters, PackFilters(simd, plain, tile));
   return std::unique_ptr<Kernel>(
-      std::make_unique<ConvWinograd>(activation, weights->shape(), std::move(filters), simd));
+      std::make_unique<ConvWinograd>(activation, tile, weights->shape(), std::move(filters), simd));
 }
 
 }  // namespace onnxd

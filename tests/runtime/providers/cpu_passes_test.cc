@@ -264,11 +264,12 @@ class Winograd : public testing::Test {
 
 TEST_F(Winograd, ComputesImagesOfAnySizeAndPadding) {
   for (const auto& pads : {std::vector<int64_t>{1, 1, 1, 1}, {0, 0, 0, 0}, {2, 0, 1, 2}}) {
-    for (const int64_t width : {14, 15, 17}) {
-      TestModel model = ConvModel(16, width, pads);
+    for (const int64_t width : {14, 15, 17, 29, 30}) {
+      const int64_t height = width < 20 ? 16 : 31;
+      TestModel model = ConvModel(height, width, pads);
       model.Node("Relu", {"c"}, {"y"}).Output("y").Output("unused");
       EXPECT_NE(FinalOperators(model).find("ConvWinograd"), std::string::npos);
-      ExpectSameResults(model, {Ramp(Shape{2, 32, 16, width}, 0.2f)});
+      ExpectSameResults(model, {Ramp(Shape{2, 32, height, width}, 0.2f)});
     }
   }
 }

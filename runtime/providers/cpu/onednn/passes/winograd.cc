@@ -6,6 +6,7 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kLeastExtent = 12;    // rows and columns: smaller images are mostly border
+constexpr int64_t kLargeExtent = 24;    // from here on tiles of 4 pixels pay for their weights
 constexpr int64_t kLeastChannels = 32;  // fewer make the transforms the larger part
 constexpr int64_t kChannelStep = 16;
 
@@ -39,6 +40,17 @@ bool Fits(const Graph& graph, const Node& node) {
   return true;
 }
 
+// Tiles of 4 for large images, otherwise of 2.
+int64_t TileOf(const Graph& graph, const Node& node) {
+  const SymbolicShape& y = *graph.value(node.outputs[0]).type.shape;
+  return y[1].value >= kLargeExtent && y[2].value >= kLargeExtent ? 4 : 2;
+}
+
+// Elements that (tile + 2)^2 numbers for each 9 add.
+int64_t Growth(const Graph& graph, const Node& node, int64_t tile) {
+  return WeightElements(graph, node) * ((tile + 2) * (tile + 2) - 9) / 9;
+}
+
 class Pass : public GraphPass {
  public:
   std::string_view name() const override { return "winograd"; }
@@ -51,7 +63,9 @@ class Pass : public GraphPass {
     }
     std::vector<Node*> candidates;
     for (Node& node : graph.nodes) {
-      if (node.Is("ConvWinograd", "onnxd")) added += Growth(WeightElements(graph, node));
+      if (node.Is("ConvWinograd", "onnxd")) {
+        added += Growth(graph, node, node.attributes.Int("tile", 4));
+      }
       if (Fits(graph, node)) candidates.push_back(&node);
     }
     std::stable_sort(candidates.begin(), candidates.end(), [&](const Node* a, const Node* b) {
@@ -59,16 +73,15 @@ class Pass : public GraphPass {
     });
     bool changed = false;
     for (Node* node : candidates) {
-      added += Growth(WeightElements(graph, *node));
+      const int64_t tile = TileOf(graph, *node);
+      added += Growth(graph, *node, tile);
       if (added > total / 5) break;
       node->op_type = "ConvWinograd";
+      node->attributes.Set("tile", tile);
       changed = true;
     }
     return changed;
   }
-
- private:
-  static int64_t Growth(int64_t elements) { return elements * 3; }  // 36 numbers for 9
 };
 
 }  // namespace
