@@ -144,7 +144,7 @@ std::optional<SymbolicShape> Permuted(const InferenceContext& context, const Sym
     seen[static_cast<size_t>(axis)] = true;
     out.push_back(shape[static_cast<size_t>(axis)]);
   }
-  return out;
+  return order.back() == static_cast<int64_t>(order.size()) - 1 ? std::optional(out) : std::nullopt;
 }
 
 // onnxd::FusedAttention(query, key, value, mask?): [batch..., rows, width] after the orders of
@@ -157,10 +157,7 @@ Status FusedAttention(InferenceContext& context) {
     if (context.shape(i) == nullptr) return Status::Ok();
     const auto shape = Permuted(context, *context.shape(i), kOrders[i]);
     if (!shape || shape->size() < 2 || (i > 0 && shape->size() != operands[0].size())) {
-      return context.Fail("operands and orders of axes do not fit");
-    }
-    if (shape->back() != context.shape(i)->back()) {
-      return context.Fail("orders of axes must keep the last one");
+      return context.Fail("operands and orders of axes do not fit; orders must keep the last axis");
     }
     operands.push_back(*shape);
   }

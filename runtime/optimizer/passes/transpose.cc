@@ -4,9 +4,21 @@
 namespace onnxd {
 namespace {
 
+bool IsPermutation(const std::vector<int64_t>& order) {
+  std::vector<bool> seen(order.size(), false);
+  for (const int64_t axis : order) {
+    if (axis < 0 || axis >= static_cast<int64_t>(order.size()) || seen[static_cast<size_t>(axis)]) {
+      return false;
+    }
+    seen[static_cast<size_t>(axis)] = true;
+  }
+  return true;
+}
+
+// nullopt also for an order that only a known rank would have shown to be wrong.
 std::optional<std::vector<int64_t>> OrderOf(const Graph& graph, const Node& node) {
   std::vector<int64_t> order = node.attributes.Ints("perm");
-  if (!order.empty()) return order;
+  if (!order.empty()) return IsPermutation(order) ? std::optional(order) : std::nullopt;
   const auto rank = RankOf(graph, node.inputs[0]);
   if (!rank) return std::nullopt;
   for (int64_t axis = *rank - 1; axis >= 0; --axis) order.push_back(axis);

@@ -201,9 +201,11 @@ class ConvWinograd : public Kernel {
     const Shape& y = context.OutputShape(0);
     ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node, {x[1], x[2]}, {3, 3}));
     const bool has_bias = context.HasInput(2), has_sum = context.HasInput(3);
-    if ((has_bias && context.InputShape(2).ElementCount() != weights_[0]) ||
+    if (x[3] != weights_[1] || y[3] != weights_[0] ||
+        (has_bias && context.InputShape(2).ElementCount() != weights_[0]) ||
         (has_sum && !(context.InputShape(3) == y))) {
-      return InvalidArgument(StrCat(Describe(context.node), ": the bias or Z does not fit"));
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": X, weights, bias and Z do not fit together"));
     }
     PreparedKernel prepared;
     if (has_sum) prepared.in_place = {{0, 3}};
@@ -258,7 +260,14 @@ Result<std::unique_ptr<Kernel>> MakeConvWinograd(const KernelInfo& info) {
       weights->shape()[1] % kChannelStep != 0) {
     return Unimplemented("ConvWinograd needs constant 3 x 3 weights of multiples of 16 channels");
   }
-  const int64_t tile = info.node.attributes.Int("tile", 4);
+  const Attributes& attributes = info.node.attributes;
+  for (const char* name : {"strides", "dilations"}) {
+    for (const int64_t step : attributes.Ints(name)) {
+      if (step != 1) return Unimplemented(StrCat("ConvWinograd has no ", name));
+    }
+  }
+  if (attributes.Int("group", 1) != 1) return Unimplemented("ConvWinograd has no groups");
+  const int64_t tile = attributes.Int("tile", 4);
   if (tile != 2 && tile != 4) return Unimplemented("ConvWinograd has tiles of 2 and 4");
   ONNXD_ASSIGN_OR_RETURN(const Tensor plain, weights->Materialize());
   const math::Simd& simd = math::CurrentSimd();

@@ -86,6 +86,17 @@ TEST(TransposeElimination, ComposesOrdersOfAxes) {
   ExpectSameResults(copy, {Ramp(Shape{2, 3, 4}, 0.5f)});
 }
 
+TEST(TransposeElimination, LeavesOrdersThatAreNone) {
+  TestModel model;
+  Attributes wrong;
+  wrong.Set("perm", std::vector<int64_t>{7, -3});
+  model.Input("x", DataType::kFloat, {2, 3});
+  model.Input("s", DataType::kInt64, {Dimension::Symbol("rank")});
+  model.Node("Reshape", {"x", "s"}, {"u"}).Node("Transpose", {"u"}, {"v"}, wrong);
+  model.Node("Transpose", {"v"}, {"y"}, wrong).Output("y");
+  EXPECT_EQ(After(model, TransposeElimination()), "Reshape Transpose Transpose");
+}
+
 TEST(CommonSubexpression, KeepsOneOfEqualNodes) {
   TestModel model;
   Attributes last;

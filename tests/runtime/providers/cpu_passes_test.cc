@@ -294,5 +294,34 @@ TEST_F(Winograd, LeavesWeightsThatWouldOutgrowTheBudget) {
   EXPECT_EQ(FinalOperators(model), "Transpose ConvChannelsLast Transpose");
 }
 
+// Operators of the `onnxd` domain may stand in a file, too.
+TEST(OwnOperators, RefuseWhatOurPassesNeverWrite) {
+  const auto load = [](const std::string& attribute, Attribute value) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    attributes.Set(attribute, std::move(value));
+    model.Input("x", DataType::kFloat, {1, 8, 8, 32});
+    model.Constant("w", Ramp(Shape{32, 16, 3, 3}, 0.1f));
+    model.Node("ConvWinograd", {"x", "w"}, {"y"}, attributes, "onnxd").Output("y");
+    return model.Load();
+  };
+  EXPECT_FALSE(load("group", int64_t{2}).ok());
+  EXPECT_FALSE(load("strides", std::vector<int64_t>{2, 2}).ok());
+  EXPECT_FALSE(load("tile", int64_t{3}).ok());
+  const auto attention = [](std::vector<int64_t> order) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("query_perm", std::move(order));
+    for (const char* name : {"q", "k", "v"}) model.Input(name, DataType::kFloat, {4, 4});
+    model.Node("FusedAttention", {"q", "k", "v"}, {"y"}, attributes, "onnxd").Output("y");
+    return model.Load();
+  };
+  EXPECT_TRUE(attention({0, 1}).ok());
+  for (const auto& order : {std::vector<int64_t>{1, 0}, {0, 5}, {1, 1}, {0}}) {
+    EXPECT_FALSE(attention(order).ok());
+  }
+}
+
 }  // namespace
 }  // namespace onnxd
