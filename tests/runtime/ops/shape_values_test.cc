@@ -1,0 +1,91 @@
+// Shape arithmetic with symbols, as exporters write it around Reshape and Expand.
+#include "runtime/ops/shape_values.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/ops/shape_inference.h"
+#include "tests/support/test_model.h"
+
+namespace onnxd {
+namespace {
+
+// x: [batch, 6, 8], and "sizes": the elements of its shape, one by one, as "batch", "six", "eight".
+TestModel WithSizes() {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 6, 8});
+  model.Node("Shape", {"x"}, {"shape"}).Constant("axis", Ints(Shape{1}, {0}));
+  int64_t position = 0;
+  for (const std::string name : {"batch", "six", "eight"}) {
+    model.Constant(name + "_at", Ints(Shape{}, {position++}));
+    model.Node("Gather", {"shape", name + "_at"}, {name + "_scalar"});
+    model.Node("Unsqueeze", {name + "_scalar", "axis"}, {name});
+  }
+  return model;
+}
+
+std::string ShapeOf(TestModel& model, const std::string& name) {
+  const Status status = InferGraph(model.graph());
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return ToString(model.graph().value(model.graph().FindValue(name)).type);
+}
+
+Attributes AxisZero() {
+  Attributes attributes;
+  attributes.Set("axis", int64_t{0});
+  return attributes;
+}
+
+TEST(ShapeValues, KeepASymbolThroughGatherAndConcat) {
+  TestModel model = WithSizes();
+  model.Constant("rest", Ints(Shape{1}, {-1}));
+  model.Node("Concat", {"batch", "rest"}, {"target"}, AxisZero());
+  model.Node("Reshape", {"x", "target"}, {"y"});
+  EXPECT_EQ(ShapeOf(model, "y"), "float[batch, 48]");
+}
+
+TEST(ShapeValues, MultiplySymbolsByNumbers) {
+  TestModel model = WithSizes();
+  model.Node("Mul", {"six", "batch"}, {"rows"});
+  model.Node("Concat", {"rows", "eight"}, {"target"}, AxisZero());
+  model.Node("Reshape", {"x", "target"}, {"y"});
+  EXPECT_EQ(ShapeOf(model, "y"), "float[6*batch, 8]");
+}
+
+TEST(ShapeValues, DivideAndSliceNumbers) {
+  TestModel model = WithSizes();
+  model.Constant("two", Ints(Shape{1}, {2})).Constant("from", Ints(Shape{1}, {0}));
+  model.Node("Div", {"eight", "two"}, {"half"}).Node("Slice", {"shape", "from", "two"}, {"first"});
+  model.Node("Concat", {"first", "two", "half"}, {"target"}, AxisZero());
+  model.Node("Reshape", {"x", "target"}, {"y"});
+  EXPECT_EQ(ShapeOf(model, "y"), "float[batch, 6, 2, 4]");
+}
+
+TEST(ShapeValues, ChooseAmongSymbols) {
+  TestModel model = WithSizes();
+  model.Constant("minus", Ints(Shape{1}, {-1})).Constant("ones", Ints(Shape{3}, {1, 1, 1}));
+  model.Constant("free", Ints(Shape{3}, {-1, -1, -1}));
+  model.Node("Concat", {"batch", "minus", "eight"}, {"wanted"}, AxisZero());
+  model.Node("Equal", {"wanted", "free"}, {"is_free"});
+  model.Node("Where", {"is_free", "ones", "wanted"}, {"target"});
+  model.Constant("one", Floats(Shape{1, 6, 1}, {1, 2, 3, 4, 5, 6}));
+  model.Node("Expand", {"one", "target"}, {"y"});
+  EXPECT_EQ(ShapeOf(model, "y"), "float[batch, 6, 8]");
+}
+
+TEST(ShapeValues, SayNothingOfWhatOnlyDataDecide) {
+  TestModel model = WithSizes();
+  model.Input("n", DataType::kInt64, {1}).Node("Concat", {"batch", "n"}, {"target"}, AxisZero());
+  model.Node("Reshape", {"x", "target"}, {"y"});
+  EXPECT_EQ(ShapeOf(model, "y"), "float[?, ?]");
+}
+
+TEST(ShapeValues, EqualOnlyWhatIsWrittenAlike) {
+  const ShapeValue batch = ShapeValue::Of(Dimension::Symbol("batch"));
+  EXPECT_EQ(batch, ShapeValue::Of(Dimension::Symbol("batch")));
+  EXPECT_FALSE(batch == ShapeValue::Of(Dimension::Symbol("rows")));
+  EXPECT_TRUE(ShapeValue::Of(Dimension()).unknown());
+  EXPECT_EQ(ShapeValue::Of(Dimension(7)).ToDimension(), Dimension(7));
+}
+
+}  // namespace
+}  // namespace onnxd
