@@ -129,7 +129,7 @@ def race(model, arguments, overhead=(0.0, 0.0)):
         ours = Racer([arguments.onnxd, "bench", str(model), "--threads", str(arguments.threads), "--paced", "--json",
                       "--inputs", f"{name}/inputs", "--compare", f"{name}/outputs",
                       "--rtol", "1e-3", "--atol", str(1e-4 * largest)])
-        once = max(theirs.milliseconds(1), ours.milliseconds(1))
+        once = max(min(racer.milliseconds(2) for _ in range(4)) for racer in (theirs, ours))
         runs = max(1, int(arguments.turn / max(once, 1e-4)))
         pairs = []
         for i in range(arguments.rounds):
