@@ -1,5 +1,3 @@
-#include <array>
-
 #include "runtime/graph/graph_match.h"
 #include "runtime/optimizer/passes/passes.h"
 

@@ -10,8 +10,6 @@ const GraphPass* IdentityElimination();
 // Nodes whose inputs are all constants become initializers, within the evaluator's budget; random
 // operators and results larger than their inputs (above 1 MB) stay. Basic.
 const GraphPass* ConstantFolding();
-// ai.onnx nodes of the same operator, inputs and attributes become one; random ones stay. Basic.
-const GraphPass* CommonSubexpressionElimination();
 // What nodes compute from shapes that are known, whatever the input holds, becomes an initializer.
 // Basic.
 const GraphPass* ShapeFolding();

@@ -97,28 +97,6 @@ TEST(TransposeElimination, LeavesOrdersThatAreNone) {
   EXPECT_EQ(After(model, TransposeElimination()), "Reshape Transpose Transpose");
 }
 
-TEST(CommonSubexpression, KeepsOneOfEqualNodes) {
-  TestModel model;
-  Attributes last;
-  last.Set("axis", int64_t{1});
-  model.Input("x", DataType::kFloat, {2, 4}).Node("Exp", {"x"}, {"a"}).Node("Exp", {"x"}, {"b"});
-  model.Node("Softmax", {"a"}, {"c"}, last).Node("Softmax", {"b"}, {"d"}, last);
-  model.Node("Softmax", {"b"}, {"e"}).Node("Add", {"c", "d"}, {"f"});
-  model.Node("Add", {"f", "e"}, {"y"}).Output("y");
-  TestModel copy = model;
-  EXPECT_EQ(After(model, CommonSubexpressionElimination()), "Exp Softmax Softmax Add Add");
-  ExpectSameResults(copy, {Ramp(Shape{2, 4}, 0.5f)});
-}
-
-TEST(CommonSubexpression, KeepsOutputsAndRandomNumbers) {
-  TestModel model;
-  model.Input("x", DataType::kFloat, {2, 4}).Node("Exp", {"x"}, {"y"}).Node("Exp", {"x"}, {"z"});
-  model.Node("RandomNormalLike", {"x"}, {"r"}).Node("RandomNormalLike", {"x"}, {"s"});
-  model.Node("Sub", {"r", "s"}, {"d"}).Output("y").Output("z").Output("d");
-  EXPECT_EQ(After(model, CommonSubexpressionElimination()),
-            "Exp Exp RandomNormalLike RandomNormalLike Sub");
-}
-
 TEST(ShapeFolding, ComputesWhatOnlyKnownDimensionsDecide) {
   TestModel model;
   model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 4});
