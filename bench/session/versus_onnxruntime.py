@@ -2,9 +2,11 @@
 """Races onnxd against onnxruntime: same model, same inputs, same threads, run by run in turns.
 
 Both engines stay loaded in a process each. In every round one runs, then the other (who begins alternates), a few
-runs long, so that what else the machine does hits both alike. Reported are the medians over all rounds and the median
-of the rounds' ratios (onnxruntime's time / ours). Outputs are compared before anything is timed. The time that either
-engine takes for a model that does nothing is printed first and subtracted from models below 0.1 ms.
+runs long, so that what else the machine does hits both alike. Inputs are those of test_data_set_0 beside the model,
+or seeded random numbers where it is missing or --dim or --batch says otherwise. Reported are the medians over all
+rounds and the median of the rounds' ratios (onnxruntime's time / ours). Outputs are compared before anything is
+timed. The time that either engine takes for a model that does nothing is printed first and subtracted from models
+below 0.1 ms.
 
 Peak memory is the process's high-water mark; Python and onnxruntime's library, loaded before the model, are taken off
 for onnxruntime. Load is the time to make a session; both engines read the file from the page cache.
@@ -63,7 +65,7 @@ class Racer:
     def __init__(self, command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self.process.stdout.readline() != "ready\n":
-            sys.exit(f"failed: {' '.join(command[:3])} ...")
+            raise RuntimeError(f"failed: {' '.join(command[:3])} ...")
 
     def milliseconds(self, runs):
         time.sleep(0.02)  # onnxruntime's threads look for work for a while before they sleep
@@ -76,25 +78,36 @@ class Racer:
         return json.loads(self.process.stdout.readline())
 
 
-def write_inputs(model, folder, batch, sizes):
-    """Seeded inputs as NUMBER.npy for the peer and NAME.npy-like input_K.pb for us."""
+def recorded_inputs(path, values):
+    """The tensors of test_data_set_0 beside the model, the layout of ONNX's test data; none where it is missing."""
+    files = [path.parent / "test_data_set_0" / f"input_{k}.pb" for k in range(len(values))]
+    if not files or not all(file.exists() for file in files):
+        return None
+    return [onnx.numpy_helper.to_array(onnx.TensorProto.FromString(file.read_bytes())) for file in files]
+
+
+def seeded_input(value, random, batch, sizes):
+    tensor = value.type.tensor_type
+    shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, batch) for d in tensor.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    if numpy.issubdtype(dtype, numpy.floating):
+        return (random.random(shape) * 2 - 1).astype(dtype)
+    return random.integers(0, 2, shape).astype(dtype)
+
+
+def write_inputs(path, folder, batch, sizes):
+    """Inputs as NUMBER.npy for the peer and input_NUMBER.pb for us."""
+    model = onnx.load(path, load_external_data=False)
     random = numpy.random.default_rng(0)
     initialized = {tensor.name for tensor in model.graph.initializer}
-    names = []
-    for value in model.graph.input:
-        if value.name in initialized:
-            continue
-        tensor = value.type.tensor_type
-        shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, batch) for d in tensor.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        if numpy.issubdtype(dtype, numpy.floating):
-            array = (random.random(shape) * 2 - 1).astype(dtype)
-        else:
-            array = random.integers(0, 2, shape).astype(dtype)
-        numpy.save(folder / "inputs" / f"{len(names)}.npy", array)
-        proto = onnx.numpy_helper.from_array(numpy.ascontiguousarray(array))
-        (folder / "inputs" / f"input_{len(names)}.pb").write_bytes(proto.SerializeToString())
-        names.append(value.name)
+    values = [value for value in model.graph.input if value.name not in initialized]
+    arrays = None if sizes or batch != 1 else recorded_inputs(pathlib.Path(path), values)
+    arrays = arrays or [seeded_input(value, random, batch, sizes) for value in values]
+    for number, array in enumerate(arrays):
+        numpy.save(folder / "inputs" / f"{number}.npy", array)
+        proto = onnx.numpy_helper.from_array(numpy.ascontiguousarray(array).reshape(array.shape))
+        (folder / "inputs" / f"input_{number}.pb").write_bytes(proto.SerializeToString())
+    names = [value.name for value in values]
     (folder / "names.json").write_text(json.dumps(names))
 
 
@@ -123,12 +136,12 @@ def race(model, arguments, overhead=(0.0, 0.0)):
         folder = pathlib.Path(name)
         (folder / "inputs").mkdir()
         (folder / "outputs").mkdir()
-        write_inputs(onnx.load(model, load_external_data=False), folder, arguments.batch, sizes)
+        write_inputs(model, folder, arguments.batch, sizes)
         theirs = Racer([sys.executable, "-c", PEER, str(model), name, str(arguments.threads)])
         largest = convert_outputs(folder)
         ours = Racer([arguments.onnxd, "bench", str(model), "--threads", str(arguments.threads), "--paced", "--json",
                       "--inputs", f"{name}/inputs", "--compare", f"{name}/outputs",
-                      "--rtol", "1e-3", "--atol", str(1e-4 * largest)])
+                      "--rtol", "1e-3", "--atol", str(arguments.tolerance * largest)])
         once = max(min(racer.milliseconds(2) for _ in range(4)) for racer in (theirs, ours))
         runs = max(1, int(arguments.turn / max(once, 1e-4)))
         pairs = []
@@ -168,6 +181,8 @@ def main():
     parser.add_argument("--turn", type=float, default=30, help="milliseconds that one turn lasts, at least one run")
     parser.add_argument("--batch", type=int, default=1, help="the size of free dimensions")
     parser.add_argument("--dim", action="append", default=[], help="NAME=SIZE of one free dimension")
+    parser.add_argument("--tolerance", type=float, default=1e-4,
+                        help="of the outputs, relative to the largest one; quantized models need more")
     parser.add_argument("--json", help="also write the rows into this file")
     arguments = parser.parse_args()
     overhead = call_overhead(arguments)
@@ -175,7 +190,11 @@ def main():
     print("| model | onnxruntime ms | onnxd ms | ratio | load ms | peak MB |\n| --- | --- | --- | --- | --- | --- |")
     rows = []
     for model in arguments.models:
-        row = race(model, arguments, overhead)
+        try:
+            row = race(model, arguments, overhead)
+        except RuntimeError as error:
+            print(f"| {name_of(model)} | {error} | | | | |", flush=True)
+            continue
         rows.append(row)
         load = " / ".join(f"{ms:.0f}" for ms in row["load_ms"])
         peak = " / ".join(f"{size / 1e6:.0f}" for size in row["peak_rss_bytes"])
@@ -183,6 +202,8 @@ def main():
               f"| {load} | {peak} |", flush=True)
     mean = statistics.geometric_mean(row["ratio"] for row in rows)
     print(f"\nGeometric mean of the ratios: {mean:.2f}")
+    if len(rows) < len(arguments.models):
+        sys.exit("not every model was raced")
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")
 

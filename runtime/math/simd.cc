@@ -40,6 +40,14 @@ std::atomic<const Simd*>& Chosen() {
 
 const Simd& CurrentSimd() { return *Chosen().load(std::memory_order_relaxed); }
 
+bool HasByteProducts() {
+#if defined(__x86_64__)
+  return CurrentSimd().name == "avx512" && __builtin_cpu_supports("avx512vnni");
+#else
+  return false;
+#endif
+}
+
 bool SetSimd(std::string_view name) {
   if (!Supports(name)) return false;
   const Simd* simd = &BaselineSimd();

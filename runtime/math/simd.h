@@ -44,6 +44,20 @@ struct WinogradTarget {
   float low, high;                // bounds of the result
 };
 
+// A byte, unsigned or signed, stands for (byte - zero) * scale; zero is a whole number that the byte
+// can hold.
+struct Quantization {
+  bool is_signed;
+  float scale;
+  float zero;
+};
+
+struct QuantizedOperand {
+  const uint8_t* data;
+  Quantization format;
+  int64_t step;  // 0: one byte for all
+};
+
 struct Simd {
   std::string_view name;  // "baseline", "avx2", "avx512"
   void (*unary)(Unary op, const float* x, float* out, int64_t n);
@@ -59,6 +73,7 @@ struct Simd {
   // out[c] = the sum over `rows` of x[row * n + c]
   void (*sum_rows)(const float* x, int64_t rows, int64_t n, float* out);
   float (*max)(const float* x, int64_t n);
+  float (*min)(const float* x, int64_t n);  // of the numbers that are not NaN; inf when none is
   // out = exp((x - subtract) * scale); returns the sum of out.
   float (*exp_sum)(const float* x, float* out, int64_t n, float subtract, float scale);
   // out = (x - mean) * inverse_deviation * scale + bias; scale and bias [n], bias may be null.
@@ -77,10 +92,31 @@ struct Simd {
   // The tile's result from its products, products[i * stride + c].
   void (*winograd_output)(int tile, const float* products, int64_t stride, int64_t channels,
                           const WinogradTarget& target);
+  // Rounds x / scale to the nearest integer, ties to even, adds zero, saturates. NaN: the least.
+  void (*quantize)(const float* x, const Quantization& to, uint8_t* out, int64_t n);
+  void (*dequantize)(const uint8_t* x, const Quantization& from, float* out, int64_t n);
+  // Operands and result are all signed or all unsigned.
+  void (*quantized_add)(const QuantizedOperand& a, const QuantizedOperand& b,
+                        const Quantization& to, uint8_t* out, int64_t n);
+  void (*quantized_multiply)(const QuantizedOperand& a, const QuantizedOperand& b,
+                             const Quantization& to, uint8_t* out, int64_t n);
+  void (*max_bytes)(const uint8_t* a, const uint8_t* b, uint8_t* out, int64_t n, bool is_signed);
+  // Turns signed bytes into unsigned ones that are larger by 128, and back.
+  void (*flip_signs)(const uint8_t* x, uint8_t* out, int64_t n);
+  // out[c] = the sum over `rows` of x[row * n + c], exact below 2^24
+  void (*sum_byte_rows)(const uint8_t* x, int64_t rows, int64_t n, float* out, bool is_signed);
+  // out = (sums - offsets) * scales + bias; bias may be null. out may be the memory of sums.
+  void (*scale_sums)(const int32_t* sums, const int32_t* offsets, const float* scales,
+                     const float* bias, float* out, int64_t n);
+  // Wraps around.
+  void (*subtract_integers)(const int32_t* a, const int32_t* b, int32_t* out, int64_t n);
 };
 
 // The best of this processor, unless SetSimd capped it.
 const Simd& CurrentSimd();
+// Whether it multiplies bytes and sums four products in one step (AVX512-VNNI); false when SetSimd
+// capped it below "avx512".
+bool HasByteProducts();
 // For tests: "baseline", "avx2" or "avx512"; false when the processor or the build lacks it.
 bool SetSimd(std::string_view name);
 

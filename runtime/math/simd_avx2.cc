@@ -1,3 +1,5 @@
+#include <immintrin.h>
+
 #include <type_traits>
 
 #include "runtime/math/simd.h"

@@ -114,9 +114,9 @@ void SetLayout(InferenceContext& context, SymbolicShape shape, bool channels_las
   context.SetShape(0, std::move(shape));
 }
 
-Status ConvShape(InferenceContext& context, bool channels_last) {
+Status ConvShape(InferenceContext& context, bool channels_last, size_t weight_operand = 1) {
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, channels_last));
-  const SymbolicShape* weights = context.shape(1);
+  const SymbolicShape* weights = context.shape(weight_operand);
   if (!shape || weights == nullptr) return Status::Ok();
   if (weights->size() != shape->size()) {
     return context.Fail(StrCat("input ", ToString(*shape), " and weights ", ToString(*weights),
@@ -148,6 +148,19 @@ Status ConvShape(InferenceContext& context, bool channels_last) {
 
 Status Conv(InferenceContext& context) { return ConvShape(context, false); }
 Status ConvChannelsLast(InferenceContext& context) { return ConvShape(context, true); }
+
+Status QuantizedConvShape(InferenceContext& context, bool channels_last) {
+  if (context.input(7).is_tensor()) context.SetElement(0, context.input(7).element);
+  return ConvShape(context, channels_last, 3);
+}
+Status QLinearConv(InferenceContext& context) { return QuantizedConvShape(context, false); }
+Status QLinearConvChannelsLast(InferenceContext& context) {
+  return QuantizedConvShape(context, true);
+}
+Status ConvInteger(InferenceContext& context) {
+  context.SetElement(0, DataType::kInt32);
+  return ConvShape(context, false);
+}
 
 Status ConvTranspose(InferenceContext& context) {
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, false));
@@ -215,18 +228,21 @@ Status GlobalPoolChannelsLast(InferenceContext& context) { return GlobalPoolShap
 constexpr InferenceRule kRules[] = {
     {"", "AveragePool", Pool},
     {"", "Conv", Conv},
+    {"", "ConvInteger", ConvInteger},
     {"", "ConvTranspose", ConvTranspose},
     {"", "GlobalAveragePool", GlobalPool},
     {"", "GlobalLpPool", GlobalPool},
     {"", "GlobalMaxPool", GlobalPool},
     {"", "LpPool", Pool},
     {"", "MaxPool", Pool},
+    {"", "QLinearConv", QLinearConv},
     {"com.microsoft", "FusedConv", Conv},
     {"onnxd", "AveragePoolChannelsLast", PoolChannelsLast},
     {"onnxd", "ConvChannelsLast", ConvChannelsLast},
     {"onnxd", "ConvWinograd", ConvChannelsLast},
     {"onnxd", "GlobalAveragePoolChannelsLast", GlobalPoolChannelsLast},
     {"onnxd", "MaxPoolChannelsLast", PoolChannelsLast},
+    {"onnxd", "QLinearConvChannelsLast", QLinearConvChannelsLast},
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Linear quantisation and products of quantised tensors.
 #include "runtime/base/str_cat.h"
-#include "runtime/ops/convolution.h"
 #include "runtime/ops/inference_rules.h"
 
 namespace onnxd {
@@ -82,46 +81,10 @@ Status QLinearMatMul(InferenceContext& context) {
   return Product(context, 0, 3);
 }
 
-Status ConvolutionShape(InferenceContext& context, size_t x, size_t w) {
-  const SymbolicShape* input = context.shape(x);
-  const SymbolicShape* weights = context.shape(w);
-  if (input == nullptr || weights == nullptr) return Status::Ok();
-  const auto known_weights = ToConcrete(*weights);
-  if (input->size() < 3 || weights->size() != input->size()) {
-    return context.Fail("input and weights need the same rank of at least 3");
-  }
-  SymbolicShape out = {(*input)[0], (*weights)[0]};
-  std::vector<int64_t> spatial;
-  for (size_t i = 2; i < input->size(); ++i) {
-    if ((*input)[i].known()) spatial.push_back((*input)[i].value);
-  }
-  if (!known_weights || spatial.size() + 2 != input->size()) {
-    out.resize(input->size());
-  } else {
-    const std::vector<int64_t> kernel(known_weights->begin() + 2, known_weights->end());
-    ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node(), spatial, kernel));
-    out.insert(out.end(), window.output.begin(), window.output.end());
-  }
-  context.SetShape(0, std::move(out));
-  return Status::Ok();
-}
-
-Status ConvInteger(InferenceContext& context) {
-  context.SetElement(0, DataType::kInt32);
-  return ConvolutionShape(context, 0, 1);
-}
-
-Status QLinearConv(InferenceContext& context) {
-  if (context.input(7).is_tensor()) context.SetElement(0, context.input(7).element);
-  return ConvolutionShape(context, 0, 3);
-}
-
 constexpr InferenceRule kRules[] = {
-    {"", "ConvInteger", ConvInteger},
     {"", "DequantizeLinear", DequantizeLinear},
     {"", "DynamicQuantizeLinear", DynamicQuantizeLinear},
     {"", "MatMulInteger", MatMulInteger},
-    {"", "QLinearConv", QLinearConv},
     {"", "QLinearMatMul", QLinearMatMul},
     {"", "QuantizeLinear", QuantizeLinear},
     {"com.microsoft", "DequantizeLinear", ContribDequantizeLinear},

@@ -19,6 +19,8 @@ bool HasSubgraph(const Node& node) {
 }
 
 bool CanFold(const Graph& graph, const Node& node) {
+  // Providers compute with quantized weights as they are.
+  if (node.Is("DequantizeLinear")) return false;
   if (IsRandom(node) || HasSubgraph(node) || !node.captures.empty()) return false;
   int64_t elements = 0;
   for (const ValueId id : node.inputs) {

@@ -1,4 +1,4 @@
-// com.microsoft QLinearAdd, QLinearMul, MatMulNBits, MatMulIntegerToFloat and
+// com.microsoft MatMulNBits, MatMulIntegerToFloat and
 // DynamicQuantizeMatMul. Source of the semantics: onnxruntime's ContribOperators document.
 #include <algorithm>
 #include <array>
@@ -23,42 +23,6 @@ Status Fail(const Node& node, std::string_view why) {
 
 float OneFloat(const Tensor* tensor, float fallback) {
   return tensor == nullptr || tensor->ElementCount() < 1 ? fallback : ElementsAs<float>(*tensor)[0];
-}
-
-// A, its scale and zero point; B likewise; the scale and zero point of the result.
-Result<Values> QuantizedPair(const Node& node, std::span<const Value> inputs) {
-  const Tensor& a = inputs[0].tensor();
-  const Tensor& b = inputs[3].tensor();
-  for (const size_t i : {1, 2, 4, 5, 6, 7}) {
-    const Tensor* one = TensorAt(inputs, i);
-    if (one != nullptr && one->ElementCount() != 1) {
-      return Fail(node, StrCat("operand ", i, " must be one number"));
-    }
-  }
-  const float scale_a = OneFloat(TensorAt(inputs, 1), 1), zero_a = OneFloat(TensorAt(inputs, 2), 0);
-  const float scale_b = OneFloat(TensorAt(inputs, 4), 1), zero_b = OneFloat(TensorAt(inputs, 5), 0);
-  const float scale_c = OneFloat(TensorAt(inputs, 6), 1), zero_c = OneFloat(TensorAt(inputs, 7), 0);
-  ONNXD_ASSIGN_OR_RETURN(const SymbolicShape shape,
-                         Broadcast(ToSymbolic(a.shape()), ToSymbolic(b.shape())));
-  const Shape out_shape = *ToConcrete(shape);
-  const bool is_signed = a.type() == DataType::kInt8;
-  const float low = is_signed ? -128.0f : 0.0f, high = is_signed ? 127.0f : 255.0f;
-  const bool add = node.op_type == "QLinearAdd";
-  const std::vector<float> x = ElementsAs<float>(a), y = ElementsAs<float>(b);
-  std::vector<float> out(static_cast<size_t>(out_shape.ElementCount()));
-  if (out.empty()) return OneValue(TensorFrom(a.type(), out_shape, out));
-  const auto loop = BroadcastLoop<2>(out_shape, {&a.shape(), &b.shape()});
-  loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
-    for (int64_t i = 0; i < loop.inner_count(); ++i) {
-      const float left =
-          (x[static_cast<size_t>(at[1] + i * loop.inner_stride(1))] - zero_a) * scale_a;
-      const float right =
-          (y[static_cast<size_t>(at[2] + i * loop.inner_stride(2))] - zero_b) * scale_b;
-      const float value = std::nearbyint((add ? left + right : left * right) / scale_c) + zero_c;
-      out[static_cast<size_t>(at[0] + i * loop.inner_stride(0))] = std::clamp(value, low, high);
-    }
-  });
-  return OneValue(TensorFrom(a.type(), out_shape, out));
 }
 
 struct BlockedSizes {
@@ -235,10 +199,6 @@ Result<Values> DynamicQuantizeMatMul(const Node& node, std::span<const Value> in
 }
 
 }  // namespace
-
-Result<std::unique_ptr<Kernel>> MakeQuantizedPair(const KernelInfo&) {
-  return MakeEagerKernel(QuantizedPair);
-}
 
 // Constant weights are unpacked once, when the model loads.
 Result<std::unique_ptr<Kernel>> MakeMatMulNBits(const KernelInfo& info) {

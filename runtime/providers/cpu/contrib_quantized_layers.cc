@@ -1,5 +1,5 @@
-// com.microsoft QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, QLinearGlobalAveragePool,
-// QLinearConcat and QGemm: dequantized, computed in float, quantized again. Source of the
+// com.microsoft QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, QLinearConcat and
+// QGemm: dequantized, computed in float, quantized again. Source of the
 // semantics: onnxruntime's ContribOperators document.
 #include <algorithm>
 #include <cmath>
@@ -68,7 +68,7 @@ Result<Values> Unary(const Node& node, std::span<const Value> inputs) {
   } else if (node.op_type == "QLinearLeakyRelu") {
     const float alpha = node.attributes.Float("alpha", 0.01f);
     for (float& value : values) value = value < 0 ? alpha * value : value;
-  } else if (node.op_type == "QLinearSoftmax") {
+  } else {
     // Before opset 13 the axis splits the shape into rows; from then on it is the one axis.
     const bool rows = node.attributes.Int("opset", 13) < 13;
     ONNXD_ASSIGN_OR_RETURN(const int axis,
@@ -79,20 +79,6 @@ Result<Values> Unary(const Node& node, std::span<const Value> inputs) {
     for (int64_t lane = 0; extent > 0 && lane < outer * inner; ++lane) {
       Softmax(values.data() + lane / inner * extent * inner + lane % inner, extent, inner);
     }
-  } else {
-    const bool last = node.attributes.Int("channels_last", 0) != 0;
-    if (shape.rank() < 3) return Fail(node, "the input has no spatial axes");
-    const int64_t channels = last ? shape[shape.rank() - 1] : shape[1];
-    const int64_t plane = channels == 0 ? 0 : shape.ElementCount(1, shape.rank()) / channels;
-    std::vector<float> means(static_cast<size_t>(shape[0] * channels), 0.0f);
-    for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
-      const int64_t b = i / (channels * plane);
-      const int64_t c = last ? i % channels : i / plane % channels;
-      means[static_cast<size_t>(b * channels + c)] += values[static_cast<size_t>(i)];
-    }
-    for (float& mean : means) mean /= static_cast<float>(plane);
-    for (int axis = last ? 1 : 2; axis < shape.rank() - (last ? 1 : 0); ++axis) shape[axis] = 1;
-    values = std::move(means);
   }
   return OneValue(Quantized(x.type(), shape, std::move(values), to));
 }

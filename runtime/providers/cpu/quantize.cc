@@ -1,8 +1,10 @@
-// QuantizeLinear-10 to -25, DequantizeLinear-10 to -25 and DynamicQuantizeLinear-11.
+// QuantizeLinear-10 to -25 and DequantizeLinear-10 to -25 of any types and blocks; what is usual is
+// left to quantize_bytes.cc.
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/quantize_bytes.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -122,44 +124,21 @@ Result<std::vector<Value>> Dequantize(const Node& node, std::span<const Value> i
   return OneValue(TensorFrom(to, x.shape(), out));
 }
 
-Result<std::vector<Value>> DynamicQuantize(const Node&, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  float low = 0, high = 0;
-  for (const float value : x.elements<float>()) {
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
-  const float scale = high == low ? 1.0f : (high - low) / 255.0f;
-  const float zero = std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f);
-  ONNXD_ASSIGN_OR_RETURN(Tensor y, Tensor::Create(DataType::kUint8, x.shape()));
-  auto* out = y.mutable_data<uint8_t>();
-  for (const float value : x.elements<float>()) {
-    *out++ = Truncated<uint8_t>(static_cast<double>(std::nearbyint(value / scale) + zero));
-  }
-  return std::vector<Value>{std::move(y), Tensor::Scalar(scale),
-                            Tensor::Scalar(Truncated<uint8_t>(static_cast<double>(zero)))};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeQuantizeLinear(const KernelInfo& info) {
+  if (auto fast = MakeByteQuantize(info); fast.ok()) return fast;
   const DataType to = info.OutputType(0);
   return MakeEagerKernel(
       [to](const Node& node, std::span<const Value> inputs) { return Quantize(node, inputs, to); });
 }
 
 Result<std::unique_ptr<Kernel>> MakeDequantizeLinear(const KernelInfo& info) {
+  if (auto fast = MakeByteDequantize(info); fast.ok()) return fast;
   const DataType to = info.OutputType(0);
   return MakeEagerKernel([to](const Node& node, std::span<const Value> inputs) {
     return Dequantize(node, inputs, to);
   });
-}
-
-Result<std::unique_ptr<Kernel>> MakeDynamicQuantizeLinear(const KernelInfo& info) {
-  if (info.InputType(0) != DataType::kFloat) {
-    return DeclineType("DynamicQuantizeLinear", info.InputType(0));
-  }
-  return MakeEagerKernel(DynamicQuantize);
 }
 
 }  // namespace onnxd

@@ -4,12 +4,11 @@
 // per thread, or as many as keep the result cached for an activation of ours.
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
-#include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/onednn/conv_bands.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
@@ -31,20 +30,6 @@ bool IsOurs(const Activation& activation) {
          activation.kind == Activation::Kind::kHardSigmoid;
 }
 
-// A part of the result: whole images, or rows of one.
-struct Band {
-  int64_t image, images;    // from `image` on
-  int64_t first_row, rows;  // of the result
-  int64_t input_row;        // the first that is read
-  size_t primitive;
-};
-
-// The shape of a band, which decides its primitive.
-struct BandShape {
-  int64_t images, input_rows, rows, pad_top, pad_bottom;
-  bool operator==(const BandShape&) const = default;
-};
-
 struct BandStates : KernelState {
   std::vector<onednn::Arguments> arguments;  // one per band
 };
@@ -54,59 +39,26 @@ struct ConvPlan {
   Shape x, y;
   Activation after;  // applied by us
   bool has_sum;
-  std::vector<onednn::Primitive> primitives;
-  std::vector<Band> bands;
+  std::vector<onednn::Primitive> primitives;  // one per shape of a band
+  onednn::Bands cut;
   size_t scratch;  // bytes of a band
 };
 
-// Bands of at least so many multiply-adds are worth a thread of their own.
-constexpr int64_t kLeastWork = 1 << 18;
 // Results of about this size are still in the cache when our activation reads them.
 constexpr int64_t kCachedBytes = 256 << 10;
 
-// Rows of a band so that `count` bands cover the image.
-int64_t RowsOf(int64_t rows, int64_t count) {
-  return (rows + count - 1) / std::max<int64_t>(1, count);
-}
-
 Status RunBand(const ConvPlan& plan, size_t index, const KernelContext& k) {
-  const Band& band = plan.bands[index];
-  const Shape &x = plan.x, &y = plan.y;
-  const int64_t from = ((band.image * y[1]) + band.first_row) * y[2] * y[3];
-  const int64_t count = band.images * band.rows * y[2] * y[3];
+  const onednn::Band& band = plan.cut.bands[index];
+  const int64_t from = band.OutputOffset(plan.y), count = band.OutputCount(plan.y);
   float* target = k.output<float>(0) + from;
-  const float* source = k.input<float>(0) + (band.image * x[1] + band.input_row) * x[2] * x[3];
   if (plan.has_sum && k.input<float>(3) != k.output<float>(0)) {
     std::memcpy(target, k.input<float>(3) + from, static_cast<size_t>(count) * sizeof(float));
   }
-  Status status;
-  ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-    status = k.state<BandStates>().arguments[index].Execute(
-        plan.primitives[band.primitive].handle, source, k.input<float>(2), target,
-        k.scratch<std::byte>() + index * plan.scratch);
-  }));
-  ONNXD_RETURN_IF_ERROR(status);
+  ONNXD_RETURN_IF_ERROR(k.state<BandStates>().arguments[index].Execute(
+      plan.primitives[band.shape].handle, k.input<float>(0) + band.InputOffset(plan.x),
+      k.input<float>(2), target, k.scratch<std::byte>() + index * plan.scratch));
   plan.after.Apply(target, count);
   return Status::Ok();
-}
-
-Status RunBands(const ConvPlan& plan, const KernelContext& k) {
-  Status failure;
-  std::mutex mutex;
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Status status = RunBand(plan, static_cast<size_t>(i), k);
-      if (status.ok()) continue;
-      std::lock_guard lock(mutex);
-      failure = status;
-    }
-  };
-  if (plan.bands.size() == 1) {
-    run(0, 1);
-  } else {
-    k.pool().ParallelFor(static_cast<int64_t>(plan.bands.size()), 1, run);
-  }
-  return failure;
 }
 
 class ConvChannelsLast : public Kernel {
@@ -144,85 +96,47 @@ class ConvChannelsLast : public Kernel {
     plan->has_sum = has_sum;
     if (IsOurs(activation_)) plan->after = activation_;
     ONNXD_RETURN_IF_ERROR(PlanBands(context, window, has_bias, *plan));
-    prepared.scratch_bytes = plan->scratch * plan->bands.size();
+    prepared.scratch_bytes = plan->scratch * plan->cut.bands.size();
     if (has_sum) prepared.in_place = {{0, 3}};
     prepared.make_state = [plan]() -> Result<std::unique_ptr<KernelState>> {
       auto states = std::make_unique<BandStates>();
       ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-        for (const Band& band : plan->bands) {
-          states->arguments.emplace_back(plan->primitives[band.primitive]);
+        for (const onednn::Band& band : plan->cut.bands) {
+          states->arguments.emplace_back(plan->primitives[band.shape]);
         }
       }));
       return std::unique_ptr<KernelState>(std::move(states));
     };
-    prepared.compute = [plan](const KernelContext& k) { return RunBands(*plan, k); };
+    prepared.compute = [plan](const KernelContext& k) {
+      return onednn::ForBands(k.pool(), plan->cut.bands.size(),
+                              [&](size_t i) { return RunBand(*plan, i, k); });
+    };
     return prepared;
   }
 
  private:
-  // How many parts an image is cut into.
-  int64_t BandsPerImage(const PrepareContext& context, const ConvPlan& plan) const {
-    const Shape& y = plan.y;
-    const int64_t pixels = y[1] * y[2], bytes = pixels * y[3] * static_cast<int64_t>(sizeof(float));
-    const int64_t inner = weight_shape_.ElementCount() / weight_shape_[0];
-    const int64_t work = SaturatingMultiply(pixels * y[3], inner);
-    int64_t bands = 1;
-    if (y[0] < context.threads) {
-      bands = std::min<int64_t>((context.threads + y[0] - 1) / y[0], 1 + work / kLeastWork);
-    }
-    if (plan.after.kind != Activation::Kind::kNone) {
-      bands = std::max(bands, bytes / kCachedBytes);
-    }
-    return std::clamp<int64_t>(bands, 1, y[1]);
-  }
-
   Status PlanBands(const PrepareContext& context, const Window& window, bool has_bias,
                    ConvPlan& plan) const {
-    const Shape &x = plan.x, &y = plan.y;
-    const int64_t per_image = BandsPerImage(context, plan);
-    std::vector<BandShape> shapes;
-    const auto add = [&](int64_t image, int64_t images, int64_t first, int64_t rows) -> Status {
-      const int64_t reach = (window.kernel[0] - 1) * window.dilations[0];
-      const int64_t begin = first * window.strides[0] - window.pads_begin[0];
-      const int64_t end = begin + (rows - 1) * window.strides[0] + reach + 1;
-      const int64_t input_row = std::clamp<int64_t>(begin, 0, x[1]);
-      const bool whole = rows == y[1];  // what the window says of a whole image stays as it is
-      const BandShape shape{images, whole ? x[1] : std::clamp<int64_t>(end, 0, x[1]) - input_row,
-                            rows, whole ? window.pads_begin[0] : input_row - begin,
-                            whole ? window.pads_end[0] : std::max<int64_t>(0, end - x[1])};
-      const auto found = std::find(shapes.begin(), shapes.end(), shape);
-      const auto position = static_cast<size_t>(found - shapes.begin());
-      if (found == shapes.end()) {
-        shapes.push_back(shape);
-        ONNXD_ASSIGN_OR_RETURN(onednn::Primitive made,
-                               MakePrimitive(context, plan, window, shape, has_bias));
-        plan.primitives.push_back(std::move(made));
-      }
-      plan.bands.push_back({image, images, first, rows, whole ? 0 : input_row, position});
-      return Status::Ok();
-    };
-    if (per_image == 1) {
-      const int64_t images = RowsOf(y[0], std::min<int64_t>(y[0], context.threads));
-      for (int64_t image = 0; image < y[0]; image += images) {
-        ONNXD_RETURN_IF_ERROR(add(image, std::min(images, y[0] - image), 0, y[1]));
-      }
-    } else {
-      const int64_t rows = RowsOf(y[1], per_image);
-      for (int64_t image = 0; image < y[0]; ++image) {
-        for (int64_t first = 0; first < y[1]; first += rows) {
-          ONNXD_RETURN_IF_ERROR(add(image, 1, first, std::min(rows, y[1] - first)));
-        }
-      }
+    const Shape& y = plan.y;
+    const int64_t products = weight_shape_.ElementCount() / weight_shape_[0];
+    int64_t per_image = onednn::BandsPerImage(y, products, context.threads);
+    if (plan.after.kind != Activation::Kind::kNone) {
+      const int64_t bytes = y[1] * y[2] * y[3] * static_cast<int64_t>(sizeof(float));
+      per_image = std::clamp<int64_t>(bytes / kCachedBytes, per_image, y[1]);
     }
+    plan.cut = onednn::CutIntoBands(window, plan.x, y, per_image, context.threads);
     plan.scratch = 0;
-    for (const onednn::Primitive& primitive : plan.primitives) {
-      plan.scratch = std::max(plan.scratch, (primitive.scratchpad.get_size() + 63) / 64 * 64);
+    for (const onednn::BandShape& shape : plan.cut.shapes) {
+      ONNXD_ASSIGN_OR_RETURN(onednn::Primitive made,
+                             MakePrimitive(context, plan, window, shape, has_bias));
+      plan.scratch = std::max(plan.scratch, made.ScratchBytes());
+      plan.primitives.push_back(std::move(made));
     }
     return Status::Ok();
   }
 
   Result<onednn::Primitive> MakePrimitive(const PrepareContext& context, ConvPlan& plan,
-                                          const Window& window, const BandShape& band,
+                                          const Window& window, const onednn::BandShape& band,
                                           bool has_bias) const {
     const Shape &w = weight_shape_, &x = plan.x, &y = plan.y;
     const int64_t group = context.node.attributes.Int("group", 1);

@@ -79,7 +79,7 @@ class ConstantProduct : public Kernel {
     }
     size_t scratch = 0;
     for (const onednn::Primitive& primitive : primitives) {
-      scratch = std::max(scratch, (primitive.scratchpad.get_size() + 63) / 64 * 64);
+      scratch = std::max(scratch, primitive.ScratchBytes());
     }
     prepared.scratch_bytes = scratch * chunks.size();
     prepared.make_state = [primitives, chunks]() -> Result<std::unique_ptr<KernelState>> {
@@ -108,19 +108,15 @@ class ConstantProduct : public Kernel {
             std::memcpy(target, k.input<float>(3) + chunk.first * width,
                         static_cast<size_t>(count) * sizeof(float));
           }
-          Status status;
-          const Status guarded = onednn::Guard([&] {
-            status = k.state<ChunkStates>().arguments[static_cast<size_t>(i)].Execute(
-                primitives[chunk.primitive].handle, k.input<float>(0) + chunk.first * depth,
-                k.input<float>(2), target,
-                k.scratch<std::byte>() + static_cast<size_t>(i) * scratch);
-          });
-          if (guarded.ok() && status.ok()) {
+          const Status status = k.state<ChunkStates>().arguments[static_cast<size_t>(i)].Execute(
+              primitives[chunk.primitive].handle, k.input<float>(0) + chunk.first * depth,
+              k.input<float>(2), target, k.scratch<std::byte>() + static_cast<size_t>(i) * scratch);
+          if (status.ok()) {
             after.Apply(target, count);
             continue;
           }
           std::lock_guard lock(mutex);
-          failure = guarded.ok() ? status : guarded;
+          failure = status;
         }
       };
       if (chunks.size() == 1) {

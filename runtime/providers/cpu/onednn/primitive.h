@@ -13,6 +13,9 @@ struct Primitive {
   dnnl::primitive handle;
   dnnl::memory::desc source, target, scratchpad, bias;
   dnnl::memory weights;
+
+  // Of the scratchpad, rounded up so that several follow each other aligned.
+  size_t ScratchBytes() const { return (scratchpad.get_size() + 63) / 64 * 64; }
 };
 
 // The argument objects of one primitive for one run at a time.
@@ -29,16 +32,18 @@ class Arguments {
                {DNNL_ARG_SCRATCHPAD, scratchpad_.get()},
                {DNNL_ARG_BIAS, bias_.get()}}} {}
 
-  // `bias` may be null. kInternal when oneDNN fails; dnnl::error passes through.
-  Status Execute(const dnnl::primitive& handle, const float* source, const float* bias,
-                 float* target, void* scratchpad) {
-    source_.set_data_handle(const_cast<float*>(source));
-    target_.set_data_handle(target);
-    scratchpad_.set_data_handle(scratchpad);
-    if (bias != nullptr) bias_.set_data_handle(const_cast<float*>(bias));
-    const int count = bias != nullptr ? 5 : 4;
-    const dnnl_status_t status =
-        dnnl_primitive_execute(handle.get(), ThreadStream().get(), count, list_.data());
+  // `bias` may be null. kInternal when oneDNN fails.
+  Status Execute(const dnnl::primitive& handle, const void* source, const void* bias, void* target,
+                 void* scratchpad) {
+    dnnl_status_t status = dnnl_success;
+    ONNXD_RETURN_IF_ERROR(Guard([&] {
+      source_.set_data_handle(const_cast<void*>(source));
+      target_.set_data_handle(target);
+      scratchpad_.set_data_handle(scratchpad);
+      if (bias != nullptr) bias_.set_data_handle(const_cast<void*>(bias));
+      const int count = bias != nullptr ? 5 : 4;
+      status = dnnl_primitive_execute(handle.get(), ThreadStream().get(), count, list_.data());
+    }));
     if (status == dnnl_success) return Status::Ok();
     return Internal(StrCat("oneDNN: a primitive failed with status ", static_cast<int>(status)));
   }

@@ -4,28 +4,37 @@
 #include <map>
 #include <set>
 
+#include "runtime/graph/graph_match.h"
+#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/onednn/quantized_conv.h"
+#include "runtime/providers/cpu/quantization.h"
+
 namespace onnxd {
 namespace {
 
 const std::vector<int64_t> kToLast = {0, 2, 3, 1};
 const std::vector<int64_t> kToFirst = {0, 3, 1, 2};
 
-bool IsFloatOfRank4(const Graph& graph, ValueId id) {
+// Four axes of floats or bytes.
+bool IsImage(const Graph& graph, ValueId id) {
   if (id == kNoValue) return false;
   const ValueType& type = graph.value(id).type;
-  return type.is_tensor() && type.element == DataType::kFloat && type.shape &&
-         type.shape->size() == 4;
+  return type.is_tensor() && type.shape && type.shape->size() == 4 &&
+         (type.element == DataType::kFloat || IsByte(type.element));
+}
+
+bool HasNegativePad(const Node& node) {
+  // oneDNN's padding on the far side may be negative, the near one not.
+  const auto pads = node.attributes.Ints("pads");
+  return std::any_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; });
 }
 
 bool IsConv(const Graph& graph, const Node& node) {
   if (!node.Is("Conv") && !node.Is("FusedConv", "com.microsoft")) return false;
   const auto weights = graph.initializers.find(node.input(1));
   if (weights == graph.initializers.end() || weights->second.shape().rank() != 4) return false;
-  for (const int64_t pad : node.attributes.Ints("pads")) {
-    if (pad < 0)
-      return false;  // oneDNN's padding on the far side may be negative, the near one not
-  }
-  return IsFloatOfRank4(graph, node.input(0));
+  if (HasNegativePad(node)) return false;
+  return IsImage(graph, node.input(0)) && IsFloat(graph, node.input(0));
 }
 
 bool IsElementwise(const Node& node) {
@@ -33,6 +42,23 @@ bool IsElementwise(const Node& node) {
       "Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",  "Exp",
       "Sqrt", "Abs",     "Neg",  "Softplus",  "Mish",        "Erf",       "Celu", "Selu"};
   return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
+}
+
+bool IsByteConv(const Graph& graph, const Node& node) {
+  return node.Is("QLinearConv") && math::HasByteProducts() && !HasNegativePad(node) &&
+         onednn::IsQuantizedConv(graph, node);
+}
+
+// Operators of com.microsoft on one tensor of bytes and two formats.
+bool IsByteElementwise(const Node& node) {
+  return node.Is("QLinearSigmoid", "com.microsoft") ||
+         node.Is("QLinearLeakyRelu", "com.microsoft");
+}
+
+bool IsQuantization(const Node& node) {
+  return node.domain.empty() &&
+         (node.op_type == "QuantizeLinear" || node.op_type == "DequantizeLinear") &&
+         node.attributes.Int("block_size", 0) == 0;
 }
 
 bool IsBinary(const Node& node) {
@@ -120,7 +146,7 @@ class Rewriter {
 
   bool Rewrite(Node& node) {
     const ValueId out = node.output(0);
-    if (out == kNoValue || !IsFloatOfRank4(graph_, out)) return false;
+    if (out == kNoValue || !IsImage(graph_, out)) return false;
     if (IsConv(graph_, node)) {
       node.op_type = "ConvChannelsLast";
       node.domain = "onnxd";
@@ -139,14 +165,38 @@ class Rewriter {
       Emit(std::move(node), out);
       return true;
     }
-    if (IsElementwise(node) && HasTwin(node.inputs[0])) {
+    if (IsByteConv(graph_, node)) {
+      node.op_type = "QLinearConvChannelsLast";
+      node.domain = "onnxd";
+      node.since_version = 1;
+      node.inputs[0] = Twin(node.inputs[0]);
+      Emit(std::move(node), out);
+      return true;
+    }
+    if (node.Is("QLinearAdd", "com.microsoft") || node.Is("QLinearMul", "com.microsoft")) {
+      if (!HasTwin(node.inputs[0]) || !HasTwin(node.input(3))) return false;
+      node.inputs[0] = Twin(node.inputs[0]);
+      node.inputs[3] = Twin(node.inputs[3]);
+      Emit(std::move(node), out);
+      return true;
+    }
+    if (node.Is("QLinearGlobalAveragePool", "com.microsoft") && HasTwin(node.inputs[0]) &&
+        node.attributes.Int("channels_last", 0) == 0) {
+      node.attributes.Set("channels_last", int64_t{1});
+      node.inputs[0] = Twin(node.inputs[0]);
+      Emit(std::move(node), out);
+      return true;
+    }
+    if (IsQuantization(node) && HasTwin(node.inputs[0])) return RewriteQuantization(node);
+    if (node.Is("QLinearConcat", "com.microsoft")) return RewriteConcat(node, 2, 3);
+    if ((IsElementwise(node) || IsByteElementwise(node)) && HasTwin(node.inputs[0])) {
       node.inputs[0] = Twin(node.inputs[0]);
       Emit(std::move(node), out);
       return true;
     }
     if (IsBinary(node)) return RewriteBinary(node);
     if (node.Is("Transpose")) return RewriteTranspose(node);
-    if (node.Is("Concat")) return RewriteConcat(node);
+    if (node.Is("Concat")) return RewriteConcat(node, 0, 1);
     return false;
   }
 
@@ -161,7 +211,7 @@ class Rewriter {
       pending_.insert(out);
       return true;
     }
-    if (order != kToLast || !IsFloatOfRank4(graph_, in) || graph_.IsOutput(out)) return false;
+    if (order != kToLast || !IsImage(graph_, in) || graph_.IsOutput(out)) return false;
     if (HasTwin(in)) {
       replaced_[out] = Twin(in);
       return true;
@@ -180,7 +230,7 @@ class Rewriter {
         if (constant->second.shape().rank() > 4) return false;
         continue;
       }
-      if (!IsFloatOfRank4(graph_, id) || !HasTwin(id)) return false;
+      if (!IsImage(graph_, id) || !HasTwin(id)) return false;
       ++twins;
     }
     if (twins == 0) return false;
@@ -221,13 +271,29 @@ class Rewriter {
                graph_.AddInitializer(graph_.value(id).name + "_channels_last", std::move(*turned));
   }
 
-  bool RewriteConcat(Node& node) {
+  // One format for all, or one per channel.
+  bool RewriteQuantization(Node& node) {
+    const auto scale = graph_.initializers.find(node.input(1));
+    if (scale == graph_.initializers.end()) return false;
+    if (scale->second.shape().ElementCount() != 1) {
+      const int64_t axis = node.attributes.Int("axis", 1);
+      if (axis != 1 && axis != -3) return false;
+      node.attributes.Set("axis", int64_t{3});
+    }
+    node.inputs[0] = Twin(node.inputs[0]);
+    const ValueId out = node.outputs[0];
+    Emit(std::move(node), out);
+    return true;
+  }
+
+  // The operands that are joined are `first` and every `step`-th after it.
+  bool RewriteConcat(Node& node, size_t first, size_t step) {
     const int64_t axis = node.attributes.Int("axis", 1);
     if (axis != 1 && axis != -3) return false;
-    for (const ValueId id : node.inputs) {
-      if (!HasTwin(id)) return false;
+    for (size_t i = first; i < node.inputs.size(); i += step) {
+      if (!HasTwin(node.inputs[i])) return false;
     }
-    for (ValueId& id : node.inputs) id = Twin(id);
+    for (size_t i = first; i < node.inputs.size(); i += step) node.inputs[i] = Twin(node.inputs[i]);
     node.attributes.Set("axis", int64_t{3});
     const ValueId out = node.outputs[0];
     Emit(std::move(node), out);
@@ -247,7 +313,9 @@ class Pass : public GraphPass {
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
     const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                                 [&](const Node& node) { return IsConv(graph, node); });
+                                 [&](const Node& node) {
+                                   return IsConv(graph, node) || IsByteConv(graph, node);
+                                 });
     if (any) Rewriter(graph).Run();
     return any;
   }

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "runtime/graph/graph_pass.h"
+
+namespace onnxd {
+
+// Operators between DequantizeLinear and QuantizeLinear become operators on bytes: Conv, MatMul, Gemm,
+// Add, Mul and GlobalAveragePool their quantized forms (QLinearConv, QLinearMatMul and com.microsoft's),
+// what only moves elements itself. Extended.
+const GraphPass* QuantizedOperators();
+
+// What onnxruntime's dynamic quantization writes, Cast(MatMulInteger(x, w)) * (x_scale * w_scale) (+ row):
+// com.microsoft MatMulIntegerToFloat. Extended.
+const GraphPass* DynamicQuantizedProducts();
+
+}  // namespace onnxd
