@@ -44,8 +44,8 @@ struct WinogradTarget {
   float low, high;                // bounds of the result
 };
 
-// A byte, unsigned or signed, stands for (byte - zero) * scale; zero is a whole number that the byte
-// can hold.
+// A byte, unsigned or signed, stands for (byte - zero) * scale; zero is a whole number that the
+// byte can hold.
 struct Quantization {
   bool is_signed;
   float scale;
@@ -72,6 +72,8 @@ struct Simd {
   float (*sum_of_squares)(const float* x, int64_t n, float subtract);
   // out[c] = the sum over `rows` of x[row * n + c]
   void (*sum_rows)(const float* x, int64_t rows, int64_t n, float* out);
+  // out[c] = the largest of rows[i][c], of which there is at least one; NaN comes through.
+  void (*max_rows)(const float* const* rows, int64_t count, float* out, int64_t n);
   float (*max)(const float* x, int64_t n);
   float (*min)(const float* x, int64_t n);  // of the numbers that are not NaN; inf when none is
   // out = exp((x - subtract) * scale); returns the sum of out.
@@ -100,7 +102,8 @@ struct Simd {
                         const Quantization& to, uint8_t* out, int64_t n);
   void (*quantized_multiply)(const QuantizedOperand& a, const QuantizedOperand& b,
                              const Quantization& to, uint8_t* out, int64_t n);
-  void (*max_bytes)(const uint8_t* a, const uint8_t* b, uint8_t* out, int64_t n, bool is_signed);
+  void (*max_byte_rows)(const uint8_t* const* rows, int64_t count, uint8_t* out, int64_t n,
+                        bool is_signed);
   // Turns signed bytes into unsigned ones that are larger by 128, and back.
   void (*flip_signs)(const uint8_t* x, uint8_t* out, int64_t n);
   // out[c] = the sum over `rows` of x[row * n + c], exact below 2^24

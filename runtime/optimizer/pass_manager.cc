@@ -7,14 +7,16 @@
 namespace onnxd {
 
 std::vector<const GraphPass*> StandardPasses() {
-  return {IdentityElimination(),          ShapeFolding(),         ConstantFolding(),
-          ConvBatchNormalizationFusion(), TransposeElimination(), GeluFusion(),
-          LayerNormalizationFusion(),     MatMulScaleFusion(),    ConvActivationFusion(),
-          DeadCodeElimination()};
+  return {IdentityElimination(),  ShapeFolding(),         ConstantFolding(),
+          ConvTransposeAsConv(),  ConvBiasFusion(),       ConvBatchNormalizationFusion(),
+          TransposeElimination(), GeluFusion(),           LayerNormalizationFusion(),
+          MatMulScaleFusion(),    ConvActivationFusion(), DeadCodeElimination()};
 }
 
-Status RunPasses(const std::vector<const GraphPass*>& passes, OptimizationLevel level, Graph& graph,
-                 const PassContext& context) {
+namespace {
+
+Status RunHere(const std::vector<const GraphPass*>& passes, OptimizationLevel level, Graph& graph,
+               const PassContext& context) {
   constexpr int kMaxRounds = 8;
   bool changed = true;
   for (int round = 0; round < kMaxRounds && changed; ++round) {
@@ -30,6 +32,20 @@ Status RunPasses(const std::vector<const GraphPass*>& passes, OptimizationLevel 
       if (const Status status = graph.SortNodes(); !status.ok()) return broken(status);
       if (const Status status = graph.Verify(); !status.ok()) return broken(status);
       if (const Status status = InferGraph(graph); !status.ok()) return broken(status);
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status RunPasses(const std::vector<const GraphPass*>& passes, OptimizationLevel level, Graph& graph,
+                 const PassContext& context) {
+  ONNXD_RETURN_IF_ERROR(RunHere(passes, level, graph, context));
+  for (Node& node : graph.nodes) {
+    for (auto& [name, attribute] : node.attributes.entries()) {
+      auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute);
+      if (body != nullptr) ONNXD_RETURN_IF_ERROR(RunPasses(passes, level, **body, context));
     }
   }
   return Status::Ok();

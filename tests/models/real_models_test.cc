@@ -30,6 +30,9 @@ Tolerance ToleranceOf(std::string_view model, const Value& wanted) {
   // Pixels of 0 to 255. Instance normalisations amplify what rounding leaves in the first
   // convolution: measured against double it is 0.0026 here and 0.0019 in what was recorded.
   if (model == "fns_candy") return {1e-3, 1.0};
+  // Two of its quantization steps: a number beside the middle of two steps may go either way, and
+  // the layers behind it carry on with that.
+  if (model == "zoo_shufflenet_v2_12_int8") return {1e-3, 0.345};
   // What 16-bit floats were recorded with was rounded after other steps than ours.
   if (wanted.is_tensor() && wanted.tensor().type() == DataType::kFloat16) return {1e-2, 1e-3};
   return {};

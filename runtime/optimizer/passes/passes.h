@@ -8,13 +8,18 @@ namespace onnxd {
 // Identity, inference Dropout and Cast to the same type: uses go to the input. Basic.
 const GraphPass* IdentityElimination();
 // Nodes whose inputs are all constants become initializers, within the evaluator's budget; random
-// operators and results larger than their inputs (above 1 MB) stay. Basic.
+// operators, DequantizeLinear and results larger than their inputs (above 1 MB) stay. Basic.
 const GraphPass* ConstantFolding();
 // What nodes compute from shapes that are known, whatever the input holds, becomes an initializer.
 // Basic.
 const GraphPass* ShapeFolding();
 // Nodes and initializers that nothing uses. Basic.
 const GraphPass* DeadCodeElimination();
+// ConvTranspose with constant weights and steps of 1: the Conv of the weights turned around. Basic.
+const GraphPass* ConvTransposeAsConv();
+// Conv without a bias, followed by Add of one constant per channel: the constant is its bias.
+// Basic.
+const GraphPass* ConvBiasFusion();
 // Conv followed by BatchNormalization with constant parameters: scaled weights and a bias. Basic.
 const GraphPass* ConvBatchNormalizationFusion();
 // Transpose of Transpose becomes one, and one that changes nothing Identity. Basic.

@@ -415,6 +415,28 @@ Result<std::unique_ptr<Kernel>> MakeVariadic(const KernelInfo& info) {
   });
 }
 
+// Steps are 0 or 1, those of the output first; the usual ones get loops that compilers vectorize.
+template <typename T>
+void SelectElements(const uint8_t* condition, const T* x, const T* y, T* out, int64_t count,
+                    const std::array<int64_t, 4>& step) {
+  if (step[1] == 0) {  // one condition for all
+    const T* from = *condition != 0 ? x : y;
+    const int64_t advance = *condition != 0 ? step[2] : step[3];
+    for (int64_t i = 0; i < count; ++i) out[i] = from[i * advance];
+  } else if (step[2] == 0 && step[3] == 0) {
+    const T yes = *x, no = *y;
+    for (int64_t i = 0; i < count; ++i) out[i] = condition[i] != 0 ? yes : no;
+  } else if (step[2] == 0) {
+    const T yes = *x;
+    for (int64_t i = 0; i < count; ++i) out[i] = condition[i] != 0 ? yes : y[i];
+  } else if (step[3] == 0) {
+    const T no = *y;
+    for (int64_t i = 0; i < count; ++i) out[i] = condition[i] != 0 ? x[i] : no;
+  } else {
+    for (int64_t i = 0; i < count; ++i) out[i] = condition[i] != 0 ? x[i] : y[i];
+  }
+}
+
 // Where(condition, X, Y).
 Result<std::unique_ptr<Kernel>> MakeWhere(const KernelInfo& info) {
   const DataType type = info.InputType(1);
@@ -428,17 +450,11 @@ Result<std::unique_ptr<Kernel>> MakeWhere(const KernelInfo& info) {
     prepared.compute = [type, loop, empty](const KernelContext& k) {
       if (empty) return Status::Ok();
       DispatchWidth(type, [&]<typename T>() {
-        const auto* condition = k.input<uint8_t>(0);
-        const T* x = k.input<T>(1);
-        const T* y = k.input<T>(2);
-        T* result = k.output<T>(0);
+        const std::array<int64_t, 4> step = {loop.inner_stride(0), loop.inner_stride(1),
+                                             loop.inner_stride(2), loop.inner_stride(3)};
         loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 4>& at) {
-          for (int64_t i = 0; i < loop.inner_count(); ++i) {
-            result[at[0] + i * loop.inner_stride(0)] =
-                condition[at[1] + i * loop.inner_stride(1)] != 0
-                    ? x[at[2] + i * loop.inner_stride(2)]
-                    : y[at[3] + i * loop.inner_stride(3)];
-          }
+          SelectElements(k.input<uint8_t>(0) + at[1], k.input<T>(1) + at[2], k.input<T>(2) + at[3],
+                         k.output<T>(0) + at[0], loop.inner_count(), step);
         });
       });
       return Status::Ok();

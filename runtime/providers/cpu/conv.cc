@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/packed_matrix.h"
+#include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -143,9 +146,63 @@ Status CheckBias(const PrepareContext& context, const Geometry& g) {
       StrCat(Describe(context.node), ": bias has shape ", context.InputShape(2).ToString()));
 }
 
+// The constant weights of each group, packed when a shape first asks for it.
+class PackedFilters {
+ public:
+  explicit PackedFilters(Tensor weights) : weights_(std::move(weights)) {}
+
+  Result<const std::vector<PackedMatrix>*> Get(int64_t group) {
+    std::lock_guard lock(mutex_);
+    if (!packed_.empty()) return &packed_;
+    const int64_t filters = weights_.shape()[0] / group;
+    const int64_t depth = weights_.ElementCount() / weights_.shape()[0];
+    for (int64_t g = 0; g < group; ++g) {
+      const float* own = weights_.data<float>() + g * filters * depth;
+      auto matrix = PackMatrix(own, true, depth, filters);
+      if (!matrix.ok()) {
+        packed_.clear();
+        return matrix.status();
+      }
+      packed_.push_back(std::move(*matrix));
+    }
+    return &packed_;
+  }
+
+ private:
+  Tensor weights_;
+  std::mutex mutex_;
+  std::vector<PackedMatrix> packed_;
+};
+
+// Few pixels waste most of a panel: they become rows instead, and the filters are the packed side.
+bool PrefersRows(const Geometry& g, int64_t panel_width) {
+  const int64_t pixels = g.out_plane();
+  const int64_t padded = (pixels + panel_width - 1) / panel_width * panel_width;
+  return pixels <= kMaxPanel && g.out_channels >= 16 && padded * 3 > pixels * 4;
+}
+
+void RunRows(const Geometry& g, const math::Simd& simd, const PackedMatrix& filters, const float* x,
+             const float* bias, float* y, float* scratch) {
+  const int64_t pixels = g.out_plane(), depth = filters.k;
+  float* taps = scratch;                   // [depth, pixels]
+  float* rows = taps + pixels * depth;     // [pixels, depth]
+  float* results = rows + pixels * depth;  // [pixels, channels]
+  GatherPanel(g, x, 0, pixels, pixels, taps);
+  if (pixels == 1) {
+    simd.gemm({1, filters.n, depth, taps, depth, filters.data(), y, filters.n, bias});
+    return;
+  }
+  TransposeMatrix(taps, depth, pixels, rows);
+  simd.gemm({pixels, filters.n, depth, rows, depth, filters.data(), results, filters.n, bias});
+  TransposeMatrix(results, pixels, filters.n, y);
+}
+
 class FloatConv : public Kernel {
  public:
-  explicit FloatConv(Activation activation) : activation_(activation) {}
+  // `weights`: undefined where they are not constant.
+  FloatConv(Activation activation, Tensor weights) : activation_(activation) {
+    if (weights.defined()) filters_ = std::make_shared<PackedFilters>(std::move(weights));
+  }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_ASSIGN_OR_RETURN(const Geometry g, MakeGeometry(context, false));
@@ -163,8 +220,13 @@ class FloatConv : public Kernel {
     PreparedKernel prepared;
     // A panel buffer for each chunk that ParallelFor may run at once, found by its first panel.
     const int64_t panel_floats = depth * simd.gemm_width;
-    prepared.scratch_bytes =
-        depthwise ? 0 : static_cast<size_t>(kMaxChunks * panel_floats) * sizeof(float);
+    const std::vector<PackedMatrix>* filters = nullptr;
+    if (filters_ != nullptr && !depthwise && PrefersRows(g, simd.gemm_width)) {
+      ONNXD_ASSIGN_OR_RETURN(filters, filters_->Get(g.group));
+    }
+    const int64_t row_floats = g.out_plane() * (2 * depth + g.out_channels);
+    const int64_t floats = filters != nullptr ? row_floats : kMaxChunks * panel_floats;
+    prepared.scratch_bytes = depthwise ? 0 : static_cast<size_t>(floats) * sizeof(float);
     prepared.compute = [=, &simd](const KernelContext& k) {
       if (g.batch * g.out_plane() == 0) return Status::Ok();
       const int64_t planes = g.batch * g.group;
@@ -174,7 +236,9 @@ class FloatConv : public Kernel {
         const float* w = k.input<float>(1) + group * g.out_channels * depth;
         const float* bias = has_bias ? k.input<float>(2) + group * g.out_channels : nullptr;
         float* y = k.output<float>(0) + i * g.out_channels * g.out_plane();
-        if (depthwise) {  // too thin for a matrix product
+        if (filters != nullptr) {
+          RunRows(g, simd, (*filters)[static_cast<size_t>(group)], x, bias, y, k.scratch<float>());
+        } else if (depthwise) {  // too thin for a matrix product
           std::fill_n(y, g.out_plane(), bias ? *bias : 0.0f);
           AddPlane(g, x, w, y);
         } else {
@@ -218,6 +282,7 @@ class FloatConv : public Kernel {
   }
 
   Activation activation_;
+  std::shared_ptr<PackedFilters> filters_;
 };
 
 // Conv of doubles, by plain loops.
@@ -249,16 +314,21 @@ template <typename T>
 void AddTap(const Geometry& g, int64_t tap, const T* column, T* y) {
   const int64_t kx = tap % g.kernel[2], ky = tap / g.kernel[2] % g.kernel[1];
   const int64_t kz = tap / (g.kernel[2] * g.kernel[1]);
-  for (int64_t pixel = 0; pixel < g.in_plane(); ++pixel) {
-    const int64_t ix = pixel % g.input[2], iy = pixel / g.input[2] % g.input[1];
-    const int64_t iz = pixel / (g.input[2] * g.input[1]);
+  // Input columns whose output column shift + ix * stride lies inside.
+  const int64_t shift = kx * g.dilations[2] - g.pads[2], stride = g.strides[2];
+  const int64_t begin = shift < 0 ? (-shift + stride - 1) / stride : 0;
+  const int64_t last = g.output[2] - 1 - shift;
+  const int64_t end = last < 0 ? 0 : std::min(g.input[2], last / stride + 1);
+  for (int64_t iz = 0; iz < g.input[0]; ++iz) {
     const int64_t oz = iz * g.strides[0] + kz * g.dilations[0] - g.pads[0];
-    const int64_t oy = iy * g.strides[1] + ky * g.dilations[1] - g.pads[1];
-    const int64_t ox = ix * g.strides[2] + kx * g.dilations[2] - g.pads[2];
-    if (oz < 0 || oz >= g.output[0] || oy < 0 || oy >= g.output[1] || ox < 0 || ox >= g.output[2]) {
-      continue;
+    if (oz < 0 || oz >= g.output[0]) continue;
+    for (int64_t iy = 0; iy < g.input[1]; ++iy) {
+      const int64_t oy = iy * g.strides[1] + ky * g.dilations[1] - g.pads[1];
+      if (oy < 0 || oy >= g.output[1]) continue;
+      const T* from = column + (iz * g.input[1] + iy) * g.input[2];
+      T* to = y + (oz * g.output[1] + oy) * g.output[2] + shift;
+      for (int64_t ix = begin; ix < end; ++ix) to[ix * stride] += from[ix];
     }
-    y[(oz * g.output[1] + oy) * g.output[2] + ox] += column[pixel];
   }
 }
 
@@ -303,7 +373,11 @@ Result<std::unique_ptr<Kernel>> MakeConv(const KernelInfo& info) {
   }
   if (info.InputType(0) != DataType::kFloat) return DeclineType("Conv", info.InputType(0));
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
-  return std::unique_ptr<Kernel>(std::make_unique<FloatConv>(activation));
+  Tensor weights;
+  if (const Initializer* constant = info.constant_input(1)) {
+    ONNXD_ASSIGN_OR_RETURN(weights, constant->Materialize());
+  }
+  return std::unique_ptr<Kernel>(std::make_unique<FloatConv>(activation, std::move(weights)));
 }
 
 // ConvTranspose: columns = W^T * X by one product a group, then added where they belong.

@@ -4,6 +4,7 @@
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/cpu/fast_kernels.h"
 #include "runtime/providers/cpu/passes/attention.h"
+#include "runtime/providers/cpu/passes/constant_captures.h"
 #include "runtime/providers/cpu/passes/conv_gate.h"
 #include "runtime/providers/cpu/string_movement.h"
 #include "runtime/providers/cpu/widening.h"
@@ -52,7 +53,8 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {AttentionFusion(), ConvGateFusion()};
+    std::vector<const GraphPass*> passes = {ConstantCaptures(), AttentionFusion(),
+                                            ConvGateFusion()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     return passes;

@@ -15,8 +15,7 @@ inline float ByteAt(const uint8_t* byte, bool is_signed) {
 // The scale at input `scale` and the zero point behind it (null: 0) of one call.
 inline math::Quantization FormatAt(const KernelContext& k, size_t scale, bool is_signed) {
   const uint8_t* zero = k.input<uint8_t>(scale + 1);
-  return {is_signed, k.input<float>(scale)[0],
-          zero == nullptr ? 0.0f : ByteAt(zero, is_signed)};
+  return {is_signed, k.input<float>(scale)[0], zero == nullptr ? 0.0f : ByteAt(zero, is_signed)};
 }
 
 }  // namespace onnxd

@@ -1,5 +1,5 @@
-// QuantizeLinear and DequantizeLinear between floats and bytes, one scale for all or one per slice of
-// an axis, and DynamicQuantizeLinear-11. Other types and blocks are in quantize.cc.
+// QuantizeLinear and DequantizeLinear between floats and bytes, one scale for all or one per slice
+// of an axis, and DynamicQuantizeLinear-11. Other types and blocks are in quantize.cc.
 #include "runtime/providers/cpu/quantize_bytes.h"
 
 #include <algorithm>
@@ -48,9 +48,8 @@ void ForPieces(const KernelContext& k, const ScaleRows& rows, bool is_signed, Bo
                               zero == nullptr ? 0.0f : ByteAt(zero + i, is_signed)};
   };
   if (rows.outer * rows.extent == 1) {
-    k.pool().ParallelFor(rows.inner, kGrain, [&](int64_t begin, int64_t end) {
-      body(begin, end - begin, format(0));
-    });
+    k.pool().ParallelFor(rows.inner, kGrain,
+                         [&](int64_t begin, int64_t end) { body(begin, end - begin, format(0)); });
     return;
   }
   const int64_t grain = 1 + kGrain / std::max<int64_t>(1, rows.inner);
@@ -79,11 +78,10 @@ Result<PreparedKernel> PrepareDequantize(const PrepareContext& context, bool is_
   PreparedKernel prepared;
   prepared.compute = [rows, is_signed](const KernelContext& k) {
     const math::Simd& simd = math::CurrentSimd();
-    ForPieces(k, rows, is_signed,
-              [&](int64_t first, int64_t count, const math::Quantization& from) {
-                simd.dequantize(k.input<uint8_t>(0) + first, from, k.output<float>(0) + first,
-                                count);
-              });
+    ForPieces(
+        k, rows, is_signed, [&](int64_t first, int64_t count, const math::Quantization& from) {
+          simd.dequantize(k.input<uint8_t>(0) + first, from, k.output<float>(0) + first, count);
+        });
     return Status::Ok();
   };
   return prepared;

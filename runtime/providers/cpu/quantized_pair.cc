@@ -13,8 +13,7 @@ namespace {
 Status CheckOneNumber(const PrepareContext& context) {
   for (const size_t i : {1, 2, 4, 5, 6, 7}) {
     if (!context.HasInput(i) || context.InputShape(i).ElementCount() == 1) continue;
-    return InvalidArgument(
-        StrCat(Describe(context.node), ": operand ", i, " must be one number"));
+    return InvalidArgument(StrCat(Describe(context.node), ": operand ", i, " must be one number"));
   }
   return Status::Ok();
 }

@@ -46,6 +46,24 @@ void SimdRow(Family family, const float* in, float* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = in[i] - shift;
 }
 
+// Softmax along rows of in[extent, inner]: whole rows at a time. `sums` has room for `inner`.
+void SimdColumns(const float* in, float* out, int64_t extent, int64_t inner, float* sums) {
+  const math::Simd& simd = math::CurrentSimd();
+  std::copy_n(in, inner, sums);
+  for (int64_t i = 1; i < extent; ++i) {
+    simd.binary(math::Binary::kMax, sums, in + i * inner, sums, inner, 1, 1);
+  }
+  for (int64_t i = 0; i < extent; ++i) {
+    float* row = out + i * inner;
+    simd.binary(math::Binary::kSub, in + i * inner, sums, row, inner, 1, 1);
+    simd.unary(math::Unary::kExp, row, row, inner);
+  }
+  simd.sum_rows(out, extent, inner, sums);
+  for (int64_t i = 0; i < extent; ++i) {
+    simd.binary(math::Binary::kDiv, out + i * inner, sums, out + i * inner, inner, 1, 1);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeSoftmax(const KernelInfo& info) {
@@ -72,6 +90,18 @@ Result<std::unique_ptr<Kernel>> MakeSoftmax(const KernelInfo& info) {
     prepared.in_place = {{0, 0}};
     if (outer * extent * inner == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
+      return prepared;
+    }
+    if (type == DataType::kFloat && family == Family::kSoftmax && inner > 1) {
+      prepared.scratch_bytes = static_cast<size_t>(inner) * sizeof(float);
+      prepared.compute = [=](const KernelContext& k) {
+        for (int64_t i = 0; i < outer; ++i) {
+          const int64_t base = i * extent * inner;
+          SimdColumns(k.input<float>(0) + base, k.output<float>(0) + base, extent, inner,
+                      k.scratch<float>());
+        }
+        return Status::Ok();
+      };
       return prepared;
     }
     prepared.compute = [=](const KernelContext& k) {

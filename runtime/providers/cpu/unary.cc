@@ -263,7 +263,9 @@ Result<std::unique_ptr<Kernel>> PredicateKernel(const KernelInfo& info, Predicat
     PreparedKernel prepared;
     prepared.compute = [type, predicate, count](const KernelContext& k) {
       DispatchFloat(type, [&]<typename T>() {
-        for (int64_t i = 0; i < count; ++i) k.output<bool>(0)[i] = predicate(k.input<T>(0)[i]);
+        const T* x = k.input<T>(0);
+        bool* out = k.output<bool>(0);
+        for (int64_t i = 0; i < count; ++i) out[i] = predicate(x[i]);
       });
       return Status::Ok();
     };

@@ -296,5 +296,48 @@ TEST(ConvActivation, LeavesAnIntermediateThatIsAnOutput) {
   EXPECT_EQ(After(model, ConvActivationFusion()), "Conv Relu");
 }
 
+TEST(ConvTransposeAsConv, TurnsWeightsAroundForStepsOfOne) {
+  for (const int64_t group : {1, 2}) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("group", group);
+    attributes.Set("pads", std::vector<int64_t>{0, 1, 2, 1});
+    attributes.Set("dilations", std::vector<int64_t>{2, 1});
+    model.Input("x", DataType::kFloat, {2, 4, 5, 6});
+    model.Constant("w", Ramp(Shape{4, 3, 3, 2}, 0.1f)).Constant("b", Ramp(Shape{3 * group}, 0.3f));
+    model.Node("ConvTranspose", {"x", "w", "b"}, {"y"}, attributes).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, ConvTransposeAsConv()), "Conv");
+    ExpectSameResults(copy, {Ramp(Shape{2, 4, 5, 6}, 0.5f)});
+  }
+}
+
+TEST(ConvTransposeAsConv, LeavesSteps) {
+  TestModel model;
+  Attributes attributes;
+  attributes.Set("strides", std::vector<int64_t>{2, 1});
+  model.Input("x", DataType::kFloat, {1, 4, 5, 6}).Constant("w", Ramp(Shape{4, 3, 3, 2}, 0.1f));
+  model.Node("ConvTranspose", {"x", "w"}, {"y"}, attributes).Output("y");
+  EXPECT_EQ(After(model, ConvTransposeAsConv()), "ConvTranspose");
+}
+
+TEST(ConvBiasFusion, TakesOneNumberPerChannel) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {1, 2, 4, 5}).Constant("w", Ramp(Shape{3, 2, 3, 3}, 0.1f));
+  model.Constant("b", Ramp(Shape{3, 1, 1}, 0.7f));
+  model.Node("Conv", {"x", "w"}, {"c"}).Node("Add", {"b", "c"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ConvBiasFusion(), DeadCodeElimination()}), "Conv");
+  ExpectSameResults(copy, {Ramp(Shape{1, 2, 4, 5}, 0.5f)});
+}
+
+TEST(ConvBiasFusion, LeavesOneNumberPerColumn) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {1, 2, 4, 5}).Constant("w", Ramp(Shape{3, 2, 3, 3}, 0.1f));
+  model.Constant("b", Ramp(Shape{3}, 0.7f));
+  model.Node("Conv", {"x", "w"}, {"c"}).Node("Add", {"b", "c"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model, {ConvBiasFusion(), DeadCodeElimination()}), "Conv Add");
+}
+
 }  // namespace
 }  // namespace onnxd

@@ -1,6 +1,7 @@
 // The CPU provider's passes: the graph before and after, and the same results.
 #include <limits>
 
+#include "runtime/optimizer/pass_manager.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -321,6 +322,58 @@ TEST(OwnOperators, RefuseWhatOurPassesNeverWrite) {
   for (const auto& order : {std::vector<int64_t>{1, 0}, {0, 5}, {1, 1}, {0}}) {
     EXPECT_FALSE(attention(order).ok());
   }
+}
+
+// A Loop that adds `step` times a constant of its body to what it carries.
+TestModel LoopOverBody() {
+  TestModel model(20);
+  model.Input("trips", DataType::kInt64, SymbolicShape{}).Input("x", DataType::kFloat, {2});
+  model.Constant("go", Tensor::Scalar(true)).Constant("step", Floats(Shape{2}, {1, -2}));
+  auto body = std::make_shared<Graph>();
+  const ValueId i = body->AddValue("i", ValueType::TensorOf(DataType::kInt64, SymbolicShape{}));
+  const ValueId condition =
+      body->AddValue("condition", ValueType::TensorOf(DataType::kBool, SymbolicShape{}));
+  const ValueId carried = body->AddValue("carried", ValueType::TensorOf(DataType::kFloat));
+  const ValueId step = body->AddValue("step_inside");
+  const ValueId twice = body->AddValue("twice"), next = body->AddValue("next");
+  body->inputs = {i, condition, carried};
+  body->captures = {step};
+  for (const auto& [inputs, output] :
+       {std::pair(std::vector{step, step}, twice), std::pair(std::vector{carried, twice}, next)}) {
+    Node node;
+    node.op_type = "Add";
+    node.since_version = 14;
+    node.inputs = inputs;
+    node.outputs = {output};
+    body->nodes.push_back(node);
+  }
+  body->outputs = {condition, next};
+  Attributes attributes;
+  attributes.Set("body", std::move(body));
+  model.Node("Loop", {"trips", "go", "x"}, {"y"}, attributes).Output("y");
+  model.graph().nodes.back().captures = {model.graph().FindValue("step")};
+  return model;
+}
+
+TEST(ConstantCaptures, LetPassesWorkInsideOfBodies) {
+  for (const auto level : {OptimizationLevel::kDisable, OptimizationLevel::kAll}) {
+    const auto session = LoopOverBody().Load(level);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    const std::vector<Value> inputs = {Tensor::Scalar(int64_t{3}), Floats(Shape{2}, {0.5f, 0.25f})};
+    const auto outputs = (*session)->Run(inputs, {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[0], 6.5f);
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[1], -11.75f);
+  }
+  TestModel model = LoopOverBody();
+  auto passes = StandardPasses();
+  EXPECT_EQ(After(model, passes), "Loop");
+  const auto body = model.graph().nodes[0].attributes.Subgraph("body");
+  EXPECT_EQ(body->nodes.size(), 2u);
+  passes.push_back(ProviderPass("constant_captures"));
+  EXPECT_EQ(After(model, passes), "Loop");
+  EXPECT_EQ(body->nodes.size(), 1u);
+  EXPECT_EQ(body->captures[0], kNoValue);
 }
 
 }  // namespace

@@ -29,70 +29,96 @@ struct PoolPlan {
   Window window;
 };
 
-// Calls first(out, in) for the first pixel of each window, more(out, in) for the others and
-// last(out, pixels, pixels with padding) behind them; `in` and `out` are rows of channels.
-template <typename T, typename First, typename More, typename Last>
-void ForWindows(const PoolPlan& plan, const KernelContext& k, First first, More more, Last last) {
+// The pixels of one window, each a row of channels.
+template <typename T>
+struct WindowPixels {
+  const T* image;
+  int64_t width, channels;
+  WindowRange rows, columns;
+
+  int64_t padded() const { return rows.padded * columns.padded; }
+  template <typename Body>
+  void ForEach(Body body) const {
+    for (int64_t i = rows.begin; i < rows.end; i += rows.step) {
+      for (int64_t j = columns.begin; j < columns.end; j += columns.step) {
+        body(image + (i * width + j) * channels);
+      }
+    }
+  }
+};
+
+// Calls body(pixels, out) for each window.
+template <typename T, typename Body>
+void ForWindows(const PoolPlan& plan, const KernelContext& k, Body body) {
   const Shape &x = plan.x, &y = plan.y;
   const int64_t channels = x[3];
-  k.pool().ParallelFor(
-      y[0] * y[1], 1 + 4096 / (y[2] * channels + 1), [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          const T* image = k.input<T>(0) + row / y[1] * x[1] * x[2] * channels;
-          const WindowRange v = RangeOf(plan.window, 0, row % y[1], x[1]);
-          for (int64_t column = 0; column < y[2]; ++column) {
-            const WindowRange h = RangeOf(plan.window, 1, column, x[2]);
-            T* out = k.output<T>(0) + (row * y[2] + column) * channels;
-            int64_t count = 0;
-            for (int64_t i = v.begin; i < v.end; i += v.step) {
-              for (int64_t j = h.begin; j < h.end; j += h.step) {
-                const T* in = image + (i * x[2] + j) * channels;
-                count++ == 0 ? first(out, in) : more(out, in);
-              }
-            }
-            last(out, count, v.padded * h.padded);
-          }
-        }
-      });
+  k.pool().ParallelFor(y[0] * y[1], 1 + 4096 / (y[2] * channels + 1),
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t row = begin; row < end; ++row) {
+                           const T* image = k.input<T>(0) + row / y[1] * x[1] * x[2] * channels;
+                           const WindowRange rows = RangeOf(plan.window, 0, row % y[1], x[1]);
+                           for (int64_t column = 0; column < y[2]; ++column) {
+                             const WindowRange columns = RangeOf(plan.window, 1, column, x[2]);
+                             body(WindowPixels<T>{image, x[2], channels, rows, columns},
+                                  k.output<T>(0) + (row * y[2] + column) * channels);
+                           }
+                         }
+                       });
+}
+
+// The largest of each channel, by reduce(list of rows, count, out).
+template <typename T, typename Reduce>
+void LargestOf(const WindowPixels<T>& pixels, T* out, Reduce reduce) {
+  constexpr int64_t kMost = 32;
+  const T* list[kMost];
+  int64_t count = 0;
+  pixels.ForEach([&](const T* pixel) {
+    list[count++] = pixel;
+    if (count < kMost) return;
+    reduce(list, count, out);
+    list[0] = out;
+    count = 1;
+  });
+  if (count == 0) {
+    std::fill_n(out, pixels.channels, T{0});
+  } else {
+    reduce(list, count, out);
+  }
 }
 
 void MaxOfFloats(const PoolPlan& plan, const KernelContext& k) {
   const math::Simd& simd = math::CurrentSimd();
-  const int64_t channels = plan.x[3];
-  ForWindows<float>(
-      plan, k, [=](float* out, const float* in) { std::copy_n(in, channels, out); },
-      [&](float* out, const float* in) {
-        simd.binary(math::Binary::kMax, out, in, out, channels, 1, 1);
-      },
-      [=](float* out, int64_t count, int64_t) {
-        if (count == 0) std::fill_n(out, channels, 0.0f);
-      });
-}
-
-void MeanOfFloats(const PoolPlan& plan, bool include_pad, const KernelContext& k) {
-  const math::Simd& simd = math::CurrentSimd();
-  const int64_t channels = plan.x[3];
-  ForWindows<float>(
-      plan, k, [=](float* out, const float* in) { std::copy_n(in, channels, out); },
-      [&](float* out, const float* in) {
-        simd.binary(math::Binary::kAdd, out, in, out, channels, 1, 1);
-      },
-      [&](float* out, int64_t count, int64_t padded) {
-        if (count == 0) return std::fill(out, out + channels, 0.0f);
-        const auto pixels = static_cast<float>(include_pad ? padded : count);
-        simd.affine(out, out, channels, 1.0f / pixels, 0.0f);
-      });
+  ForWindows<float>(plan, k, [&](const WindowPixels<float>& pixels, float* out) {
+    LargestOf(pixels, out, [&](const float* const* rows, int64_t count, float* to) {
+      simd.max_rows(rows, count, to, pixels.channels);
+    });
+  });
 }
 
 void MaxOfBytes(const PoolPlan& plan, bool is_signed, const KernelContext& k) {
   const math::Simd& simd = math::CurrentSimd();
-  const int64_t channels = plan.x[3];
-  ForWindows<uint8_t>(
-      plan, k, [=](uint8_t* out, const uint8_t* in) { std::copy_n(in, channels, out); },
-      [&](uint8_t* out, const uint8_t* in) { simd.max_bytes(out, in, out, channels, is_signed); },
-      [=](uint8_t* out, int64_t count, int64_t) {
-        if (count == 0) std::fill_n(out, channels, uint8_t{0});
-      });
+  ForWindows<uint8_t>(plan, k, [&](const WindowPixels<uint8_t>& pixels, uint8_t* out) {
+    LargestOf(pixels, out, [&](const uint8_t* const* rows, int64_t count, uint8_t* to) {
+      simd.max_byte_rows(rows, count, to, pixels.channels, is_signed);
+    });
+  });
+}
+
+void MeanOfFloats(const PoolPlan& plan, bool include_pad, const KernelContext& k) {
+  const math::Simd& simd = math::CurrentSimd();
+  ForWindows<float>(plan, k, [&](const WindowPixels<float>& pixels, float* out) {
+    int64_t count = 0;
+    pixels.ForEach([&](const float* pixel) {
+      if (count++ == 0) {
+        std::copy_n(pixel, pixels.channels, out);
+      } else {
+        simd.binary(math::Binary::kAdd, out, pixel, out, pixels.channels, 1, 1);
+      }
+    });
+    if (count == 0) return std::fill(out, out + pixels.channels, 0.0f);
+    if (include_pad) count = pixels.padded();
+    simd.affine(out, out, pixels.channels, 1.0f / static_cast<float>(count), 0.0f);
+  });
 }
 
 }  // namespace
@@ -103,9 +129,8 @@ Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
     PoolPlan plan{context.InputShape(0), context.OutputShape(0), {}};
-    ONNXD_ASSIGN_OR_RETURN(plan.window,
-                           PoolWindow(context.node, {plan.x[1], plan.x[2]},
-                                      context.node.attributes.Ints("kernel_shape")));
+    ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {plan.x[1], plan.x[2]},
+                                                   context.node.attributes.Ints("kernel_shape")));
     PreparedKernel prepared;
     if (type != DataType::kFloat) {
       prepared.compute = [plan, is_signed = type == DataType::kInt8](const KernelContext& k) {

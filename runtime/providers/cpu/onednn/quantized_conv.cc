@@ -1,7 +1,7 @@
 // onnxd::QLinearConvChannelsLast: QLinearConv-10 with x and y [batch, height, width, channels], by
-// oneDNN's products of unsigned with signed bytes. oneDNN sees no zero point of x: padding is copied
-// in beside x where the zero point is not 0, signed x become unsigned by the same copy, and what the
-// zero point adds to the sums is taken off the bias.
+// oneDNN's products of unsigned with signed bytes. oneDNN sees no zero point of x: padding is
+// copied in beside x where the zero point is not 0, signed x become unsigned by the same copy, and
+// what the zero point adds to the sums is taken off the bias.
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
 
 #include <algorithm>
@@ -54,9 +54,8 @@ Result<Tensor> SignedWeights(const Tensor& w, const Tensor& zero) {
                     std::all_of(zeros.begin(), zeros.end(), [](int32_t z) { return z == 128; });
   if (!fits) return Unimplemented("the weights' zero point");
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kInt8, w.shape()));
-  math::CurrentSimd().flip_signs(w.data<uint8_t>(),
-                                 reinterpret_cast<uint8_t*>(out.mutable_data<int8_t>()),
-                                 w.ElementCount());
+  math::CurrentSimd().flip_signs(
+      w.data<uint8_t>(), reinterpret_cast<uint8_t*>(out.mutable_data<int8_t>()), w.ElementCount());
   return out;
 }
 
@@ -87,8 +86,7 @@ Result<QuantizedConvConstants> ConstantsOf(
     return t.ElementCount() == 1 || t.ElementCount() == filters;
   };
   if (!per_filter(w_scale) || !per_filter(operands[5]) ||
-      (bias.defined() &&
-       (bias.type() != DataType::kInt32 || bias.ElementCount() != filters))) {
+      (bias.defined() && (bias.type() != DataType::kInt32 || bias.ElementCount() != filters))) {
     return Unimplemented("a scale, a zero point or the bias does not fit the weights");
   }
   ONNXD_ASSIGN_OR_RETURN(out.weights, SignedWeights(w, operands[5]));
@@ -106,10 +104,12 @@ Result<QuantizedConvConstants> ConstantsOf(
 
 bool IsQuantizedConv(const Graph& graph, const Node& node) {
   if (!node.Is("QLinearConv")) return false;
-  return ConstantsOf(node, [&](size_t i) -> const Initializer* {
-           const auto found = graph.initializers.find(node.input(i));
-           return found == graph.initializers.end() ? nullptr : &found->second;
-         }).ok();
+  return ConstantsOf(node,
+                     [&](size_t i) -> const Initializer* {
+                       const auto found = graph.initializers.find(node.input(i));
+                       return found == graph.initializers.end() ? nullptr : &found->second;
+                     })
+      .ok();
 }
 
 namespace {
@@ -148,16 +148,14 @@ struct PaddedCopy {
               continue;
             }
             const int64_t before = left * channels, width = x[2] * channels;
-            const uint8_t* from =
-                k.input<uint8_t>(kX) + (row / padded[1] * x[1] + source) * width;
+            const uint8_t* from = k.input<uint8_t>(kX) + (row / padded[1] * x[1] + source) * width;
             std::memset(to, fill, static_cast<size_t>(before));
             if (flips) {
               simd.flip_signs(from, to + before, width);
             } else {
               std::memcpy(to + before, from, static_cast<size_t>(width));
             }
-            std::memset(to + before + width, fill,
-                        static_cast<size_t>(row_bytes - before - width));
+            std::memset(to + before + width, fill, static_cast<size_t>(row_bytes - before - width));
           }
         });
   }
@@ -195,8 +193,7 @@ class QuantizedConv : public Kernel {
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape& x = context.InputShape(kX);
     const Shape& w = weight_shape_;
-    ONNXD_ASSIGN_OR_RETURN(Window window,
-                           PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
+    ONNXD_ASSIGN_OR_RETURN(Window window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
     PreparedKernel prepared;
     if (context.OutputShape(0).ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
@@ -206,8 +203,7 @@ class QuantizedConv : public Kernel {
     plan->x = x;
     plan->y = context.OutputShape(0);
     ONNXD_RETURN_IF_ERROR(PlanCopy(*plan, window));
-    const int64_t per_image =
-        BandsPerImage(plan->y, w.ElementCount() / w[0], context.threads);
+    const int64_t per_image = BandsPerImage(plan->y, w.ElementCount() / w[0], context.threads);
     plan->cut = CutIntoBands(window, plan->x, plan->y, per_image, context.threads);
     for (const BandShape& band : plan->cut.shapes) {
       ONNXD_ASSIGN_OR_RETURN(Primitive made, MakePrimitive(context.node, *plan, window, band));
@@ -275,8 +271,8 @@ class QuantizedConv : public Kernel {
       const auto nhwc = memory::format_tag::nhwc;
       const auto signed_byte = memory::data_type::s8;
       const auto result = y_.is_signed ? signed_byte : memory::data_type::u8;
-      conv.source = memory::desc({band.images, x[3], band.input_rows, x[2]},
-                                 memory::data_type::u8, nhwc);
+      conv.source =
+          memory::desc({band.images, x[3], band.input_rows, x[2]}, memory::data_type::u8, nhwc);
       conv.target = memory::desc({band.images, y[3], band.rows, y[2]}, result, nhwc);
       conv.bias = memory::desc({w[0]}, memory::data_type::s32, memory::format_tag::x);
       const memory::dims filter = group == 1 ? memory::dims{w[0], w[1], w[2], w[3]}

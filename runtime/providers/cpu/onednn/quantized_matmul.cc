@@ -1,7 +1,8 @@
-// Products of bytes with a constant right side: MatMulInteger-10, QLinearMatMul-10 to -21 and com.microsoft
-// MatMulIntegerToFloat, DynamicQuantizeMatMul and QGemm. oneDNN makes the 32-bit sums of a tile of the
-// result; what zero points add to them is taken off, and they are scaled, while the tile is cached.
-// Other zero points of B than the middle of its range are left to the plain kernels.
+// Products of bytes with a constant right side: MatMulInteger-10, QLinearMatMul-10 to -21 and
+// com.microsoft MatMulIntegerToFloat, DynamicQuantizeMatMul and QGemm. oneDNN makes the 32-bit sums
+// of a tile of the result; what zero points add to them is taken off, and they are scaled, while
+// the tile is cached. Other zero points of B than the middle of its range are left to the plain
+// kernels.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -32,13 +33,8 @@ struct Operands {
 };
 
 constexpr Operands kMatMulInteger = {.a_zero = 2, .b_zero = 3};
-constexpr Operands kQLinearMatMul = {.a_scale = 1,
-                                     .a_zero = 2,
-                                     .b = 3,
-                                     .b_scale = 4,
-                                     .b_zero = 5,
-                                     .y_scale = 6,
-                                     .y_zero = 7};
+constexpr Operands kQLinearMatMul = {
+    .a_scale = 1, .a_zero = 2, .b = 3, .b_scale = 4, .b_zero = 5, .y_scale = 6, .y_zero = 7};
 constexpr Operands kMatMulIntegerToFloat = {
     .a_scale = 2, .a_zero = 4, .b_scale = 3, .b_zero = 5, .bias = 6};
 constexpr Operands kDynamicQuantizeMatMul = {.b_scale = 2, .b_zero = 3, .bias = 4};
@@ -75,10 +71,10 @@ struct ProductPlan {
   std::vector<Columns> columns;
   std::vector<onednn::Primitive> primitives;
   std::vector<Tile> tiles;
-  size_t codes_bytes;                 // of A when it is quantized here
-  size_t tile_scratch;                // of a primitive
-  size_t sums_bytes;                  // of a tile
-  bool one_scale;                     // of B
+  size_t codes_bytes;   // of A when it is quantized here
+  size_t tile_scratch;  // of a primitive
+  size_t sums_bytes;    // of a tile
+  bool one_scale;       // of B
   size_t tile_bytes() const { return sums_bytes + tile_scratch; }
   size_t row_bytes() const { return (static_cast<size_t>(n) * 4 + 63) / 64 * 64; }
 };
@@ -102,9 +98,7 @@ class ByteProduct : public Kernel {
     PackColumns(b, transposed);
   }
 
-  bool ReadsInput(size_t i) const override {
-    return i != operands_.b && i != operands_.b_zero;
-  }
+  bool ReadsInput(size_t i) const override { return i != operands_.b && i != operands_.b_zero; }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_RETURN_IF_ERROR(Check(context));
@@ -117,11 +111,11 @@ class ByteProduct : public Kernel {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    plan->one_scale = operands_.b_scale == kNone ||
-                      context.InputShape(operands_.b_scale).ElementCount() == 1;
+    plan->one_scale =
+        operands_.b_scale == kNone || context.InputShape(operands_.b_scale).ElementCount() == 1;
     ONNXD_RETURN_IF_ERROR(PlanTiles(*plan));
-    prepared.scratch_bytes = plan->codes_bytes + 2 * plan->row_bytes() +
-                             plan->tiles.size() * plan->tile_bytes();
+    prepared.scratch_bytes =
+        plan->codes_bytes + 2 * plan->row_bytes() + plan->tiles.size() * plan->tile_bytes();
     prepared.make_state = [plan]() -> Result<std::unique_ptr<KernelState>> {
       auto states = std::make_unique<TileStates>();
       ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
@@ -167,8 +161,10 @@ class ByteProduct : public Kernel {
                                     context.InputShape(i).ToString()));
     };
     const Shape& a = context.InputShape(operands_.a);
-    if (a.rank() < 1 || a[a.rank() - 1] != k_) return fail(StrCat("A, whose rows have ", k_, " elements,"), operands_.a);
-    for (const size_t i : {operands_.a_scale, operands_.a_zero, operands_.y_scale, operands_.y_zero}) {
+    if (a.rank() < 1 || a[a.rank() - 1] != k_)
+      return fail(StrCat("A, whose rows have ", k_, " elements,"), operands_.a);
+    for (const size_t i :
+         {operands_.a_scale, operands_.a_zero, operands_.y_scale, operands_.y_zero}) {
       if (context.HasInput(i) && context.InputShape(i).ElementCount() != 1) {
         return fail(StrCat("operand ", i, ", which must be one number,"), i);
       }
@@ -187,8 +183,7 @@ class ByteProduct : public Kernel {
 
   Status PlanTiles(ProductPlan& plan) const {
     plan.columns = columns_;
-    plan.codes_bytes =
-        QuantizesA() ? (static_cast<size_t>(plan.m * k_) + 63) / 64 * 64 : 0;
+    plan.codes_bytes = QuantizesA() ? (static_cast<size_t>(plan.m * k_) + 63) / 64 * 64 : 0;
     const int64_t parts = (plan.m + kTileRows - 1) / kTileRows;
     const int64_t rows = (plan.m + parts - 1) / parts;
     std::vector<std::pair<int64_t, int64_t>> sizes;
@@ -254,17 +249,15 @@ class ByteProduct : public Kernel {
       }
     }
     scratch += plan.codes_bytes;
-    const Epilogue epilogue =
-        MakeEpilogue(plan, from, k, reinterpret_cast<int32_t*>(scratch),
-                     reinterpret_cast<float*>(scratch + plan.row_bytes()));
+    const Epilogue epilogue = MakeEpilogue(plan, from, k, reinterpret_cast<int32_t*>(scratch),
+                                           reinterpret_cast<float*>(scratch + plan.row_bytes()));
     scratch += 2 * plan.row_bytes();
     Status failure;
     std::mutex mutex;
     const auto run = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const auto at = static_cast<size_t>(i);
-        const Status status =
-            RunTile(plan, at, a, epilogue, k, scratch + at * plan.tile_bytes());
+        const Status status = RunTile(plan, at, a, epilogue, k, scratch + at * plan.tile_bytes());
         if (status.ok()) continue;
         std::lock_guard lock(mutex);
         failure = status;
@@ -303,8 +296,8 @@ class ByteProduct : public Kernel {
     const Tile& tile = plan.tiles[index];
     const Columns& part = plan.columns[tile.columns];
     const int64_t target = tile.row * plan.n + part.first;
-    auto* sums = plan.sums_bytes == 0 ? k.output<int32_t>(0) + target
-                                      : reinterpret_cast<int32_t*>(scratch);
+    auto* sums =
+        plan.sums_bytes == 0 ? k.output<int32_t>(0) + target : reinterpret_cast<int32_t*>(scratch);
     ONNXD_RETURN_IF_ERROR(k.state<TileStates>().arguments[index].Execute(
         plan.primitives[tile.primitive].handle, a + tile.row * plan.k, nullptr, sums,
         scratch + plan.sums_bytes));
@@ -380,8 +373,7 @@ Result<std::unique_ptr<Kernel>> MakeByteProduct(const KernelInfo& info, const Op
   }
   ONNXD_ASSIGN_OR_RETURN(const Tensor b, initializer->Materialize());
   ONNXD_RETURN_IF_ERROR(CheckZeroOfB(info, b, operands.b_zero));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<ByteProduct>(operands, a, y, b, transposed));
+  return std::unique_ptr<Kernel>(std::make_unique<ByteProduct>(operands, a, y, b, transposed));
 }
 
 }  // namespace
@@ -404,8 +396,8 @@ Result<std::unique_ptr<Kernel>> MakeByteQGemm(const KernelInfo& info) {
   const Attributes& a = info.node.attributes;
   const Initializer* b = info.constant_input(kQGemm.b);
   const bool transposed = a.Int("transB", 0) != 0;
-  bool fits = a.Int("transA", 0) == 0 && a.Float("alpha", 1) == 1 && b != nullptr &&
-              b->shape().rank() == 2;
+  bool fits =
+      a.Int("transA", 0) == 0 && a.Float("alpha", 1) == 1 && b != nullptr && b->shape().rank() == 2;
   if (fits && info.node.input(kQGemm.integers) != kNoValue) {
     const Initializer* c = info.constant_input(kQGemm.integers);
     fits = c != nullptr && c->shape().ElementCount() == b->shape()[transposed ? 0 : 1];

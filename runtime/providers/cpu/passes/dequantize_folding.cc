@@ -6,9 +6,8 @@ namespace onnxd {
 namespace {
 
 bool IsConstant(const Graph& graph, const Node& node) {
-  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-    return id == kNoValue || graph.IsInitializer(id);
-  });
+  return std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](ValueId id) { return id == kNoValue || graph.IsInitializer(id); });
 }
 
 bool HasOneScale(const Graph& graph, const Node& node) {

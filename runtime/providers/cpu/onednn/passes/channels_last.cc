@@ -51,8 +51,7 @@ bool IsByteConv(const Graph& graph, const Node& node) {
 
 // Operators of com.microsoft on one tensor of bytes and two formats.
 bool IsByteElementwise(const Node& node) {
-  return node.Is("QLinearSigmoid", "com.microsoft") ||
-         node.Is("QLinearLeakyRelu", "com.microsoft");
+  return node.Is("QLinearSigmoid", "com.microsoft") || node.Is("QLinearLeakyRelu", "com.microsoft");
 }
 
 bool IsQuantization(const Node& node) {
@@ -312,10 +311,9 @@ class Pass : public GraphPass {
   OptimizationLevel level() const override { return OptimizationLevel::kAll; }
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
-    const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                                 [&](const Node& node) {
-                                   return IsConv(graph, node) || IsByteConv(graph, node);
-                                 });
+    const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+      return IsConv(graph, node) || IsByteConv(graph, node);
+    });
     if (any) Rewriter(graph).Run();
     return any;
   }

@@ -35,7 +35,8 @@ class Fusion {
       const auto weights = graph_.initializers.find(product->inputs[1]);
       const auto scales = match_.BesideConstant(*scale);
       if (weights == graph_.initializers.end() || weights->second.shape().rank() != 2 || !scales ||
-          !IsOneNumber(scales->value) || !FitsColumns(scales->constant, weights->second.shape()[1])) {
+          !IsOneNumber(scales->value) ||
+          !FitsColumns(scales->constant, weights->second.shape()[1])) {
         continue;
       }
       node.op_type = "MatMulIntegerToFloat";

@@ -19,8 +19,7 @@ struct Format {
   float scale_value;
   int32_t zero_value;
   bool SameAs(const Format& other) const {
-    return type == other.type && scale_value == other.scale_value &&
-           zero_value == other.zero_value;
+    return type == other.type && scale_value == other.scale_value && zero_value == other.zero_value;
   }
 };
 
@@ -224,10 +223,10 @@ class Rewriter {
     const Format& format = target.format;
     const int32_t least = format.type == DataType::kInt8 ? -128 : 0;
     const auto step = [&](float value) {
-      const float steps = std::nearbyint(value / format.scale_value) +
-                          static_cast<float>(format.zero_value);
-      return static_cast<int32_t>(std::clamp(steps, static_cast<float>(least),
-                                             static_cast<float>(least + 255)));
+      const float steps =
+          std::nearbyint(value / format.scale_value) + static_cast<float>(format.zero_value);
+      return static_cast<int32_t>(
+          std::clamp(steps, static_cast<float>(least), static_cast<float>(least + 255)));
     };
     const int32_t low = step(target.low), high = step(target.high);
     Node& place = graph_.nodes[target.position];
@@ -267,12 +266,14 @@ class Rewriter {
       const auto scale = Constant(node->input(1));
       if (!integers || !scale || integers->type() != DataType::kInt32 ||
           scale->type() != DataType::kFloat || integers->ElementCount() != count ||
-          (scale->ElementCount() != 1 && scale->ElementCount() != count) || !IsAllZero(node->input(2))) {
+          (scale->ElementCount() != 1 && scale->ElementCount() != count) ||
+          !IsAllZero(node->input(2))) {
         return std::nullopt;
       }
       for (int64_t i = 0; i < count; ++i) {
-        values.push_back(static_cast<double>(integers->data<int32_t>()[i]) *
-                         static_cast<double>(scale->data<float>()[scale->ElementCount() == 1 ? 0 : i]));
+        values.push_back(
+            static_cast<double>(integers->data<int32_t>()[i]) *
+            static_cast<double>(scale->data<float>()[scale->ElementCount() == 1 ? 0 : i]));
       }
     } else {
       const auto floats = Constant(bias);
@@ -287,8 +288,9 @@ class Rewriter {
     }
     Tensor out = *Tensor::Create(DataType::kInt32, Shape{count});
     for (int64_t i = 0; i < count; ++i) {
-      const double unit = static_cast<double>(x.scale_value) *
-                          static_cast<double>(scale->data<float>()[scale->ElementCount() == 1 ? 0 : i]);
+      const double unit =
+          static_cast<double>(x.scale_value) *
+          static_cast<double>(scale->data<float>()[scale->ElementCount() == 1 ? 0 : i]);
       const double steps = std::nearbyint(values[static_cast<size_t>(i)] / unit);
       if (!(std::abs(steps) < 1 << 30)) return std::nullopt;
       out.mutable_data<int32_t>()[i] = static_cast<int32_t>(steps);
@@ -327,8 +329,8 @@ class Rewriter {
     node.attributes = conv.attributes;
     node.attributes.Erase("activation");
     node.attributes.Erase("activation_params");
-    node.inputs = {x->bytes,  x->format.scale, ZeroPoint(x->format),       w->bytes,
-                   w->scale,  ZeroPoint(*w),   target->format.scale, ZeroPoint(target->format)};
+    node.inputs = {x->bytes, x->format.scale, ZeroPoint(x->format), w->bytes,
+                   w->scale, ZeroPoint(*w),   target->format.scale, ZeroPoint(target->format)};
     if (*bias != kNoValue) node.inputs.push_back(*bias);
     Place(std::move(node), *target);
   }
@@ -339,14 +341,14 @@ class Rewriter {
     if (!a || !b || b->shape.rank() != 2 || b->axis == 0) return;
     if (const auto target = TargetOf(product.outputs[0])) {
       Node node = NewNode(product, "QLinearMatMul", "", 10);
-      node.inputs = {a->bytes, a->format.scale, ZeroPoint(a->format),       b->bytes,
+      node.inputs = {a->bytes, a->format.scale, ZeroPoint(a->format), b->bytes,
                      b->scale, ZeroPoint(*b),   target->format.scale, ZeroPoint(target->format)};
       Place(std::move(node), *target);
       return;
     }
     Node node = NewNode(product, "MatMulIntegerToFloat", "com.microsoft", 1);
-    node.inputs = {a->bytes, b->bytes,           a->format.scale,
-                   b->scale, ZeroPoint(a->format), ZeroPoint(*b)};
+    node.inputs = {a->bytes,     b->bytes, a->format.scale, b->scale, ZeroPoint(a->format),
+                   ZeroPoint(*b)};
     node.outputs = product.outputs;
     graph_.nodes[position] = std::move(node);
     changed_ = true;
@@ -363,14 +365,13 @@ class Rewriter {
         (b->axis >= 0 && b->axis != (transposed ? 0 : 1))) {
       return;
     }
-    const auto bias =
-        IntegerBias(gemm.input(2), a->format, *b, b->shape[transposed ? 0 : 1]);
+    const auto bias = IntegerBias(gemm.input(2), a->format, *b, b->shape[transposed ? 0 : 1]);
     if (!bias) return;
     Node node = NewNode(gemm, "QGemm", "com.microsoft", 1);
     if (transposed) node.attributes.Set("transB", int64_t{1});
-    node.inputs = {a->bytes, a->format.scale,        ZeroPoint(a->format),
-                   b->bytes, b->scale,               ZeroPoint(*b),
-                   *bias,    target->format.scale, ZeroPoint(target->format)};
+    node.inputs = {
+        a->bytes, a->format.scale,      ZeroPoint(a->format),     b->bytes, b->scale, ZeroPoint(*b),
+        *bias,    target->format.scale, ZeroPoint(target->format)};
     Place(std::move(node), *target);
   }
 
@@ -382,9 +383,9 @@ class Rewriter {
       return;
     }
     Node node = NewNode(pair, "QLinear" + pair.op_type, "com.microsoft", 1);
-    node.inputs = {a->bytes, a->format.scale,        ZeroPoint(a->format),
-                   b->bytes, b->format.scale,        ZeroPoint(b->format),
-                   target->format.scale, ZeroPoint(target->format)};
+    node.inputs = {
+        a->bytes,        a->format.scale,      ZeroPoint(a->format), b->bytes,
+        b->format.scale, ZeroPoint(b->format), target->format.scale, ZeroPoint(target->format)};
     Place(std::move(node), *target);
   }
 
@@ -462,9 +463,8 @@ class Pass : public GraphPass {
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
-    const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-      return node.Is("DequantizeLinear");
-    });
+    const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                 [](const Node& node) { return node.Is("DequantizeLinear"); });
     return any && Rewriter(graph).Run();
   }
 };

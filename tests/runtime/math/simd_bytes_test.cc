@@ -1,0 +1,196 @@
+// The loops over quantized bytes, with every instruction set that this processor has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "runtime/math/simd.h"
+
+namespace onnxd::math {
+namespace {
+
+constexpr int64_t kLengths[] = {0, 1, 3, 7, 16, 17, 33, 64, 100};
+
+class EverySimdOnBytes : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    before_ = CurrentSimd().name;
+    if (!SetSimd(GetParam())) GTEST_SKIP() << "this processor has no " << GetParam();
+  }
+  void TearDown() override { SetSimd(before_); }
+  std::string_view before_;
+};
+
+std::vector<uint8_t> RandomBytes(size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<uint8_t> bytes(count);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  return bytes;
+}
+
+int Integer(uint8_t byte, bool is_signed) { return is_signed ? static_cast<int8_t>(byte) : byte; }
+
+int Saturated(double steps, const Quantization& to) {
+  const double low = to.is_signed ? -128 : 0;
+  return static_cast<int>(
+      std::clamp(std::nearbyint(steps) + static_cast<double>(to.zero), low, low + 255));
+}
+
+TEST_P(EverySimdOnBytes, QuantizesToTheNearestWithTiesToEven) {
+  for (const bool is_signed : {false, true}) {
+    const Quantization to{is_signed, 0.5f, is_signed ? -3.0f : 7.0f};
+    std::vector<float> x = {0.25f,  0.75f, 1.25f, -0.25f,
+                            -0.75f, 1e9f,  -1e9f, std::numeric_limits<float>::infinity()};
+    for (int i = 0; i < 92; ++i) x.push_back(static_cast<float>(i - 46) * 1.7f);
+    for (const int64_t n : kLengths) {
+      std::vector<uint8_t> out(static_cast<size_t>(n) + 1, 99);
+      CurrentSimd().quantize(x.data(), to, out.data(), n);
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+        EXPECT_EQ(Integer(out[i], is_signed), Saturated(static_cast<double>(x[i]) / 0.5, to))
+            << x[i];
+      }
+      EXPECT_EQ(out.back(), 99);
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, QuantizesNaNToTheLeast) {
+  const std::vector<float> x(20, std::numeric_limits<float>::quiet_NaN());
+  std::vector<uint8_t> out(20);
+  CurrentSimd().quantize(x.data(), {true, 1.0f, 0.0f}, out.data(), 20);
+  for (const uint8_t byte : out) EXPECT_EQ(Integer(byte, true), -128);
+}
+
+TEST_P(EverySimdOnBytes, Dequantizes) {
+  const auto x = RandomBytes(100, 1);
+  for (const bool is_signed : {false, true}) {
+    const Quantization from{is_signed, 0.25f, is_signed ? -100.0f : 131.0f};
+    for (const int64_t n : kLengths) {
+      std::vector<float> out(static_cast<size_t>(n) + 1, -1);
+      CurrentSimd().dequantize(x.data(), from, out.data(), n);
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+        EXPECT_EQ(out[i], (static_cast<float>(Integer(x[i], is_signed)) - from.zero) * 0.25f);
+      }
+      EXPECT_EQ(out.back(), -1);
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, AddsAndMultiplies) {
+  const auto x = RandomBytes(100, 2), y = RandomBytes(100, 3);
+  for (const bool is_signed : {false, true}) {
+    const float shift = is_signed ? -128.0f : 0.0f;
+    for (const int64_t step : {0, 1}) {
+      for (const int64_t n : kLengths) {
+        const QuantizedOperand a{x.data(), {is_signed, 0.25f, shift + 120}, 1};
+        const QuantizedOperand b{y.data(), {is_signed, 0.5f, shift + 30}, step};
+        const Quantization to{is_signed, 1.0f, shift + 100};
+        std::vector<uint8_t> sum(static_cast<size_t>(n)), product(static_cast<size_t>(n));
+        CurrentSimd().quantized_add(a, b, to, sum.data(), n);
+        CurrentSimd().quantized_multiply(a, b, to, product.data(), n);
+        for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+          const double left = 0.25 * (Integer(x[i], is_signed) - a.format.zero);
+          const double right = 0.5 * (Integer(y[step == 0 ? 0 : i], is_signed) - b.format.zero);
+          EXPECT_EQ(Integer(sum[i], is_signed), Saturated(left + right, to));
+          EXPECT_EQ(Integer(product[i], is_signed), Saturated(left * right, to));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, FindsTheLargestOfRows) {
+  const auto bytes = RandomBytes(500, 4);
+  for (const bool is_signed : {false, true}) {
+    for (const int64_t n : kLengths) {
+      for (const int64_t count : {1, 2, 5}) {
+        std::vector<const uint8_t*> rows;
+        for (int64_t r = 0; r < count; ++r) rows.push_back(bytes.data() + r * 100);
+        std::vector<uint8_t> out(static_cast<size_t>(n));
+        CurrentSimd().max_byte_rows(rows.data(), count, out.data(), n, is_signed);
+        for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+          int best = Integer(rows[0][i], is_signed);
+          for (const uint8_t* row : rows) best = std::max(best, Integer(row[i], is_signed));
+          EXPECT_EQ(Integer(out[i], is_signed), best);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, FindsTheLargestOfRowsOfFloats) {
+  std::vector<float> x(300);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101);
+  x[205] = std::numeric_limits<float>::quiet_NaN();
+  const float* rows[] = {x.data(), x.data() + 100, x.data() + 200};
+  for (const int64_t n : kLengths) {
+    std::vector<float> out(static_cast<size_t>(n));
+    CurrentSimd().max_rows(rows, 3, out.data(), n);
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      if (i == 5) {
+        EXPECT_TRUE(std::isnan(out[i]));
+      } else {
+        EXPECT_EQ(out[i], std::max({rows[0][i], rows[1][i], rows[2][i]}));
+      }
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, FlipsSignsAndSums) {
+  const auto x = RandomBytes(7 * 100, 5);
+  std::vector<uint8_t> flipped(x.size());
+  CurrentSimd().flip_signs(x.data(), flipped.data(), 700);
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(flipped[i], Integer(x[i], true) + 128);
+  for (const bool is_signed : {false, true}) {
+    std::vector<float> sums(100);
+    CurrentSimd().sum_byte_rows(x.data(), 7, 100, sums.data(), is_signed);
+    for (size_t c = 0; c < 100; ++c) {
+      int sum = 0;
+      for (size_t row = 0; row < 7; ++row) sum += Integer(x[row * 100 + c], is_signed);
+      EXPECT_EQ(sums[c], static_cast<float>(sum));
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, ScalesSums) {
+  std::vector<int32_t> sums(100), offsets(100);
+  std::vector<float> scales(100), bias(100);
+  for (size_t i = 0; i < 100; ++i) {
+    sums[i] = static_cast<int32_t>(i * 1000) - 50000;
+    offsets[i] = static_cast<int32_t>(i) - 20;
+    scales[i] = 0.5f * static_cast<float>(i % 4 + 1);
+    bias[i] = static_cast<float>(i % 7);
+  }
+  for (const int64_t n : kLengths) {
+    std::vector<float> plain(100), biased(100);
+    std::vector<int32_t> rest(100);
+    CurrentSimd().scale_sums(sums.data(), offsets.data(), scales.data(), nullptr, plain.data(), n);
+    CurrentSimd().scale_sums(sums.data(), offsets.data(), scales.data(), bias.data(), biased.data(),
+                             n);
+    CurrentSimd().subtract_integers(sums.data(), offsets.data(), rest.data(), n);
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      EXPECT_EQ(rest[i], sums[i] - offsets[i]);
+      EXPECT_EQ(plain[i], static_cast<float>(rest[i]) * scales[i]);
+      EXPECT_EQ(biased[i], plain[i] + bias[i]);
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, FindsTheSmallest) {
+  std::vector<float> x(100);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) - 50;
+  x[2] = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t n : kLengths) {
+    float best = std::numeric_limits<float>::infinity();
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) best = x[i] < best ? x[i] : best;
+    EXPECT_EQ(CurrentSimd().min(x.data(), n), best);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, EverySimdOnBytes, testing::Values("baseline", "avx2", "avx512"));
+
+}  // namespace
+}  // namespace onnxd::math

@@ -1,0 +1,415 @@
+// Quantized models: the operators that QDQ graphs become, and fast kernels against plain ones.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "runtime/math/simd.h"
+#include "runtime/optimizer/passes/passes.h"
+#include "tests/support/pass_testing.h"
+
+namespace onnxd {
+namespace {
+
+constexpr const char* kMicrosoft = "com.microsoft";
+
+Tensor Bytes(const Shape& shape, bool is_signed, unsigned seed) {
+  std::mt19937 random(seed);
+  Tensor tensor = *Tensor::Create(is_signed ? DataType::kInt8 : DataType::kUint8, shape);
+  auto* bytes = static_cast<uint8_t*>(tensor.mutable_raw());
+  for (size_t i = 0; i < tensor.bytes(); ++i) bytes[i] = static_cast<uint8_t>(random());
+  return tensor;
+}
+
+Tensor Byte(bool is_signed, int value) {
+  Tensor tensor = *Tensor::Create(is_signed ? DataType::kInt8 : DataType::kUint8, Shape{});
+  *static_cast<uint8_t*>(tensor.mutable_raw()) = static_cast<uint8_t>(value);
+  return tensor;
+}
+
+Tensor Scales(int64_t count, float scale) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, count == 0 ? Shape{} : Shape{count});
+  for (int64_t i = 0; i < tensor.ElementCount(); ++i) {
+    tensor.mutable_data<float>()[i] = scale * static_cast<float>(1 + i % 3);
+  }
+  return tensor;
+}
+
+Tensor Zeros(DataType type, int64_t count) {
+  Tensor tensor = *Tensor::Create(type, Shape{count});
+  std::memset(tensor.mutable_raw(), 0, tensor.bytes());
+  return tensor;
+}
+
+Attributes One(const char* name, int64_t value) {
+  Attributes attributes;
+  attributes.Set(name, value);
+  return attributes;
+}
+
+double ElementAt(const Tensor& tensor, int64_t i) {
+  switch (tensor.type()) {
+    case DataType::kUint8:
+      return tensor.data<uint8_t>()[i];
+    case DataType::kInt8:
+      return tensor.data<int8_t>()[i];
+    case DataType::kInt32:
+      return tensor.data<int32_t>()[i];
+    default:
+      return static_cast<double>(tensor.data<float>()[i]);
+  }
+}
+
+// The outputs at `disable` and `all` differ by `absolute` at most, and not all are alike.
+void ExpectClose(const TestModel& model, const std::vector<Value>& inputs, double absolute,
+                 int threads = 1) {
+  const auto plain = model.Load(OptimizationLevel::kDisable);
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  SessionOptions options = DefaultSession();
+  options.pool = std::make_shared<ThreadPool>(threads);
+  TestModel copy = model;
+  const auto fast = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
+  ASSERT_TRUE(fast.ok()) << fast.status().ToString();
+  const auto a = (*plain)->Run(inputs, {}), b = (*fast)->Run(inputs, {});
+  ASSERT_TRUE(a.ok()) << a.status().ToString();
+  ASSERT_TRUE(b.ok()) << b.status().ToString();
+  for (size_t i = 0; i < a->size(); ++i) {
+    const Tensor &x = (*a)[i].tensor(), &y = (*b)[i].tensor();
+    ASSERT_EQ(x.shape(), y.shape());
+    ASSERT_EQ(x.type(), y.type());
+    bool varies = false;
+    for (int64_t j = 0; j < x.ElementCount(); ++j) {
+      ASSERT_NEAR(ElementAt(x, j), ElementAt(y, j), absolute) << "element " << j;
+      varies = varies || ElementAt(x, j) != ElementAt(x, 0);
+    }
+    EXPECT_TRUE(varies);
+  }
+}
+
+class QuantizedOperators : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!math::HasByteProducts() || ProviderPass("quantized_operators") == nullptr) {
+      GTEST_SKIP() << "this processor or build computes quantized models in floats";
+    }
+    for (const char* name :
+         {"quantized_operators", "dynamic_quantized_products", "dequantize_folding"}) {
+      passes_.push_back(ProviderPass(name));
+    }
+    const auto standard = StandardPasses();
+    passes_.insert(passes_.end(), standard.begin(), standard.end());
+  }
+
+  // Dequantizes bytes of the given format into `name`.
+  void Dequantized(const std::string& name, const Shape& shape, float scale = 0.05f,
+                   int zero = 128) {
+    model_.Input(name + "_q", DataType::kUint8, ToSymbolic(shape));
+    model_.Constant(name + "_s", Scales(0, scale)).Constant(name + "_z", Byte(false, zero));
+    model_.Node("DequantizeLinear", {name + "_q", name + "_s", name + "_z"}, {name});
+    inputs_.push_back(Bytes(shape, false, static_cast<unsigned>(inputs_.size()) + 1));
+  }
+
+  // Weights with a scale per slice of `axis`; a negative one: one scale for all.
+  void Weights(const std::string& name, const Shape& shape, int64_t axis) {
+    const int64_t scales = axis < 0 ? 0 : shape[static_cast<int>(axis)];
+    model_.Constant(name + "_q", Bytes(shape, true, 77));
+    model_.Constant(name + "_s", Scales(scales, 0.01f));
+    model_.Node("DequantizeLinear", {name + "_q", name + "_s"}, {name},
+                One("axis", std::max<int64_t>(axis, 0)));
+  }
+
+  void Quantize(const std::string& from, float scale = 0.5f, int zero = 100) {
+    model_.Constant("y_s", Scales(0, scale)).Constant("y_z", Byte(false, zero));
+    model_.Node("QuantizeLinear", {from, "y_s", "y_z"}, {"y"}).Output("y");
+  }
+
+  void Expect(const std::string& operators) {
+    TestModel copy = model_;
+    EXPECT_EQ(After(copy, passes_), operators);
+    ExpectClose(model_, inputs_, 1);
+  }
+
+  std::vector<const GraphPass*> passes_;
+  TestModel model_{13};
+  std::vector<Value> inputs_;
+};
+
+Attributes Pads(std::vector<int64_t> pads) {
+  Attributes attributes;
+  attributes.Set("pads", std::move(pads));
+  return attributes;
+}
+
+TEST_F(QuantizedOperators, ConvWithABias) {
+  Dequantized("x", Shape{2, 3, 7, 6});
+  Weights("w", Shape{5, 3, 3, 3}, 0);
+  model_.Constant("b", Ramp(Shape{5}, 0.7f));
+  model_.Node("Conv", {"x", "w", "b"}, {"c"}, Pads({1, 1, 1, 1}));
+  Quantize("c");
+  Expect("QLinearConv");
+}
+
+TEST_F(QuantizedOperators, ConvWithABiasInIntegers) {
+  Dequantized("x", Shape{1, 3, 7, 6});
+  Weights("w", Shape{5, 3, 1, 1}, -1);
+  Tensor bias = *Tensor::Create(DataType::kInt32, Shape{5});
+  for (int32_t i = 0; i < 5; ++i) bias.mutable_data<int32_t>()[i] = 1000 * i - 2000;
+  model_.Constant("b_q", bias).Constant("b_s", Scales(0, 0.0005f));
+  model_.Node("DequantizeLinear", {"b_q", "b_s"}, {"b"});
+  model_.Node("Conv", {"x", "w", "b"}, {"c"});
+  Quantize("c");
+  Expect("QLinearConv");
+}
+
+TEST_F(QuantizedOperators, ReluThatSaturationDoesAnyway) {
+  Dequantized("x", Shape{1, 3, 7, 6});
+  Weights("w", Shape{5, 3, 3, 3}, 0);
+  model_.Node("Conv", {"x", "w"}, {"c"}).Node("Relu", {"c"}, {"r"});
+  Quantize("r", 0.5f, 0);
+  Expect("QLinearConv");
+}
+
+TEST_F(QuantizedOperators, ReluThatCutsMoreThanSaturation) {
+  Dequantized("x", Shape{1, 3, 7, 6});
+  Weights("w", Shape{5, 3, 3, 3}, 0);
+  model_.Node("Conv", {"x", "w"}, {"c"}).Node("Relu", {"c"}, {"r"});
+  Quantize("r", 0.5f, 100);
+  Expect("QLinearConv Clip");
+}
+
+TEST_F(QuantizedOperators, MatMulBeforeBytesAndBeforeFloats) {
+  Dequantized("x", Shape{2, 4, 40});
+  Weights("w", Shape{40, 33}, 1);
+  model_.Node("MatMul", {"x", "w"}, {"p"});
+  Quantize("p");
+  Weights("v", Shape{40, 9}, -1);
+  model_.Constant("row", Ramp(Shape{9}, 0.5f));
+  model_.Node("MatMul", {"x", "v"}, {"f"}).Node("Add", {"row", "f"}, {"z"}).Output("z");
+  Expect("QLinearMatMul MatMulIntegerToFloat");
+}
+
+TEST_F(QuantizedOperators, GemmWithATransposedMatrix) {
+  Dequantized("x", Shape{4, 40});
+  Weights("w", Shape{33, 40}, 0);
+  model_.Constant("b", Ramp(Shape{33}, 0.5f));
+  model_.Node("Gemm", {"x", "w", "b"}, {"p"}, One("transB", 1));
+  Quantize("p");
+  Expect("QGemm");
+}
+
+TEST_F(QuantizedOperators, SumsProductsAndMeans) {
+  Dequantized("a", Shape{2, 3, 4, 5}, 0.05f, 128);
+  Dequantized("b", Shape{3, 1, 5}, 0.02f, 7);
+  model_.Node("Add", {"a", "b"}, {"s"}).Constant("s_s", Scales(0, 0.1f));
+  model_.Constant("s_z", Byte(false, 90));
+  model_.Node("QuantizeLinear", {"s", "s_s", "s_z"}, {"s_q"});
+  model_.Node("DequantizeLinear", {"s_q", "s_s", "s_z"}, {"s_f"});
+  model_.Node("Mul", {"s_f", "a"}, {"p"}).Constant("p_s", Scales(0, 0.4f));
+  model_.Node("QuantizeLinear", {"p", "p_s", "s_z"}, {"p_q"});
+  model_.Node("DequantizeLinear", {"p_q", "p_s", "s_z"}, {"p_f"});
+  model_.Node("GlobalAveragePool", {"p_f"}, {"m"});
+  Quantize("m", 0.2f);
+  Expect("QLinearAdd QLinearMul QLinearGlobalAveragePool");
+}
+
+TEST_F(QuantizedOperators, WhatOnlyMovesBytes) {
+  Dequantized("x", Shape{2, 6, 4}, 0.05f, 128);
+  model_.Constant("shape", Ints(Shape{3}, {4, 3, 4})).Node("Reshape", {"x", "shape"}, {"r"});
+  model_.Node("QuantizeLinear", {"r", "x_s", "x_z"}, {"r_q"});
+  model_.Node("DequantizeLinear", {"r_q", "x_s", "x_z"}, {"r_f"});
+  model_.Node("Transpose", {"r_f"}, {"t"});
+  Quantize("t", 0.05f, 128);
+  Expect("Reshape Transpose");
+}
+
+TEST_F(QuantizedOperators, QuantizingAgainIsDropped) {
+  Dequantized("x", Shape{2, 6});
+  model_.Node("QuantizeLinear", {"x", "x_s", "x_z"}, {"q"});
+  model_.Node("DequantizeLinear", {"q", "x_s", "x_z"}, {"f"}).Node("Exp", {"f"}, {"y"}).Output("y");
+  Expect("DequantizeLinear Exp");
+}
+
+TEST_F(QuantizedOperators, ConcatOfOneFormatAndOfSeveral) {
+  Dequantized("a", Shape{2, 3}, 0.05f, 128);
+  Dequantized("b", Shape{2, 4}, 0.05f, 128);
+  Dequantized("c", Shape{2, 2}, 0.03f, 5);
+  model_.Node("Concat", {"a", "b"}, {"ab"}, One("axis", 1));
+  model_.Node("QuantizeLinear", {"ab", "a_s", "a_z"}, {"ab_q"});
+  model_.Node("DequantizeLinear", {"ab_q", "a_s", "a_z"}, {"ab_f"});
+  model_.Node("Concat", {"ab_f", "c"}, {"abc"}, One("axis", 1));
+  Quantize("abc", 0.1f);
+  Expect("Concat QLinearConcat");
+}
+
+TEST_F(QuantizedOperators, LeaveWhatOthersReadInFloats) {
+  Dequantized("x", Shape{1, 3, 7, 6});
+  Weights("w", Shape{5, 3, 3, 3}, 0);
+  model_.Node("Conv", {"x", "w"}, {"c"});
+  Quantize("c");
+  model_.Output("c");
+  TestModel copy = model_;
+  EXPECT_EQ(After(copy, passes_), "DequantizeLinear Conv QuantizeLinear");
+}
+
+TEST_F(QuantizedOperators, LeaveScalesThatAreComputed) {
+  model_.Input("s", DataType::kFloat, {}).Input("q", DataType::kUint8, {2, 40});
+  model_.Node("DequantizeLinear", {"q", "s"}, {"x"});
+  Weights("w", Shape{40, 9}, -1);
+  model_.Node("MatMul", {"x", "w"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model_, passes_), "DequantizeLinear MatMul");
+}
+
+TEST_F(QuantizedOperators, DynamicallyQuantizedProductsTakeScaleAndBias) {
+  model_.Input("x", DataType::kFloat, {Dimension::Symbol("rows"), 40});
+  model_.Node("DynamicQuantizeLinear", {"x"}, {"x_q", "x_s", "x_z"});
+  model_.Constant("w", Bytes(Shape{40, 33}, true, 5)).Constant("w_s", Scales(33, 0.01f));
+  model_.Constant("w_z", Zeros(DataType::kInt8, 33)).Constant("row", Ramp(Shape{33}, 0.5f));
+  model_.Node("MatMulInteger", {"x_q", "w", "x_z", "w_z"}, {"p"});
+  model_.Node("Cast", {"p"}, {"f"}, One("to", static_cast<int64_t>(DataType::kFloat)));
+  model_.Node("Mul", {"x_s", "w_s"}, {"s"}).Node("Mul", {"f", "s"}, {"g"});
+  model_.Node("Add", {"g", "row"}, {"y"}).Output("y");
+  inputs_ = {Ramp(Shape{5, 40}, 0.3f)};
+  TestModel copy = model_;
+  EXPECT_EQ(After(copy, passes_), "DynamicQuantizeLinear MatMulIntegerToFloat");
+  ExpectClose(model_, inputs_, 1e-3);
+}
+
+TEST(DequantizeFolding, MakesFloatsOfConstants) {
+  TestModel model(13);
+  model.Constant("w_q", Bytes(Shape{3, 4}, true, 3)).Constant("w_s", Scales(4, 0.1f));
+  model.Input("x", DataType::kFloat, {2, 3});
+  model.Node("DequantizeLinear", {"w_q", "w_s"}, {"w"}, One("axis", 1));
+  model.Node("MatMul", {"x", "w"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("dequantize_folding"), IdentityElimination()}), "MatMul");
+  ExpectSameResults(copy, {Ramp(Shape{2, 3}, 0.5f)});
+}
+
+TEST(DequantizeFolding, LeavesTablesInBytes) {
+  TestModel model(13);
+  model.Constant("w_q", Bytes(Shape{30, 4}, true, 3)).Constant("w_s", Scales(0, 0.1f));
+  model.Input("i", DataType::kInt64, {3}).Node("DequantizeLinear", {"w_q", "w_s"}, {"w"});
+  model.Node("Gather", {"w", "i"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("dequantize_folding"), DeadCodeElimination()}),
+            "Gather DequantizeLinear");
+  ExpectSameResults(copy, {Ints(Shape{3}, {29, 0, 7})});
+}
+
+struct ConvCase {
+  int64_t batch, in, out, kernel, group, stride, dilation;
+  std::vector<int64_t> pads;
+  bool signed_x, signed_y, signed_w;
+  int x_zero, y_zero;
+};
+
+class QuantizedConvolution : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(QuantizedConvolution, AgreesWithThePlainKernel) {
+  const ConvCase& c = GetParam();
+  TestModel model(13);
+  model.Input("x", c.signed_x ? DataType::kInt8 : DataType::kUint8, {c.batch, c.in, 13, 11});
+  model.Constant("w", Bytes(Shape{c.out, c.in / c.group, c.kernel, c.kernel}, c.signed_w, 9));
+  model.Constant("xs", Scales(0, 0.02f)).Constant("xz", Byte(c.signed_x, c.x_zero));
+  model.Constant("ws", Scales(c.out, 0.003f))
+      .Constant("wz", Byte(c.signed_w, c.signed_w ? 0 : 128));
+  model.Constant("ys", Scales(0, 0.05f)).Constant("yz", Byte(c.signed_y, c.y_zero));
+  Tensor bias = *Tensor::Create(DataType::kInt32, Shape{c.out});
+  for (int32_t i = 0; i < c.out; ++i) bias.mutable_data<int32_t>()[i] = i * 100 - 700;
+  model.Constant("b", bias);
+  Attributes attributes = Pads(c.pads);
+  attributes.Set("group", c.group);
+  attributes.Set("strides", std::vector<int64_t>{c.stride, c.stride});
+  attributes.Set("dilations", std::vector<int64_t>{c.dilation, c.dilation});
+  model.Node("QLinearConv", {"x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"}, {"y"}, attributes);
+  model.Output("y");
+  for (const int threads : {1, 3}) {
+    ExpectClose(model, {Bytes(Shape{c.batch, c.in, 13, 11}, c.signed_x, 4)}, 1, threads);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, QuantizedConvolution,
+    testing::Values(ConvCase{1, 16, 24, 3, 1, 1, 1, {1, 1, 1, 1}, false, false, true, 0, 0},
+                    ConvCase{2, 16, 24, 3, 1, 1, 1, {1, 1, 1, 1}, false, false, true, 117, 3},
+                    ConvCase{1, 16, 24, 3, 1, 2, 1, {0, 1, 2, 0}, true, true, true, -7, 11},
+                    ConvCase{3, 12, 12, 3, 12, 1, 1, {1, 1, 1, 1}, false, false, true, 90, 100},
+                    ConvCase{1, 12, 12, 3, 12, 2, 1, {1, 1, 1, 1}, true, true, true, 5, -100},
+                    ConvCase{1, 16, 8, 1, 1, 1, 1, {0, 0, 0, 0}, true, false, true, -128, 0},
+                    ConvCase{1, 16, 8, 1, 2, 1, 1, {0, 0, 0, 0}, false, true, true, 3, 9},
+                    ConvCase{1, 8, 8, 3, 1, 1, 3, {3, 3, 3, 3}, false, false, false, 128, 128},
+                    ConvCase{1, 3, 5, 5, 1, 2, 1, {2, 2, 2, 2}, true, true, true, 0, 0}));
+
+// A product with all that the operator can have.
+class ByteProducts : public testing::TestWithParam<std::tuple<bool, int64_t, int64_t, int64_t>> {
+ protected:
+  ByteProducts() {
+    std::tie(is_signed_, m_, k_, n_) = GetParam();
+    zero_ = is_signed_ ? -9 : 131;
+    model_.Constant("b", Bytes(Shape{k_, n_}, true, 6)).Constant("b_s", Scales(n_, 0.01f));
+    model_.Constant("b_z", Zeros(DataType::kInt8, n_));
+    model_.Constant("a_z", Byte(is_signed_, zero_)).Constant("a_s", Scales(0, 0.02f));
+    model_.Constant("y_s", Scales(0, 0.04f * std::sqrt(static_cast<float>(k_))));
+    model_.Constant("y_z", Byte(is_signed_, is_signed_ ? 3 : 120));
+  }
+  void Input() { model_.Input("a", is_signed_ ? DataType::kInt8 : DataType::kUint8, {2, m_, k_}); }
+  void Expect(double absolute) {
+    model_.Output("y");
+    for (const int threads : {1, 2}) {
+      ExpectClose(model_, {Bytes(Shape{2, m_, k_}, is_signed_, 8)}, absolute, threads);
+    }
+  }
+
+  bool is_signed_;
+  int64_t m_, k_, n_;
+  int zero_;
+  TestModel model_{17};
+};
+
+TEST_P(ByteProducts, MatMulInteger) {
+  Input();
+  model_.Node("MatMulInteger", {"a", "b", "a_z", "b_z"}, {"y"});
+  Expect(0);
+}
+
+TEST_P(ByteProducts, QLinearMatMul) {
+  Input();
+  model_.Node("QLinearMatMul", {"a", "a_s", "a_z", "b", "b_s", "b_z", "y_s", "y_z"}, {"y"});
+  Expect(1);
+}
+
+TEST_P(ByteProducts, MatMulIntegerToFloat) {
+  Input();
+  model_.Constant("row", Ramp(Shape{n_}, 0.5f));
+  model_.Node("MatMulIntegerToFloat", {"a", "b", "a_s", "b_s", "a_z", "b_z", "row"}, {"y"}, {},
+              kMicrosoft);
+  Expect(1e-2);
+}
+
+TEST_P(ByteProducts, DynamicQuantizeMatMul) {
+  model_.Input("a", DataType::kFloat, {2, m_, k_}).Constant("row", Ramp(Shape{n_}, 0.5f));
+  model_.Node("DynamicQuantizeMatMul", {"a", "b", "b_s", "b_z", "row"}, {"y"}, {}, kMicrosoft);
+  model_.Output("y");
+  ExpectClose(model_, {Ramp(Shape{2, m_, k_}, 0.1f)}, 1e-2);
+}
+
+TEST_P(ByteProducts, QGemm) {
+  model_.Input("a", is_signed_ ? DataType::kInt8 : DataType::kUint8, {m_, k_});
+  Tensor integers = *Tensor::Create(DataType::kInt32, Shape{n_});
+  for (int64_t i = 0; i < n_; ++i) {
+    integers.mutable_data<int32_t>()[i] = static_cast<int32_t>(i) * 50 - 1000;
+  }
+  model_.Constant("c", integers);
+  model_.Node("QGemm", {"a", "a_s", "a_z", "b", "b_s", "b_z", "c", "y_s", "y_z"}, {"y"}, {},
+              kMicrosoft);
+  model_.Output("y");
+  ExpectClose(model_, {Bytes(Shape{m_, k_}, is_signed_, 8)}, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ByteProducts,
+                         testing::Values(std::tuple(false, 1, 70, 33), std::tuple(true, 5, 64, 64),
+                                         std::tuple(false, 7, 129, 600),
+                                         std::tuple(true, 301, 16, 48)));
+
+}  // namespace
+}  // namespace onnxd
