@@ -58,6 +58,31 @@ struct QuantizedOperand {
   int64_t step;  // 0: one byte for all
 };
 
+// A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple
+// of 16). An element is (code - middle - zero) * scale, with the middle of the codes' range,
+// 2^(bits - 1). Packed in groups of gemm_width / 2 columns ("lanes"), the last one padded; in a
+// group, block by block: words[block * bits / 32][lane] with the first element of k in the lowest
+// bits, then scales[lane] and, where there are any, zeros[lane], both floats.
+struct BlockFormat {
+  int64_t k, n, block;
+  int bits;
+  bool has_zeros;
+};
+
+// Row-major C[m, n] = A[m, k] * B (+ bias). Rows of A are followed by zeros up to whole blocks.
+struct BlockProductArguments {
+  BlockFormat format;
+  const uint32_t* packed;
+  int64_t m;
+  const float* a;
+  int64_t lda;
+  const float*
+      block_sums;  // [m, blocks]: sums of A's elements in each block; used with zeros alone
+  float* c;
+  int64_t ldc;
+  const float* bias;  // [n]; null: none
+};
+
 struct Simd {
   std::string_view name;  // "baseline", "avx2", "avx512"
   void (*unary)(Unary op, const float* x, float* out, int64_t n);
@@ -86,6 +111,11 @@ struct Simd {
   void (*pack_b)(const float* b, int64_t ldb, bool transposed, int64_t k, int64_t n, float* out);
   void (*gemm)(const GemmArguments& arguments);
   int64_t gemm_width;
+  // Columns of groups [first, last). For few rows: each four of them unpack B again.
+  void (*block_product)(const BlockProductArguments& arguments, int64_t first, int64_t last);
+  // out[p * ldb + lane] = B[p, lane] of one group.
+  void (*unpack_blocks)(const BlockFormat& format, const uint32_t* packed, int64_t group,
+                        float* out, int64_t ldb);
   // Winograd F(tile x tile, 3 x 3), tile 2 or 4 (Lavin and Gray, "Fast Algorithms for Convolutional
   // Neural Networks", 2015), over multiples of 16 channels. The left sides of one tile's products,
   // of which there are (tile + 2)^2: out[i * stride + c] from as many pixels.

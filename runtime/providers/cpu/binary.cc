@@ -463,32 +463,40 @@ Result<std::unique_ptr<Kernel>> MakeWhere(const KernelInfo& info) {
   });
 }
 
-// com.microsoft BiasGelu and FastGelu: gelu of the sum, exact or by tanh.
+// com.microsoft BiasGelu and FastGelu: gelu of X plus a row, exact or by tanh.
 Result<std::unique_ptr<Kernel>> MakeBiasGelu(const KernelInfo& info) {
-  if (info.InputType(0) != DataType::kFloat)
+  if (info.InputType(0) != DataType::kFloat) {
     return DeclineType(info.node.op_type, info.InputType(0));
-  const auto exact = [](float x) { return 0.5f * x * (1.0f + std::erf(x * 0.70710678f)); };
-  const auto fast = [](float x) {
-    return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-  };
-  const bool is_fast = info.node.op_type == "FastGelu";
-  if (info.node.input(1) != kNoValue) {
-    if (is_fast) {
-      return PairFunction<float, float, float>([](float a, float b) {
-        const decltype(fast) gelu;
-        return gelu(a + b);
-      });
-    }
-    return PairFunction<float, float, float>([](float a, float b) {
-      const decltype(exact) gelu;
-      return gelu(a + b);
-    });
   }
-  return MakeKernel([fast](const PrepareContext& context) -> Result<PreparedKernel> {
-    const int64_t count = context.InputShape(0).ElementCount();
+  const auto gelu = info.node.op_type == "FastGelu" ? math::Unary::kFastGelu : math::Unary::kGelu;
+  return MakeKernel([gelu](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& x = context.InputShape(0);
+    const int64_t count = x.ElementCount();
+    int64_t row = std::max<int64_t>(count, 1);
+    if (context.HasInput(1)) {
+      row = context.InputShape(1).ElementCount();
+      if (x.rank() < 1 || row != x[x.rank() - 1]) {
+        return InvalidArgument(StrCat(Describe(context.node), ": bias of shape ",
+                                      context.InputShape(1).ToString(), " for an input of shape ",
+                                      x.ToString()));
+      }
+    }
     PreparedKernel prepared;
-    prepared.compute = [fast, count](const KernelContext& k) {
-      for (int64_t i = 0; i < count; ++i) k.output<float>(0)[i] = fast(k.input<float>(0)[i]);
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [=](const KernelContext& k) {
+      const math::Simd& simd = math::CurrentSimd();
+      const int64_t rows = count / std::max<int64_t>(1, row);
+      k.pool().ParallelFor(rows, 1 + 4096 / std::max<int64_t>(1, row), [&](int64_t b, int64_t e) {
+        for (int64_t i = b; i < e; ++i) {
+          const float* in = k.input<float>(0) + i * row;
+          float* out = k.output<float>(0) + i * row;
+          if (const float* bias = k.input<float>(1)) {
+            simd.binary(math::Binary::kAdd, in, bias, out, row, 1, 1);
+            in = out;
+          }
+          simd.unary(gelu, in, out, row);
+        }
+      });
       return Status::Ok();
     };
     return prepared;

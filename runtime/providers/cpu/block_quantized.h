@@ -24,6 +24,8 @@ struct BlockQuantizedRows {
   const int32_t* groups = nullptr;
   int64_t row_bytes = 0, block = 1, blocks = 1, bits = 4;
 
+  // The zero point of a block.
+  float ZeroOf(int64_t row, int64_t at) const;
   int64_t ZeroRowBytes() const { return (blocks * bits + 7) / 8; }
   // Writes out.size() columns of the row.
   void Dequantize(int64_t row, std::span<float> out) const;
