@@ -8,6 +8,7 @@ const Simd& BaselineSimd();
 #if defined(__x86_64__)
 const Simd& Avx2Simd();
 const Simd& Avx512Simd();
+const Simd& Avx512VnniSimd();
 #endif
 
 namespace {
@@ -19,12 +20,14 @@ bool Supports(std::string_view name) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   }
+  if (name == "avx512vnni") return Supports("avx512") && __builtin_cpu_supports("avx512vnni");
 #endif
   return name == "baseline";
 }
 
 const Simd* Best() {
 #if defined(__x86_64__)
+  if (Supports("avx512vnni")) return &Avx512VnniSimd();
   if (Supports("avx512")) return &Avx512Simd();
   if (Supports("avx2")) return &Avx2Simd();
 #endif
@@ -40,20 +43,13 @@ std::atomic<const Simd*>& Chosen() {
 
 const Simd& CurrentSimd() { return *Chosen().load(std::memory_order_relaxed); }
 
-bool HasByteProducts() {
-#if defined(__x86_64__)
-  return CurrentSimd().name == "avx512" && __builtin_cpu_supports("avx512vnni");
-#else
-  return false;
-#endif
-}
-
 bool SetSimd(std::string_view name) {
   if (!Supports(name)) return false;
   const Simd* simd = &BaselineSimd();
 #if defined(__x86_64__)
   if (name == "avx2") simd = &Avx2Simd();
   if (name == "avx512") simd = &Avx512Simd();
+  if (name == "avx512vnni") simd = &Avx512VnniSimd();
 #endif
   Chosen().store(simd, std::memory_order_relaxed);
   return true;

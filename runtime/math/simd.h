@@ -58,6 +58,22 @@ struct QuantizedOperand {
   int64_t step;  // 0: one byte for all
 };
 
+// Of the sums of products of unsigned bytes A[m, k] with signed bytes B[k, n], packed by
+// pack_bytes: c = (sums - offsets) * scales + bias where there are scales, else `sums` = sums -
+// offsets. Sums wrap around. Reads up to 3 bytes behind each row of A, whatever they are.
+struct ByteGemmArguments {
+  int64_t m, n, k;
+  const uint8_t* a;
+  int64_t lda;
+  const int8_t* packed_b;
+  const int32_t* offsets;         // [n]
+  const float* scales = nullptr;  // [n]
+  const float* bias = nullptr;    // [n]; null: none
+  float* c = nullptr;
+  int32_t* sums = nullptr;
+  int64_t ldc = 0;
+};
+
 // A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple
 // of 16). An element is (code - middle - zero) * scale, with the middle of the codes' range,
 // 2^(bits - 1). Packed in groups of gemm_width / 2 columns ("lanes"), the last one padded; in a
@@ -67,6 +83,21 @@ struct BlockFormat {
   int64_t k, n, block;
   int bits;
   bool has_zeros;
+};
+
+// The same with A in signed bytes, each block of k with a scale of its own; within as many elements
+// as a word of B has codes, those of equal remainder modulo 8 / bits follow each other, so that
+// they meet the codes that one shift brings to the lowest bits of bytes.
+struct BlockByteArguments {
+  BlockFormat format;
+  const uint32_t* packed;
+  int64_t m;
+  const int8_t* a;      // [m, whole blocks]
+  const float* scales;  // [m, blocks]
+  const float* sums;    // [m, blocks]: of the bytes
+  float* c;
+  int64_t ldc;
+  const float* bias;  // [n]; null: none
 };
 
 // Row-major C[m, n] = A[m, k] * B (+ bias). Rows of A are followed by zeros up to whole blocks.
@@ -84,7 +115,7 @@ struct BlockProductArguments {
 };
 
 struct Simd {
-  std::string_view name;  // "baseline", "avx2", "avx512"
+  std::string_view name;  // "baseline", "avx2", "avx512", "avx512vnni"
   void (*unary)(Unary op, const float* x, float* out, int64_t n);
   // b_step 0: b is one number for all.
   void (*binary)(Binary op, const float* a, const float* b, float* out, int64_t n, int64_t a_step,
@@ -111,8 +142,14 @@ struct Simd {
   void (*pack_b)(const float* b, int64_t ldb, bool transposed, int64_t k, int64_t n, float* out);
   void (*gemm)(const GemmArguments& arguments);
   int64_t gemm_width;
+  // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBytesSize bytes.
+  void (*pack_bytes)(const int8_t* b, bool transposed, int64_t k, int64_t n, int8_t* out);
+  // The columns of panels [first, last).
+  void (*byte_gemm)(const ByteGemmArguments& arguments, int64_t first, int64_t last);
   // Columns of groups [first, last). For few rows: each four of them unpack B again.
   void (*block_product)(const BlockProductArguments& arguments, int64_t first, int64_t last);
+  // Null where bytes are not multiplied faster than floats.
+  void (*block_byte_product)(const BlockByteArguments& arguments, int64_t first, int64_t last);
   // out[p * ldb + lane] = B[p, lane] of one group.
   void (*unpack_blocks)(const BlockFormat& format, const uint32_t* packed, int64_t group,
                         float* out, int64_t ldb);
@@ -147,14 +184,15 @@ struct Simd {
 
 // The best of this processor, unless SetSimd capped it.
 const Simd& CurrentSimd();
-// Whether it multiplies bytes and sums four products in one step (AVX512-VNNI); false when SetSimd
-// capped it below "avx512".
-bool HasByteProducts();
-// For tests: "baseline", "avx2" or "avx512"; false when the processor or the build lacks it.
+// For tests: a name of Simd's; false when the processor or the build lacks it.
 bool SetSimd(std::string_view name);
 
 inline int64_t PackedBSize(const Simd& simd, int64_t k, int64_t n) {
   return (n + simd.gemm_width - 1) / simd.gemm_width * simd.gemm_width * k;
+}
+
+inline int64_t PackedBytesSize(const Simd& simd, int64_t k, int64_t n) {
+  return PackedBSize(simd, (k + 3) / 4 * 4, n);
 }
 
 }  // namespace onnxd::math

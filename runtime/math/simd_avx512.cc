@@ -1,3 +1,4 @@
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <type_traits>
@@ -10,3 +11,4 @@
 #define ONNXD_SIMD_TILE_ROWS 12
 
 #include "runtime/math/simd_loops.inc"
+#endif

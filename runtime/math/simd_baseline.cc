@@ -1,3 +1,7 @@
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include <type_traits>
 
 #include "runtime/math/simd.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/quantized_matmul.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -96,6 +97,7 @@ Result<Values> DynamicQuantizeMatMul(const Node& node, std::span<const Value> in
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeMatMulIntegerToFloat(const KernelInfo& info) {
+  if (auto fast = MakeByteMatMulIntegerToFloat(info); fast.ok()) return fast;
   return MakeEagerKernel([type = info.OutputType(0)](const Node& node, std::span<const Value> in) {
     return MatMulIntegerToFloat(node, in, type);
   });
@@ -105,6 +107,7 @@ Result<std::unique_ptr<Kernel>> MakeDynamicQuantizeMatMul(const KernelInfo& info
   if (info.InputType(0) != DataType::kFloat) {
     return DeclineType("DynamicQuantizeMatMul", info.InputType(0));
   }
+  if (auto fast = MakeByteDynamicQuantizeMatMul(info); fast.ok()) return fast;
   return MakeEagerKernel(DynamicQuantizeMatMul);
 }
 

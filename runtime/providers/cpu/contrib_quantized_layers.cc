@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/quantized_matmul.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -170,6 +171,9 @@ Result<std::unique_ptr<Kernel>> MakeQuantizedUnary(const KernelInfo&) {
 Result<std::unique_ptr<Kernel>> MakeQuantizedConcat(const KernelInfo&) {
   return MakeEagerKernel(Concat);
 }
-Result<std::unique_ptr<Kernel>> MakeQGemm(const KernelInfo&) { return MakeEagerKernel(QGemm); }
+Result<std::unique_ptr<Kernel>> MakeQGemm(const KernelInfo& info) {
+  if (auto fast = MakeByteQGemm(info); fast.ok()) return fast;
+  return MakeEagerKernel(QGemm);
+}
 
 }  // namespace onnxd

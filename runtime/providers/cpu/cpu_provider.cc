@@ -6,6 +6,8 @@
 #include "runtime/providers/cpu/passes/attention.h"
 #include "runtime/providers/cpu/passes/constant_captures.h"
 #include "runtime/providers/cpu/passes/conv_gate.h"
+#include "runtime/providers/cpu/passes/dequantize_folding.h"
+#include "runtime/providers/cpu/passes/quantized_operators.h"
 #include "runtime/providers/cpu/string_movement.h"
 #include "runtime/providers/cpu/widening.h"
 
@@ -53,8 +55,9 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {ConstantCaptures(), AttentionFusion(),
-                                            ConvGateFusion()};
+    std::vector<const GraphPass*> passes = {ConstantCaptures(),         AttentionFusion(),
+                                            ConvGateFusion(),           QuantizedOperators(),
+                                            DynamicQuantizedProducts(), DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     return passes;

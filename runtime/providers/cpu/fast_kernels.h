@@ -12,5 +12,7 @@ namespace onnxd {
 
 std::span<const KernelEntry> FastKernels();
 std::vector<const GraphPass*> FastPasses();
+// Whether QLinearConv is faster than Conv of floats here.
+bool HasFastQuantizedConv();
 
 }  // namespace onnxd

@@ -5,6 +5,7 @@
 
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/quantized_matmul.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -271,10 +272,12 @@ Result<std::vector<Value>> QLinearConv(const Node& node, std::span<const Value> 
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeMatMulInteger(const KernelInfo&) {
+Result<std::unique_ptr<Kernel>> MakeMatMulInteger(const KernelInfo& info) {
+  if (auto fast = MakeByteMatMulInteger(info); fast.ok()) return fast;
   return MakeEagerKernel(MatMulInteger);
 }
-Result<std::unique_ptr<Kernel>> MakeQLinearMatMul(const KernelInfo&) {
+Result<std::unique_ptr<Kernel>> MakeQLinearMatMul(const KernelInfo& info) {
+  if (auto fast = MakeByteQLinearMatMul(info); fast.ok()) return fast;
   return MakeEagerKernel(QLinearMatMul);
 }
 Result<std::unique_ptr<Kernel>> MakeConvInteger(const KernelInfo&) {

@@ -163,8 +163,12 @@ Result<Tensor> PackGroups(const math::Simd& simd, const math::BlockFormat& forma
 
 class BlockProduct : public Kernel {
  public:
-  BlockProduct(const math::Simd& simd, const math::BlockFormat& format, Tensor packed)
-      : simd_(simd), format_(format), packed_(std::move(packed)) {}
+  // `bytes`: rows of A may be rounded to signed bytes, block by block.
+  BlockProduct(const math::Simd& simd, const math::BlockFormat& format, Tensor packed, bool bytes)
+      : simd_(simd),
+        format_(format),
+        packed_(std::move(packed)),
+        bytes_(bytes && simd.block_byte_product != nullptr) {}
 
   bool ReadsInput(size_t i) const override { return i == 0 || i == 5; }
 
@@ -179,6 +183,7 @@ class BlockProduct : public Kernel {
     }
     const int64_t m = a.ElementCount() / format_.k;
     const int64_t blocks = (format_.k + format_.block - 1) / format_.block;
+    if (bytes_ && m <= kFewRows) return PrepareBytes(m, blocks);
     const int64_t padded = blocks * format_.block == format_.k ? 0 : m * blocks * format_.block;
     const int64_t sums = format_.has_zeros && m <= kFewRows ? m * blocks : 0;
     const int64_t panels = m > kFewRows ? kMaxChunks * format_.k * simd_.gemm_width : 0;
@@ -209,6 +214,58 @@ class BlockProduct : public Kernel {
 
  private:
   static int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
+
+  Result<PreparedKernel> PrepareBytes(int64_t m, int64_t blocks) const {
+    const int64_t width = blocks * format_.block, numbers = Aligned(m * blocks);
+    PreparedKernel prepared;
+    // A block of floats, scales and sums of all blocks, then their bytes.
+    prepared.scratch_bytes = static_cast<size_t>(Aligned(format_.block) + 2 * numbers) * 4 +
+                             static_cast<size_t>(m * width + format_.block);
+    prepared.compute = [=, this](const KernelContext& k) {
+      float* block = k.scratch<float>();
+      float* scales = block + Aligned(format_.block);
+      float* sums = scales + numbers;
+      auto* bytes = reinterpret_cast<int8_t*>(sums + numbers);
+      const auto* a = k.input<float>(0);
+      for (int64_t row = 0; row < m; ++row) {
+        for (int64_t b = 0; b < blocks; ++b) {
+          const int64_t begin = b * format_.block;
+          const int64_t count = std::min(format_.block, format_.k - begin);
+          std::fill(std::copy_n(a + row * format_.k + begin, count, block), block + format_.block,
+                    0.0f);
+          const int64_t at = row * blocks + b;
+          RoundBlock(block, bytes + m * width, bytes + row * width + begin, scales[at], sums[at]);
+        }
+      }
+      const math::BlockByteArguments g{
+          format_,   packed_.data<uint32_t>(), m, bytes, scales, sums, k.output<float>(0),
+          format_.n, k.input<float>(5)};
+      const int64_t groups = (format_.n + LanesOf(simd_) - 1) / LanesOf(simd_);
+      k.pool().ParallelFor(
+          groups, 1 + (1 << 17) / std::max<int64_t>(1, m * format_.k),
+          [&](int64_t first, int64_t last) { simd_.block_byte_product(g, first, last); });
+      return Status::Ok();
+    };
+    return prepared;
+  }
+
+  // One block as signed bytes in the order that BlockByteArguments wants; `plain` holds them
+  // before.
+  void RoundBlock(const float* block, int8_t* plain, int8_t* out, float& scale, float& sum) const {
+    const int64_t n = format_.block;
+    const float largest = std::max(simd_.max(block, n), -simd_.min(block, n));
+    scale = largest > 0 ? largest / 127.0f : 1.0f;
+    simd_.quantize(block, {true, scale, 0.0f}, reinterpret_cast<uint8_t*>(plain), n);
+    const int64_t parts = 8 / format_.bits;
+    int32_t total = 0;
+    for (int64_t i = 0; i < n; ++i) total += plain[i];
+    for (int64_t word = 0; word < n; word += 4 * parts) {
+      for (int64_t part = 0; part < parts; ++part) {
+        for (int64_t j = 0; j < 4; ++j) *out++ = plain[word + j * parts + part];
+      }
+    }
+    sum = static_cast<float>(total);
+  }
 
   // Rows followed by zeros up to whole blocks.
   static void PadRows(math::BlockProductArguments& g, int64_t width, float* out) {
@@ -258,6 +315,7 @@ class BlockProduct : public Kernel {
   const math::Simd& simd_;
   math::BlockFormat format_;
   Tensor packed_;
+  bool bytes_;
 };
 
 }  // namespace
@@ -284,7 +342,8 @@ Result<std::unique_ptr<Kernel>> MakeMatMulNBits(const KernelInfo& info) {
     const math::BlockFormat format{z.k, z.n, z.block, static_cast<int>(z.bits),
                                    given(2) != nullptr};
     ONNXD_ASSIGN_OR_RETURN(Tensor packed, PackGroups(simd, format, checked.rows));
-    return std::unique_ptr<Kernel>(std::make_unique<BlockProduct>(simd, format, std::move(packed)));
+    return std::unique_ptr<Kernel>(std::make_unique<BlockProduct>(
+        simd, format, std::move(packed), info.node.attributes.Int("accuracy_level", 0) >= 4));
   }
   std::shared_ptr<const PackedMatrix> packed;
   if (constant) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -179,6 +180,53 @@ TEST_P(EverySimdOnBytes, ScalesSums) {
   }
 }
 
+TEST_P(EverySimdOnBytes, MultipliesMatrices) {
+  const Simd& simd = CurrentSimd();
+  for (const auto& [m, k, n] : {std::array<int64_t, 3>{1, 5, 3},
+                                {2, 64, 33},
+                                {5, 7, 64},
+                                {13, 130, 100},
+                                {40, 2049, 130}}) {
+    const auto a = RandomBytes(static_cast<size_t>(m * k + 3), 6);
+    const auto b = RandomBytes(static_cast<size_t>(k * n), 7);
+    const auto* weights = reinterpret_cast<const int8_t*>(b.data());
+    std::vector<int8_t> packed(static_cast<size_t>(PackedBytesSize(simd, k, n)));
+    std::vector<int8_t> turned(b.size()), again(packed.size());
+    for (int64_t p = 0; p < k; ++p) {
+      for (int64_t j = 0; j < n; ++j) turned[static_cast<size_t>(j * k + p)] = weights[p * n + j];
+    }
+    simd.pack_bytes(weights, false, k, n, packed.data());
+    simd.pack_bytes(turned.data(), true, k, n, again.data());
+    EXPECT_EQ(packed, again);
+    std::vector<int32_t> offsets(static_cast<size_t>(n)), sums(static_cast<size_t>(m * n));
+    std::vector<float> scales(static_cast<size_t>(n)), bias(scales), c(sums.size());
+    for (size_t j = 0; j < offsets.size(); ++j) {
+      offsets[j] = static_cast<int32_t>(j * 11) - 100;
+      scales[j] = 0.25f * static_cast<float>(j % 3 + 1);
+      bias[j] = static_cast<float>(j);
+    }
+    ByteGemmArguments g{m, n, k, a.data(), k, packed.data(), offsets.data()};
+    g.ldc = n;
+    g.sums = sums.data();
+    const int64_t panels = (n + simd.gemm_width - 1) / simd.gemm_width;
+    simd.byte_gemm(g, 0, panels);
+    g.scales = scales.data();
+    g.bias = bias.data();
+    g.c = c.data();
+    simd.byte_gemm(g, 0, panels);
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        const auto column = static_cast<size_t>(j), at = static_cast<size_t>(i * n + j);
+        int32_t sum = -offsets[column];
+        for (int64_t p = 0; p < k; ++p)
+          sum += a[static_cast<size_t>(i * k + p)] * weights[p * n + j];
+        ASSERT_EQ(sums[at], sum) << m << " " << k << " " << n;
+        ASSERT_FLOAT_EQ(c[at], static_cast<float>(sum) * scales[column] + bias[column]);
+      }
+    }
+  }
+}
+
 TEST_P(EverySimdOnBytes, FindsTheSmallest) {
   std::vector<float> x(100);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) - 50;
@@ -190,7 +238,8 @@ TEST_P(EverySimdOnBytes, FindsTheSmallest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, EverySimdOnBytes, testing::Values("baseline", "avx2", "avx512"));
+INSTANTIATE_TEST_SUITE_P(Sets, EverySimdOnBytes,
+                         testing::Values("baseline", "avx2", "avx512", "avx512vnni"));
 
 }  // namespace
 }  // namespace onnxd::math

@@ -150,7 +150,8 @@ TEST_P(EverySimd, ReductionsAgree) {
   EXPECT_EQ(CurrentSimd().max(x.data(), n), 9.0f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, EverySimd, testing::Values("baseline", "avx2", "avx512"));
+INSTANTIATE_TEST_SUITE_P(Sets, EverySimd,
+                         testing::Values("baseline", "avx2", "avx512", "avx512vnni"));
 
 }  // namespace
 }  // namespace onnxd::math

@@ -89,9 +89,6 @@ void ExpectClose(const TestModel& model, const std::vector<Value>& inputs, doubl
 class QuantizedOperators : public testing::Test {
  protected:
   void SetUp() override {
-    if (!math::HasByteProducts() || ProviderPass("quantized_operators") == nullptr) {
-      GTEST_SKIP() << "this processor or build computes quantized models in floats";
-    }
     for (const char* name :
          {"quantized_operators", "dynamic_quantized_products", "dequantize_folding"}) {
       passes_.push_back(ProviderPass(name));
@@ -410,6 +407,82 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ByteProducts,
                          testing::Values(std::tuple(false, 1, 70, 33), std::tuple(true, 5, 64, 64),
                                          std::tuple(false, 7, 129, 600),
                                          std::tuple(true, 301, 16, 48)));
+
+struct BlockCase {
+  int64_t rows, k, n, block, bits;
+  bool zeros, bias;
+  int64_t accuracy;
+};
+
+class BlockProducts : public testing::TestWithParam<BlockCase> {};
+
+// Against MatMul with the weights as floats.
+TEST_P(BlockProducts, AgreeWithFloats) {
+  const BlockCase& c = GetParam();
+  const int64_t blocks = (c.k + c.block - 1) / c.block, bytes = c.block * c.bits / 8;
+  Tensor codes = Bytes(Shape{c.n, blocks, bytes}, false, 21);
+  Tensor zeros = Bytes(Shape{c.n, (blocks * c.bits + 7) / 8}, false, 22);
+  const Tensor scales = Scales(c.n * blocks, 0.01f), row = Ramp(Shape{c.n}, 0.5f);
+  const auto code_at = [&](const uint8_t* from, int64_t i) {
+    return from[i * c.bits / 8] >> (i * c.bits % 8) & ((1 << c.bits) - 1);
+  };
+  Tensor floats = *Tensor::Create(DataType::kFloat, Shape{c.k, c.n});
+  for (int64_t j = 0; j < c.n; ++j) {
+    for (int64_t p = 0; p < c.k; ++p) {
+      const int64_t b = p / c.block;
+      const int zero =
+          c.zeros ? code_at(zeros.data<uint8_t>() + j * zeros.shape()[1], b) : 1 << (c.bits - 1);
+      const int code = code_at(codes.data<uint8_t>() + j * blocks * bytes, p);
+      floats.mutable_data<float>()[p * c.n + j] =
+          static_cast<float>(code - zero) * scales.data<float>()[j * blocks + b];
+    }
+  }
+  TestModel plain, packed;
+  plain.Input("a", DataType::kFloat, {2, c.rows, c.k}).Constant("b", floats).Constant("row", row);
+  plain.Node("MatMul", {"a", "b"}, {"p"})
+      .Node(c.bias ? "Add" : "Identity",
+            c.bias ? std::vector<std::string>{"p", "row"} : std::vector<std::string>{"p"}, {"y"});
+  plain.Output("y");
+  Attributes attributes;
+  for (const auto& [name, value] : {std::pair("K", c.k),
+                                    {"N", c.n},
+                                    {"block_size", c.block},
+                                    {"bits", c.bits},
+                                    {"accuracy_level", c.accuracy}}) {
+    attributes.Set(name, value);
+  }
+  packed.Input("a", DataType::kFloat, {2, c.rows, c.k}).Constant("b", codes).Constant("s", scales);
+  packed.Constant("z", zeros).Constant("row", row);
+  packed.Node("MatMulNBits", {"a", "b", "s", c.zeros ? "z" : "", "", c.bias ? "row" : ""}, {"y"},
+              attributes, kMicrosoft);
+  packed.Output("y");
+  const std::vector<Value> inputs = {Ramp(Shape{2, c.rows, c.k}, 0.1f)};
+  const auto first = plain.Load(), second = packed.Load();
+  ASSERT_TRUE(first.ok() && second.ok()) << second.status().ToString();
+  const auto x = (*first)->Run(inputs, {}), y = (*second)->Run(inputs, {});
+  ASSERT_TRUE(x.ok() && y.ok()) << y.status().ToString();
+  double largest = 0;
+  for (int64_t i = 0; i < 2 * c.rows * c.n; ++i) {
+    largest = std::max(largest, std::abs(ElementAt((*x)[0].tensor(), i)));
+  }
+  const double tolerance = (c.accuracy == 4 ? 0.02 : 1e-5) * largest;
+  for (int64_t i = 0; i < 2 * c.rows * c.n; ++i) {
+    ASSERT_NEAR(ElementAt((*x)[0].tensor(), i), ElementAt((*y)[0].tensor(), i), tolerance) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, BlockProducts,
+                         testing::Values(BlockCase{1, 64, 50, 32, 4, false, false, 0},
+                                         BlockCase{3, 70, 33, 16, 4, true, true, 0},
+                                         BlockCase{2, 96, 16, 32, 8, true, false, 0},
+                                         BlockCase{1, 128, 40, 64, 2, true, true, 0},
+                                         BlockCase{20, 70, 33, 16, 4, true, true, 0},
+                                         BlockCase{9, 64, 100, 32, 8, false, true, 0},
+                                         BlockCase{1, 64, 50, 32, 4, false, true, 4},
+                                         BlockCase{3, 70, 33, 16, 4, true, false, 4},
+                                         BlockCase{2, 96, 16, 32, 8, true, true, 4},
+                                         BlockCase{1, 128, 40, 64, 2, true, false, 4},
+                                         BlockCase{20, 64, 33, 32, 4, true, false, 4}));
 
 }  // namespace
 }  // namespace onnxd

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "runtime/graph/graph_match.h"
-#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/fast_kernels.h"
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
 #include "runtime/providers/cpu/quantization.h"
 
@@ -45,7 +45,7 @@ bool IsElementwise(const Node& node) {
 }
 
 bool IsByteConv(const Graph& graph, const Node& node) {
-  return node.Is("QLinearConv") && math::HasByteProducts() && !HasNegativePad(node) &&
+  return node.Is("QLinearConv") && HasFastQuantizedConv() && !HasNegativePad(node) &&
          onednn::IsQuantizedConv(graph, node);
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/providers/cpu/onednn/passes/quantized_operators.h"
+#include "runtime/providers/cpu/passes/quantized_operators.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/providers/cpu/fast_kernels.h"
 
 namespace onnxd {
 namespace {
@@ -63,7 +64,7 @@ class Rewriter {
     for (size_t i = 0; i < count; ++i) {
       const Node node = graph_.nodes[i];
       if (node.outputs.size() != 1 || !node.captures.empty()) continue;
-      if (node.Is("Conv") || node.Is("FusedConv", "com.microsoft")) {
+      if (HasFastQuantizedConv() && (node.Is("Conv") || node.Is("FusedConv", "com.microsoft"))) {
         RewriteConv(node);
       } else if (node.Is("MatMul")) {
         RewriteMatMul(i, node);

@@ -1,0 +1,152 @@
+// The loops of runtime/math at the sizes that models have: GFLOP/s (or GOP/s) and GB/s reached.
+// Choose the instruction set with ONNXD_SIMD=baseline|avx2|avx512|avx512vnni.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "runtime/math/simd.h"
+
+namespace onnxd::math {
+namespace {
+
+const Simd& ChosenSimd() {
+  static const bool chosen = [] {
+    const char* name = std::getenv("ONNXD_SIMD");
+    return name == nullptr || SetSimd(name);
+  }();
+  if (!chosen) std::abort();
+  return CurrentSimd();
+}
+
+template <typename T>
+struct AlignedArray {
+  explicit AlignedArray(int64_t count)
+      : data(static_cast<T*>(
+            std::aligned_alloc(64, (static_cast<size_t>(count) * sizeof(T) + 127) / 64 * 64))) {
+    for (int64_t i = 0; i < count; ++i) data[i] = static_cast<T>(i % 7);
+  }
+  ~AlignedArray() { std::free(data); }
+  AlignedArray(const AlignedArray&) = delete;
+  T* data;
+};
+
+void CountWork(benchmark::State& state, double operations, double bytes) {
+  using benchmark::Counter;
+  state.counters["op/s"] =
+      Counter(operations, Counter::kIsIterationInvariantRate, Counter::OneK::kIs1000);
+  state.counters["B/s"] =
+      Counter(bytes, Counter::kIsIterationInvariantRate, Counter::OneK::kIs1000);
+}
+
+struct Sizes {
+  explicit Sizes(const benchmark::State& state)
+      : m(state.range(0)), k(state.range(1)), n(state.range(2)) {}
+  int64_t m, k, n;
+  double operations() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
+  }
+  double weights() const { return static_cast<double>(k) * static_cast<double>(n); }
+};
+
+void Gemm(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  const Sizes z(state);
+  AlignedArray<float> a(z.m * z.k), b(z.k * z.n), packed(PackedBSize(simd, z.k, z.n)), c(z.m * z.n);
+  simd.pack_b(b.data, z.n, false, z.k, z.n, packed.data);
+  for (auto _ : state) simd.gemm({z.m, z.n, z.k, a.data, z.k, packed.data, c.data, z.n});
+  CountWork(state, z.operations(), 4 * z.weights());
+}
+
+void ByteGemm(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  const Sizes z(state);
+  AlignedArray<uint8_t> a(z.m * z.k + 4);
+  AlignedArray<int8_t> b(z.k * z.n), packed(PackedBytesSize(simd, z.k, z.n));
+  AlignedArray<float> c(z.m * z.n), scales(z.n);
+  AlignedArray<int32_t> offsets(z.n);
+  simd.pack_bytes(b.data, false, z.k, z.n, packed.data);
+  ByteGemmArguments g{z.m, z.n, z.k, a.data, z.k, packed.data, offsets.data, scales.data};
+  g.c = c.data;
+  g.ldc = z.n;
+  const int64_t panels = (z.n + simd.gemm_width - 1) / simd.gemm_width;
+  for (auto _ : state) simd.byte_gemm(g, 0, panels);
+  CountWork(state, z.operations(), z.weights());
+}
+
+void BlockProduct(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  const Sizes z(state);
+  const int bits = static_cast<int>(state.range(3));
+  const BlockFormat format{z.k, z.n, 32, bits, false};
+  const int64_t lanes = simd.gemm_width / 2, groups = (z.n + lanes - 1) / lanes;
+  const int64_t words = groups * (z.k / 32) * (bits + 1) * lanes;
+  AlignedArray<uint32_t> packed(words);
+  std::fill_n(packed.data, words, 0x3f800000u);  // scales of 1, and any codes
+  AlignedArray<float> a(z.m * z.k), c(z.m * z.n);
+  const BlockProductArguments g{format,  packed.data, z.m, a.data, z.k,
+                                nullptr, c.data,      z.n, nullptr};
+  for (auto _ : state) simd.block_product(g, 0, groups);
+  CountWork(state, z.operations(), 4 * static_cast<double>(words));
+}
+
+void UnaryLoop(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  constexpr int64_t kCount = 4096;
+  AlignedArray<float> x(kCount), y(kCount);
+  for (auto _ : state) simd.unary(static_cast<Unary>(state.range(0)), x.data, y.data, kCount);
+  CountWork(state, kCount, 8 * kCount);
+}
+
+void Quantize(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  constexpr int64_t kCount = 16384;
+  AlignedArray<float> x(kCount);
+  AlignedArray<uint8_t> y(kCount);
+  for (auto _ : state) simd.quantize(x.data, {false, 0.1f, 3.0f}, y.data, kCount);
+  CountWork(state, kCount, 5 * kCount);
+}
+
+void Dequantize(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  constexpr int64_t kCount = 16384;
+  AlignedArray<uint8_t> x(kCount);
+  AlignedArray<float> y(kCount);
+  for (auto _ : state) simd.dequantize(x.data, {false, 0.1f, 3.0f}, y.data, kCount);
+  CountWork(state, kCount, 5 * kCount);
+}
+
+void QuantizedAdd(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  constexpr int64_t kCount = 65536;
+  AlignedArray<uint8_t> x(kCount), y(kCount), z(kCount);
+  const QuantizedOperand a{x.data, {false, 0.1f, 3.0f}, 1}, b{y.data, {false, 0.2f, 7.0f}, 1};
+  for (auto _ : state) simd.quantized_add(a, b, {false, 0.3f, 9.0f}, z.data, kCount);
+  CountWork(state, kCount, 3 * kCount);
+}
+
+void ProductSizes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"m", "k", "n"});
+  for (const int64_t m : {1, 4, 128}) {
+    bench->Args({m, 384, 1536})->Args({m, 768, 768})->Args({m, 768, 3072})->Args({m, 3072, 768});
+  }
+}
+
+void BlockSizes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"m", "k", "n", "bits"});
+  for (const int64_t bits : {4, 8}) {
+    for (const int64_t m : {1, 4}) bench->Args({m, 768, 3072, bits})->Args({m, 768, 50304, bits});
+  }
+}
+
+BENCHMARK(Gemm)->Apply(ProductSizes);
+BENCHMARK(ByteGemm)->Apply(ProductSizes)->Args({1, 768, 50304});
+BENCHMARK(BlockProduct)->Apply(BlockSizes);
+BENCHMARK(UnaryLoop)->ArgName("op")->DenseRange(0, static_cast<int>(Unary::kNeg));
+BENCHMARK(Quantize);
+BENCHMARK(Dequantize);
+BENCHMARK(QuantizedAdd);
+
+}  // namespace
+}  // namespace onnxd::math
