@@ -130,7 +130,7 @@ def name_of(model):
     return path.parts[-3] if path.parts[-2].isdigit() else path.parts[-2]
 
 
-def race(model, arguments, overhead=(0.0, 0.0)):
+def race(model, arguments, idle=None):
     sizes = dict((name, int(size)) for name, size in (text.split("=") for text in arguments.dim))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -148,9 +148,12 @@ def race(model, arguments, overhead=(0.0, 0.0)):
         for i in range(arguments.rounds):
             first, second = (theirs, ours) if i % 2 == 0 else (ours, theirs)
             a, b = first.milliseconds(runs), second.milliseconds(runs)
-            pairs.append((a, b) if i % 2 == 0 else (b, a))
-        if min(statistics.median(pair[k] for pair in pairs) for k in (0, 1)) < 0.1:
-            pairs = [(max(a - overhead[0], 1e-6), max(b - overhead[1], 1e-6)) for a, b in pairs]
+            times = (a, b) if i % 2 == 0 else (b, a)
+            if idle is not None and once < 0.2:  # each round takes off what a call cost then
+                calls = [racer.milliseconds(200) for racer in idle]
+                if min(times) < 0.1:
+                    times = tuple(max(t - call, 0.05 * t) for t, call in zip(times, calls))
+            pairs.append(times)
         peer, own = theirs.report(), ours.report()
     return {"model": name_of(model), "onnxruntime_ms": statistics.median(a for a, _ in pairs),
             "onnxd_ms": statistics.median(b for _, b in pairs), "ratio": statistics.median(a / b for a, b in pairs),
@@ -159,17 +162,20 @@ def race(model, arguments, overhead=(0.0, 0.0)):
             "peak_rss_bytes": [peer["peak_rss_bytes"], own["peak_rss_bytes"]], "onnxruntime": peer["version"]}
 
 
-def call_overhead(arguments):
-    """Milliseconds that either engine takes for one Identity of one number."""
+def idle_racers(arguments, folder):
+    """Both engines with one Identity of one number: what a call costs that computes nothing."""
     value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "nothing",
                                    [value("x", 1, [1])], [value("y", 1, [1])])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    with tempfile.TemporaryDirectory() as name:
-        path = pathlib.Path(name) / "identity.onnx"
-        onnx.save(model, path)
-        row = race(path, arguments)
-    return row["onnxruntime_ms"], row["onnxd_ms"]
+    path = pathlib.Path(folder) / "identity.onnx"
+    onnx.save(model, path)
+    (pathlib.Path(folder) / "inputs").mkdir()
+    (pathlib.Path(folder) / "outputs").mkdir()
+    write_inputs(path, pathlib.Path(folder), 1, {})
+    return (Racer([sys.executable, "-c", PEER, str(path), folder, str(arguments.threads)]),
+            Racer([arguments.onnxd, "bench", str(path), "--threads", str(arguments.threads), "--paced", "--json",
+                   "--inputs", f"{folder}/inputs"]))
 
 
 def main():
@@ -185,13 +191,18 @@ def main():
                         help="of the outputs, relative to the largest one; quantized models need more")
     parser.add_argument("--json", help="also write the rows into this file")
     arguments = parser.parse_args()
-    overhead = call_overhead(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        run_races(arguments, idle_racers(arguments, folder))
+
+
+def run_races(arguments, idle):
+    overhead = [statistics.median(racer.milliseconds(200) for _ in range(9)) for racer in idle]
     print(f"A call that computes nothing: onnxruntime {overhead[0]:.4f} ms, onnxd {overhead[1]:.4f} ms.\n")
     print("| model | onnxruntime ms | onnxd ms | ratio | load ms | peak MB |\n| --- | --- | --- | --- | --- | --- |")
     rows = []
     for model in arguments.models:
         try:
-            row = race(model, arguments, overhead)
+            row = race(model, arguments, idle)
         except RuntimeError as error:
             print(f"| {name_of(model)} | {error} | | | | |", flush=True)
             continue

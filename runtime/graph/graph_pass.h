@@ -25,6 +25,9 @@ using ConstantEvaluator = std::function<std::optional<std::vector<Tensor>>(
 struct PassContext {
   ConstantEvaluator evaluate;
   int64_t opset = 0;  // of ai.onnx, as the model imports it; 0: not stated
+  // For a provider's pass: whether no provider before its own knows the node. Empty: all are its
+  // own.
+  std::function<bool(const Node&)> owns;
 };
 
 // Stateless. Leaves a graph that Graph::Verify accepts, with nodes in topological order.

@@ -162,6 +162,33 @@ Status ConvInteger(InferenceContext& context) {
   return ConvShape(context, false);
 }
 
+// A 1 x 1 convolution to weights[3][0] channels, then a window over each of them.
+Status ExpandDepthwise(InferenceContext& context) {
+  ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, true));
+  const SymbolicShape* expand = context.shape(1);
+  const SymbolicShape* weights = context.shape(3);
+  if (!shape || expand == nullptr || weights == nullptr) return Status::Ok();
+  const auto spatial = Spatial(*shape);
+  const auto kernel = Spatial(*weights);
+  if (shape->size() != 4 || expand->size() != 4 || weights->size() != 4) {
+    return context.Fail("input and weights must have rank 4");
+  }
+  const Dimension &in = (*shape)[1], &taken = (*expand)[1];
+  if (in.known() && taken.known() && in.value != taken.value) {
+    return context.Fail(StrCat("input has ", in.value, " channels, weights take ", taken.value));
+  }
+  if (!spatial || !kernel) {
+    SymbolicShape unknown(4);
+    unknown[0] = (*shape)[0];
+    unknown[1] = (*weights)[0];
+    SetLayout(context, std::move(unknown), true);
+    return Status::Ok();
+  }
+  ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node(), *spatial, *kernel));
+  SetLayout(context, OutputShape((*shape)[0], (*weights)[0], window), true);
+  return Status::Ok();
+}
+
 Status ConvTranspose(InferenceContext& context) {
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, false));
   const SymbolicShape* weights = context.shape(1);
@@ -240,6 +267,7 @@ constexpr InferenceRule kRules[] = {
     {"onnxd", "AveragePoolChannelsLast", PoolChannelsLast},
     {"onnxd", "ConvChannelsLast", ConvChannelsLast},
     {"onnxd", "ConvWinograd", ConvChannelsLast},
+    {"onnxd", "ExpandDepthwise", ExpandDepthwise},
     {"onnxd", "GlobalAveragePoolChannelsLast", GlobalPoolChannelsLast},
     {"onnxd", "MaxPoolChannelsLast", PoolChannelsLast},
     {"onnxd", "QLinearConvChannelsLast", QLinearConvChannelsLast},

@@ -130,6 +130,7 @@ constexpr InferenceRule kRules[] = {
     {"com.microsoft", "FastGelu", SameShapeAsInput},
     {"com.microsoft", "Gelu", SameShapeAsInput},
     {"com.microsoft", "QuickGelu", SameShapeAsInput},
+    {"onnxd", "ElementwiseChain", BroadcastAll},
 };
 
 }  // namespace

@@ -43,12 +43,19 @@ Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
   context.evaluate = MakeConstantEvaluator(options.providers, options.pool);
   const auto opset = model.opsets.find("");
   if (opset != model.opsets.end()) context.opset = opset->second;
-  // A provider's pass starts where those before it have come to an end, and they may go on from what
-  // it leaves.
+  // A provider's pass starts where those before it have come to an end, and they may go on from
+  // what it leaves.
   std::vector<const GraphPass*> passes = StandardPasses();
   ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
   if (last == Stage::kOptimized) return Status::Ok();
   for (const auto& provider : options.providers) {
+    context.owns = [&](const Node& node) {
+      for (const auto& other : options.providers) {
+        if (other == provider) return true;
+        if (other->Knows(node)) return false;
+      }
+      return true;
+    };
     for (const GraphPass* own : provider->Passes()) {
       passes.push_back(own);
       ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));

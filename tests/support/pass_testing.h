@@ -40,10 +40,14 @@ inline const GraphPass* ProviderPass(std::string_view name) {
   return nullptr;
 }
 
-// The outputs at `disable` and `all` agree.
-inline void ExpectSameResults(const TestModel& model, const std::vector<Value>& inputs) {
+// The outputs at `disable`, and at `all` with so many threads, agree.
+inline void ExpectSameResults(const TestModel& model, const std::vector<Value>& inputs,
+                              int threads = 1) {
   const auto plain = model.Load(OptimizationLevel::kDisable);
-  const auto optimized = model.Load(OptimizationLevel::kAll);
+  SessionOptions options = DefaultSession();
+  options.pool = std::make_shared<ThreadPool>(threads);
+  TestModel copy = model;
+  const auto optimized = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
   ASSERT_TRUE(plain.ok()) << plain.status().ToString();
   ASSERT_TRUE(optimized.ok()) << optimized.status().ToString();
   const auto a = (*plain)->Run(inputs, {}), b = (*optimized)->Run(inputs, {});

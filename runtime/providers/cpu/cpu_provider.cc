@@ -7,6 +7,7 @@
 #include "runtime/providers/cpu/passes/constant_captures.h"
 #include "runtime/providers/cpu/passes/conv_gate.h"
 #include "runtime/providers/cpu/passes/dequantize_folding.h"
+#include "runtime/providers/cpu/passes/elementwise_chain.h"
 #include "runtime/providers/cpu/passes/quantized_operators.h"
 #include "runtime/providers/cpu/string_movement.h"
 #include "runtime/providers/cpu/widening.h"
@@ -60,6 +61,7 @@ class CpuProvider : public ExecutionProvider {
                                             DynamicQuantizedProducts(), DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
+    passes.push_back(ElementwiseChains());
     return passes;
   }
 

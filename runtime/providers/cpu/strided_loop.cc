@@ -54,9 +54,20 @@ void TransposeBlock(uint32_t* out, const uint32_t* in, int64_t out_stride, int64
   for (int i = 0; i < 4; ++i) std::memcpy(out + i * out_stride, &rows[i], sizeof(Four));
 }
 
+// The transpose of a few rows that lie apart, such as the planes of an image, interleaved.
+template <int columns>
+void Interleave(uint32_t* out, const uint32_t* in, int64_t rows, int64_t out_stride,
+                int64_t in_stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int j = 0; j < columns; ++j) out[i * out_stride + j] = in[j * in_stride + i];
+  }
+}
+
 // Matrices of 32-bit elements by blocks; the rest, and narrow ones, row by row.
 void TransposeWords(uint32_t* out, const uint32_t* in, int64_t rows, int64_t columns,
                     int64_t out_stride, int64_t in_stride) {
+  if (columns == 2) return Interleave<2>(out, in, rows, out_stride, in_stride);
+  if (columns == 3) return Interleave<3>(out, in, rows, out_stride, in_stride);
   constexpr int64_t kTile = 64;
   const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
   for (int64_t r = 0; r < whole_rows; r += kTile) {

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "runtime/optimizer/pass_manager.h"
+#include "runtime/optimizer/passes/passes.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -374,6 +375,144 @@ TEST(ConstantCaptures, LetPassesWorkInsideOfBodies) {
   EXPECT_EQ(After(model, passes), "Loop");
   EXPECT_EQ(body->nodes.size(), 1u);
   EXPECT_EQ(body->captures[0], kNoValue);
+}
+
+class ExpandDepthwise : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"channels_last", "expand_depthwise"}) {
+      passes_.push_back(ProviderPass(name));
+      if (passes_.back() == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+    }
+    passes_.push_back(DeadCodeElimination());
+  }
+
+  // 1 x 1 to 80 channels, then a kernel x kernel window over each of them.
+  TestModel Block(int64_t batch, int64_t kernel, int64_t stride, std::vector<int64_t> pads,
+                  const std::string& activation) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {batch, 7, 61, 53});
+    model.Constant("e", Ramp(Shape{80, 7, 1, 1}, 0.05f)).Constant("eb", Ramp(Shape{80}, 0.1f));
+    model.Constant("w", Ramp(Shape{80, 1, kernel, kernel}, 0.02f));
+    Attributes window;
+    window.Set("group", int64_t{80});
+    window.Set("strides", std::vector<int64_t>{stride, stride});
+    window.Set("pads", std::move(pads));
+    model.Node("Conv", {"x", "e", "eb"}, {"a"});
+    if (activation == "Silu") {
+      model.Node("Sigmoid", {"a"}, {"s"}).Node("Mul", {"a", "s"}, {"b"});
+    } else {
+      model.Node(activation, {"a"}, {"b"});
+    }
+    model.Node("Conv", {"b", "w"}, {"c"}, window).Node("Relu", {"c"}, {"y"}).Output("y");
+    return model;
+  }
+
+  std::vector<const GraphPass*> passes_;
+};
+
+TEST_F(ExpandDepthwise, TakesALargeExpansionThatNothingElseReads) {
+  auto passes = StandardPasses();
+  passes.insert(passes.end(), passes_.begin(), passes_.end());
+  TestModel again = Block(1, 3, 1, {1, 1, 1, 1}, "Relu");
+  EXPECT_EQ(After(again, passes), "Transpose ExpandDepthwise Transpose");
+  TestModel read = Block(1, 3, 1, {1, 1, 1, 1}, "Relu");
+  read.Output("b");
+  EXPECT_EQ(After(read, passes), "Transpose ConvChannelsLast ConvChannelsLast Transpose Transpose");
+}
+
+TEST_F(ExpandDepthwise, ComputesBandsOfAnyWindow) {
+  for (const int64_t batch : {1, 2}) {
+    for (const auto& [kernel, stride] : {std::pair{3, 1}, {3, 2}, {5, 2}, {2, 3}}) {
+      for (const char* activation : {"Relu", "Silu"}) {
+        const TestModel model = Block(batch, kernel, stride, {1, 0, 2, 1}, activation);
+        ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 1);
+        ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
+      }
+    }
+  }
+}
+
+// Elements that differ from tile to tile and from row to row.
+Tensor Waves(const Shape& shape, float scale) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    tensor.mutable_data<float>()[i] = scale * std::sin(static_cast<float>(i) * 0.37f) + 0.1f;
+  }
+  return tensor;
+}
+
+TEST(ElementwiseChain, JoinsOperatorsOfOneShape) {
+  TestModel model;
+  const SymbolicShape shape = {Dimension::Symbol("rows"), 5, 70};
+  model.Input("x", DataType::kFloat, shape).Input("z", DataType::kFloat, shape);
+  model.Constant("one", Tensor::Scalar(0.7f)).Constant("row", Waves(Shape{70}, 0.3f));
+  model.Constant("plane", Waves(Shape{1, 5, 70}, 0.2f)).Constant("two", Tensor::Scalar(2.0f));
+  model.Constant("low", Tensor::Scalar(-0.4f)).Constant("high", Tensor::Scalar(0.5f));
+  model.Node("Mul", {"one", "x"}, {"a"}).Node("Add", {"a", "row"}, {"b"});
+  model.Node("Sub", {"plane", "b"}, {"c"}).Node("Clip", {"c", "low", "high"}, {"d"});
+  model.Node("Pow", {"d", "two"}, {"e"}).Node("Tanh", {"b"}, {"f"}).Node("Div", {"e", "f"}, {"g"});
+  model.Node("Add", {"g", "z"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("elementwise_chain"), DeadCodeElimination()}),
+            "ElementwiseChain");
+  for (const int64_t rows : {1, 2, 29}) {
+    for (const int threads : {1, 3}) {
+      ExpectSameResults(copy, {Waves(Shape{rows, 5, 70}, 1.0f), Waves(Shape{rows, 5, 70}, 0.5f)},
+                        threads);
+    }
+  }
+}
+
+TEST(ElementwiseChain, RepeatsOperandsLongerThanATile) {
+  TestModel model;
+  const SymbolicShape shape = {Dimension::Symbol("batch"), 9, 3, 700};
+  model.Input("x", DataType::kFloat, shape);
+  model.Constant("row", Waves(Shape{3, 700}, 0.3f)).Constant("all", Waves(Shape{9, 3, 700}, 0.2f));
+  model.Constant("short", Waves(Shape{700}, 0.2f)).Node("Add", {"x", "row"}, {"a"});
+  model.Node("Mul", {"a", "all"}, {"b"}).Node("Sub", {"b", "short"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("elementwise_chain"), DeadCodeElimination()}),
+            "ElementwiseChain");
+  for (const int64_t batch : {1, 3}) {
+    ExpectSameResults(copy, {Waves(Shape{batch, 9, 3, 700}, 1.0f)}, 2);
+  }
+}
+
+TEST(ElementwiseChain, LeavesWhatOthersReadAndWhatBroadcastsOtherwise) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {4, 6}).Constant("column", Waves(Shape{4, 1}, 0.3f));
+  model.Node("Exp", {"x"}, {"a"}).Node("Add", {"a", "column"}, {"b"}).Node("Tanh", {"b"}, {"c"});
+  model.Node("Neg", {"c"}, {"y"}).Output("y").Output("c");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("elementwise_chain"), DeadCodeElimination()}),
+            "Exp Add Tanh Neg");
+  ExpectSameResults(copy, {Waves(Shape{4, 6}, 1.0f)});
+}
+
+TEST(ElementwiseChain, RefusesAttributesThatPassesNeverWrite) {
+  const auto chain = [](std::vector<std::string> operations, std::vector<int64_t> operands,
+                        std::vector<float> bounds) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("operations", std::move(operations));
+    attributes.Set("operands", std::move(operands));
+    attributes.Set("bounds", std::move(bounds));
+    model.Input("x", DataType::kFloat, {4}).Input("z", DataType::kFloat, {2, 1});
+    model.Node("ElementwiseChain", {"x", "z"}, {"y"}, attributes, "onnxd").Output("y");
+    const auto session = model.Load();
+    if (!session.ok()) return session.status();
+    return (*session)
+        ->Run(std::vector<Value>{Waves(Shape{4}, 1), Waves(Shape{2, 1}, 1)}, {})
+        .status();
+  };
+  EXPECT_FALSE(chain({"Add"}, {0, 2}, {0, 0}).ok());  // a result that is not there yet
+  EXPECT_FALSE(chain({"Add"}, {0, -1}, {0, 0}).ok());
+  EXPECT_FALSE(chain({"Add"}, {0}, {0, 0}).ok());
+  EXPECT_FALSE(chain({"Add"}, {0, 0}, {}).ok());
+  EXPECT_FALSE(chain({"Launch"}, {0, 0}, {0, 0}).ok());
+  EXPECT_FALSE(chain({}, {}, {}).ok());
+  EXPECT_FALSE(chain({"Add"}, {0, 1}, {0, 0}).ok());  // shapes that do not repeat
 }
 
 }  // namespace

@@ -24,12 +24,8 @@ struct Band {
   size_t shape;             // in Bands::shapes
 
   // The elements of `x`, [batch, height, width, channels], before the first that the band reads.
-  int64_t InputOffset(const Shape& x) const {
-    return (image * x[1] + input_row) * x[2] * x[3];
-  }
-  int64_t OutputOffset(const Shape& y) const {
-    return (image * y[1] + first_row) * y[2] * y[3];
-  }
+  int64_t InputOffset(const Shape& x) const { return (image * x[1] + input_row) * x[2] * x[3]; }
+  int64_t OutputOffset(const Shape& y) const { return (image * y[1] + first_row) * y[2] * y[3]; }
   int64_t OutputCount(const Shape& y) const { return images * rows * y[2] * y[3]; }
 };
 

@@ -7,28 +7,11 @@
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
-#include "runtime/providers/cpu/activation.h"
-#include "runtime/providers/cpu/onednn/conv_bands.h"
-#include "runtime/providers/cpu/onednn/engine.h"
-#include "runtime/providers/cpu/onednn/packed_weights.h"
-#include "runtime/providers/cpu/onednn/post_ops.h"
-#include "runtime/providers/cpu/onednn/primitive.h"
+#include "runtime/providers/cpu/onednn/float_conv.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
-
-using dnnl::memory;
-using Dims = memory::dims;
-
-constexpr auto kFloat = memory::data_type::f32;
-
-// Activations that our loops apply faster than oneDNN's.
-bool IsOurs(const Activation& activation) {
-  return activation.kind == Activation::Kind::kSilu ||
-         activation.kind == Activation::Kind::kSigmoid ||
-         activation.kind == Activation::Kind::kHardSigmoid;
-}
 
 struct BandStates : KernelState {
   std::vector<onednn::Arguments> arguments;  // one per band
@@ -97,7 +80,7 @@ class ConvChannelsLast : public Kernel {
     plan->w = w;
     if (is_column_) LayDown(*plan, window);
     plan->has_sum = has_sum;
-    if (IsOurs(activation_)) plan->after = activation_;
+    if (onednn::IsOurs(activation_)) plan->after = activation_;
     ONNXD_RETURN_IF_ERROR(PlanBands(context, window, has_bias, *plan));
     prepared.scratch_bytes = plan->scratch * plan->cut.bands.size();
     if (has_sum) prepared.in_place = {{0, 3}};
@@ -139,54 +122,17 @@ class ConvChannelsLast : public Kernel {
       per_image = std::clamp<int64_t>(bytes / kCachedBytes, per_image, y[1]);
     }
     plan.cut = onednn::CutIntoBands(window, plan.x, y, per_image, context.threads);
+    const onednn::FloatConv conv{plan.w,   context.node.attributes.Int("group", 1),
+                                 window,   activation_,
+                                 has_bias, plan.has_sum};
     plan.scratch = 0;
     for (const onednn::BandShape& shape : plan.cut.shapes) {
       ONNXD_ASSIGN_OR_RETURN(onednn::Primitive made,
-                             MakePrimitive(context, plan, window, shape, has_bias));
+                             onednn::MakeFloatConv(conv, plan.x, plan.y, shape, *weights_));
       plan.scratch = std::max(plan.scratch, made.ScratchBytes());
       plan.primitives.push_back(std::move(made));
     }
     return Status::Ok();
-  }
-
-  Result<onednn::Primitive> MakePrimitive(const PrepareContext& context, ConvPlan& plan,
-                                          const Window& window, const onednn::BandShape& band,
-                                          bool has_bias) const {
-    const Shape &w = plan.w, &x = plan.x, &y = plan.y;
-    const int64_t group = context.node.attributes.Int("group", 1);
-    onednn::Primitive conv;
-    memory::desc wanted, plain;
-    ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-      const auto nhwc = memory::format_tag::nhwc;
-      conv.source = memory::desc({band.images, x[3], band.input_rows, x[2]}, kFloat, nhwc);
-      conv.target = memory::desc({band.images, y[3], band.rows, y[2]}, kFloat, nhwc);
-      const Dims filter =
-          group == 1 ? Dims{w[0], w[1], w[2], w[3]} : Dims{group, w[0] / group, w[1], w[2], w[3]};
-      plain = memory::desc(filter, kFloat,
-                           group == 1 ? memory::format_tag::oihw : memory::format_tag::goihw);
-      const memory::desc any(filter, kFloat, memory::format_tag::any);
-      if (has_bias) conv.bias = memory::desc({w[0]}, kFloat, memory::format_tag::x);
-      dnnl::post_ops ops;
-      if (plan.has_sum) ops.append_sum(1.0f);
-      if (plan.after.kind == Activation::Kind::kNone) {
-        if (!onednn::AddActivation(activation_, ops)) plan.after = activation_;
-      }
-      dnnl::primitive_attr attributes;
-      attributes.set_post_ops(ops);
-      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-      const dnnl::convolution_forward::desc description(
-          dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, conv.source, any,
-          conv.bias, conv.target, window.strides,
-          {window.dilations[0] - 1, window.dilations[1] - 1}, {band.pad_top, window.pads_begin[1]},
-          {band.pad_bottom, window.pads_end[1]});
-      const dnnl::convolution_forward::primitive_desc chosen(description, attributes,
-                                                             onednn::Engine());
-      conv.handle = dnnl::convolution_forward(chosen);
-      conv.scratchpad = chosen.scratchpad_desc();
-      wanted = chosen.weights_desc();
-    }));
-    ONNXD_ASSIGN_OR_RETURN(conv.weights, weights_->InLayout(wanted, plain));
-    return conv;
   }
 
   Activation activation_;

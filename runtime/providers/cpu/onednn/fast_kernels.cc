@@ -2,6 +2,7 @@
 
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
+#include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/winograd.h"
 
@@ -10,6 +11,7 @@ namespace onnxd {
 Result<std::unique_ptr<Kernel>> MakeConstantGemm(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
@@ -21,6 +23,7 @@ std::span<const KernelEntry> FastKernels() {
       {"", "MatMul", 1, kLatestVersion, MakeConstantMatMul},
       {"onnxd", "AveragePoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
       {"onnxd", "ConvChannelsLast", 1, kLatestVersion, MakeConvChannelsLast},
+      {"onnxd", "ExpandDepthwise", 1, kLatestVersion, MakeExpandDepthwise},
       {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,
        MakeGlobalAveragePoolChannelsLast},
       {"onnxd", "MatMulBiasActivation", 1, kLatestVersion, MakeMatMulBiasActivation},
@@ -33,7 +36,7 @@ std::span<const KernelEntry> FastKernels() {
 bool HasFastQuantizedConv() { return math::CurrentSimd().name == "avx512vnni"; }
 
 std::vector<const GraphPass*> FastPasses() {
-  return {ChannelsLast(), WinogradSelection(), MatMulEpilogue()};
+  return {ChannelsLast(), WinogradSelection(), ExpandDepthwiseFusion(), MatMulEpilogue()};
 }
 
 }  // namespace onnxd

@@ -1,5 +1,6 @@
 // Pools over [batch, height, width, channels]: whole rows of channels at a time.
 #include <algorithm>
+#include <vector>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -27,6 +28,7 @@ WindowRange RangeOf(const Window& window, size_t axis, int64_t o, int64_t extent
 struct PoolPlan {
   Shape x, y;
   Window window;
+  std::vector<WindowRange> columns;  // of each output column
 };
 
 // The pixels of one window, each a row of channels.
@@ -58,7 +60,7 @@ void ForWindows(const PoolPlan& plan, const KernelContext& k, Body body) {
                            const T* image = k.input<T>(0) + row / y[1] * x[1] * x[2] * channels;
                            const WindowRange rows = RangeOf(plan.window, 0, row % y[1], x[1]);
                            for (int64_t column = 0; column < y[2]; ++column) {
-                             const WindowRange columns = RangeOf(plan.window, 1, column, x[2]);
+                             const WindowRange& columns = plan.columns[static_cast<size_t>(column)];
                              body(WindowPixels<T>{image, x[2], channels, rows, columns},
                                   k.output<T>(0) + (row * y[2] + column) * channels);
                            }
@@ -128,9 +130,12 @@ Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo& info) {
   const bool include_pad = info.node.attributes.Int("count_include_pad", 0) != 0;
   const DataType type = info.InputType(0);
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
-    PoolPlan plan{context.InputShape(0), context.OutputShape(0), {}};
+    PoolPlan plan{context.InputShape(0), context.OutputShape(0), {}, {}};
     ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {plan.x[1], plan.x[2]},
                                                    context.node.attributes.Ints("kernel_shape")));
+    for (int64_t column = 0; column < plan.y[2]; ++column) {
+      plan.columns.push_back(RangeOf(plan.window, 1, column, plan.x[2]));
+    }
     PreparedKernel prepared;
     if (type != DataType::kFloat) {
       prepared.compute = [plan, is_signed = type == DataType::kInt8](const KernelContext& k) {

@@ -19,7 +19,7 @@ namespace onnxd {
 namespace onednn {
 namespace {
 
-constexpr size_t kX = 0, kW = 3, kY = 6, kBias = 8;  // each of x, w, y is followed by its scale
+constexpr size_t kX = 0, kW = 3, kBias = 8;
 
 bool IsUsable(float scale) { return std::isfinite(scale) && scale > 0; }
 

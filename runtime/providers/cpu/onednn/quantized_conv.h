@@ -1,5 +1,5 @@
-// Which quantized convolutions oneDNN computes, for the pass that turns them to channels-last and for
-// the kernel alike.
+// Which quantized convolutions oneDNN computes, for the pass that turns them to channels-last and
+// for the kernel alike.
 #pragma once
 
 #include <functional>
