@@ -9,21 +9,14 @@
 #include <vector>
 
 #include "runtime/math/simd.h"
+#include "tests/support/every_simd.h"
 
 namespace onnxd::math {
 namespace {
 
 constexpr int64_t kLengths[] = {0, 1, 3, 7, 16, 17, 33, 64, 100};
 
-class EverySimdOnBytes : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    before_ = CurrentSimd().name;
-    if (!SetSimd(GetParam())) GTEST_SKIP() << "this processor has no " << GetParam();
-  }
-  void TearDown() override { SetSimd(before_); }
-  std::string_view before_;
-};
+class EverySimdOnBytes : public WithSimd {};
 
 std::vector<uint8_t> RandomBytes(size_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -238,8 +231,7 @@ TEST_P(EverySimdOnBytes, FindsTheSmallest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, EverySimdOnBytes,
-                         testing::Values("baseline", "avx2", "avx512", "avx512vnni"));
+INSTANTIATE_TEST_SUITE_P(Sets, EverySimdOnBytes, EverySimdName());
 
 }  // namespace
 }  // namespace onnxd::math

@@ -7,19 +7,13 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/every_simd.h"
+
 namespace onnxd::math {
 namespace {
 
 // Each instruction set that this processor has faces the same references.
-class EverySimd : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    before_ = CurrentSimd().name;
-    if (!SetSimd(GetParam())) GTEST_SKIP() << "this processor has no " << GetParam();
-  }
-  void TearDown() override { SetSimd(before_); }
-  std::string_view before_;
-};
+class EverySimd : public WithSimd {};
 
 std::vector<float> Inputs() {
   std::vector<float> x = {0.0f,  -0.0f,  1e-30f,  -1e-30f, 88.0f,
@@ -150,8 +144,7 @@ TEST_P(EverySimd, ReductionsAgree) {
   EXPECT_EQ(CurrentSimd().max(x.data(), n), 9.0f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, EverySimd,
-                         testing::Values("baseline", "avx2", "avx512", "avx512vnni"));
+INSTANTIATE_TEST_SUITE_P(Sets, EverySimd, EverySimdName());
 
 }  // namespace
 }  // namespace onnxd::math

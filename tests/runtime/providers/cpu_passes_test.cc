@@ -311,6 +311,15 @@ TEST(OwnOperators, RefuseWhatOurPassesNeverWrite) {
   EXPECT_FALSE(load("group", int64_t{2}).ok());
   EXPECT_FALSE(load("strides", std::vector<int64_t>{2, 2}).ok());
   EXPECT_FALSE(load("tile", int64_t{3}).ok());
+  TestModel outside;
+  Attributes attributes;
+  attributes.Set("pads", std::vector<int64_t>{-1, -1, 0, 0});
+  outside.Input("x", DataType::kFloat, {1, 8, 8, 4}).Constant("e", Ramp(Shape{6, 4, 1, 1}, 0.1f));
+  outside.Constant("w", Ramp(Shape{6, 1, 3, 3}, 0.1f));
+  outside.Node("ExpandDepthwise", {"x", "e", "", "w"}, {"y"}, attributes, "onnxd").Output("y");
+  const auto session = outside.Load();
+  EXPECT_FALSE(session.ok() &&
+               (*session)->Run(std::vector<Value>{Ramp(Shape{1, 8, 8, 4}, 1.0f)}, {}).ok());
   const auto attention = [](std::vector<int64_t> order) {
     TestModel model;
     Attributes attributes;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <random>
+#include <thread>
 
 #include "runtime/base/str_cat.h"
 #include "tests/support/test_model.h"
@@ -420,6 +422,32 @@ TEST(TreeEnsemble, RefusesTreesThatAreNone) {
                                                             {{1, 0}, {2, 0}}}) {
     EXPECT_FALSE(run(yes, no).ok());
   }
+}
+
+int64_t ThreadsOfThisProcess() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+// What a library computes with is our pool's affair; a thread that meets it first here shows
+// whether the library starts more.
+TEST(Kernels, StartNoThreadsBesideThePool) {
+  int64_t before = 0, after = 0;
+  std::thread([&] {
+    TestModel model;
+    Tensor weights = *Tensor::Create(DataType::kFloat, Shape{64, 64, 3, 3});
+    std::fill_n(weights.mutable_data<float>(), weights.ElementCount(), 0.5f);
+    Tensor image = *Tensor::Create(DataType::kFloat, Shape{1, 64, 40, 40});
+    std::fill_n(image.mutable_data<float>(), image.ElementCount(), 0.5f);
+    model.Input("x", DataType::kFloat, {1, 64, 40, 40}).Constant("w", weights);
+    model.Node("Conv", {"x", "w"}, {"y"}).Output("y");
+    before = ThreadsOfThisProcess();
+    const auto session = model.Load();
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    ASSERT_TRUE((*session)->Run(std::vector<Value>{image}, {}).ok());
+    after = ThreadsOfThisProcess();
+  }).join();
+  EXPECT_EQ(before, after);
 }
 
 }  // namespace

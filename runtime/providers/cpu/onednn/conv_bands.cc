@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "runtime/base/checked_math.h"
+#include "runtime/base/str_cat.h"
 
 namespace onnxd::onednn {
 namespace {
@@ -29,6 +30,15 @@ BandShape ShapeOf(const Window& window, int64_t height, int64_t output_height, i
 }
 
 }  // namespace
+
+Status CheckPads(const Node& node, const Window& window) {
+  for (const auto* pads : {&window.pads_begin, &window.pads_end}) {
+    for (const int64_t pad : *pads) {
+      if (pad < 0) return InvalidArgument(StrCat(Describe(node), ": padding of ", pad));
+    }
+  }
+  return Status::Ok();
+}
 
 int64_t BandsPerImage(const Shape& y, int64_t products, int threads) {
   if (y[0] >= threads) return 1;

@@ -34,6 +34,9 @@ struct Bands {
   std::vector<Band> bands;
 };
 
+// kInvalidArgument for padding below 0, which passes leave to other kernels.
+Status CheckPads(const Node& node, const Window& window);
+
 // How many bands an image of `y` makes so that all threads have work that is worth it;
 // `products` is the multiply-adds of one output element.
 int64_t BandsPerImage(const Shape& y, int64_t products, int threads);

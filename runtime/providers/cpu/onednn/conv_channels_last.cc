@@ -59,6 +59,7 @@ class ConvChannelsLast : public Kernel {
     const Shape& x = context.InputShape(0);
     const Shape& w = weight_shape_;
     ONNXD_ASSIGN_OR_RETURN(Window window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
+    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, window));
     const Shape& y = context.OutputShape(0);
     const bool has_bias = context.HasInput(2), has_sum = context.HasInput(3);
     if (has_bias && context.InputShape(2).ElementCount() != w[0]) {

@@ -8,16 +8,19 @@ extern "C" void omp_set_num_threads(int);  // libgomp, which libdnnl brings
 
 namespace onnxd::onednn {
 
+// Primitives keep the number of threads that OpenMP had when they were made.
 const dnnl::engine& Engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  static thread_local const bool limited = [] {
+    omp_set_num_threads(1);
+    return true;
+  }();
+  static_cast<void>(limited);
   return engine;
 }
 
 dnnl::stream& ThreadStream() {
-  static thread_local dnnl::stream stream = [] {
-    omp_set_num_threads(1);
-    return dnnl::stream(Engine());
-  }();
+  static thread_local dnnl::stream stream(Engine());
   return stream;
 }
 

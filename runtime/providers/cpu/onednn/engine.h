@@ -9,8 +9,9 @@
 
 namespace onnxd::onednn {
 
+// The first call on a thread limits OpenMP to one thread there.
 const dnnl::engine& Engine();
-// The calling thread's stream; the first call limits OpenMP to one thread here.
+// The calling thread's stream.
 dnnl::stream& ThreadStream();
 
 // Runs `body`, turning dnnl::error into kInternal.

@@ -166,6 +166,7 @@ class ExpandDepthwise : public Kernel {
     plan->y = y;
     ONNXD_ASSIGN_OR_RETURN(plan->window,
                            PoolWindow(context.node, {x[1], x[2]}, {shape_[2], shape_[3]}));
+    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan->window));
     if (onednn::IsOurs(expand_activation_)) plan->expand_after = expand_activation_;
     if (onednn::IsOurs(activation_)) plan->after = activation_;
     CutIntoStrips(*plan, context.threads);

@@ -9,11 +9,11 @@
 #include <cstring>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/onednn/conv_bands.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/onednn/primitive.h"
 #include "runtime/providers/cpu/quantization.h"
-#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 namespace onednn {
@@ -22,16 +22,6 @@ namespace {
 constexpr size_t kX = 0, kW = 3, kBias = 8;
 
 bool IsUsable(float scale) { return std::isfinite(scale) && scale > 0; }
-
-template <typename T>
-std::vector<T> Elements(const Tensor& tensor) {
-  std::vector<T> elements(static_cast<size_t>(tensor.ElementCount()));
-  if (!elements.empty()) {
-    ConvertElements(tensor.type(), tensor.raw(), kDataTypeOf<T>, elements.data(),
-                    tensor.ElementCount());
-  }
-  return elements;
-}
 
 Result<math::Quantization> FormatOf(const Tensor& scale, const Tensor& zero) {
   if (scale.ElementCount() != 1 || zero.ElementCount() != 1 || !IsByte(zero.type()) ||
@@ -45,7 +35,7 @@ Result<math::Quantization> FormatOf(const Tensor& scale, const Tensor& zero) {
 
 // w minus its zero point, when that fits signed bytes.
 Result<Tensor> SignedWeights(const Tensor& w, const Tensor& zero) {
-  const auto zeros = Elements<int32_t>(zero);
+  const auto zeros = ElementsAs<int32_t>(zero);
   if (std::all_of(zeros.begin(), zeros.end(), [](int32_t z) { return z == 0; }) &&
       w.type() == DataType::kInt8) {
     return w;
@@ -194,6 +184,7 @@ class QuantizedConv : public Kernel {
     const Shape& x = context.InputShape(kX);
     const Shape& w = weight_shape_;
     ONNXD_ASSIGN_OR_RETURN(Window window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
+    ONNXD_RETURN_IF_ERROR(CheckPads(context.node, window));
     PreparedKernel prepared;
     if (context.OutputShape(0).ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
