@@ -60,15 +60,18 @@ struct QuantizedOperand {
 
 // Of the sums of products of unsigned bytes A[m, k] with signed bytes B[k, n], packed by
 // pack_bytes: c = (sums - offsets) * scales + bias where there are scales, else `sums` = sums -
-// offsets. Sums wrap around. Reads up to 3 bytes behind each row of A, whatever they are.
+// offsets; where B has zero points, b_zeros[column] * row_sums[row] is taken off the sums as well.
+// Sums wrap around. Reads up to 3 bytes behind each row of A, whatever they are.
 struct ByteGemmArguments {
   int64_t m, n, k;
   const uint8_t* a;
   int64_t lda;
   const int8_t* packed_b;
-  const int32_t* offsets;         // [n]
-  const float* scales = nullptr;  // [n]
-  const float* bias = nullptr;    // [n]; null: none
+  const int32_t* offsets;             // [n]
+  const float* scales = nullptr;      // [n]
+  const float* bias = nullptr;        // [n]; null: none
+  const int32_t* b_zeros = nullptr;   // [n]
+  const int32_t* row_sums = nullptr;  // [m]; null: B has no zero points
   float* c = nullptr;
   int32_t* sums = nullptr;
   int64_t ldc = 0;

@@ -56,9 +56,10 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {ConstantCaptures(),         AttentionFusion(),
-                                            ConvGateFusion(),           QuantizedOperators(),
-                                            DynamicQuantizedProducts(), DequantizeFolding()};
+    std::vector<const GraphPass*> passes = {ConstantCaptures(),      AttentionFusion(),
+                                            ConvGateFusion(),        QuantizedOperators(),
+                                            QuantizedConvInFloats(), DynamicQuantizedProducts(),
+                                            DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

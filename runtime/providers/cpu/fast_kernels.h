@@ -12,7 +12,7 @@ namespace onnxd {
 
 std::span<const KernelEntry> FastKernels();
 std::vector<const GraphPass*> FastPasses();
-// Whether QLinearConv is faster than Conv of floats here.
-bool HasFastQuantizedConv();
+// Whether a QLinearConv is computed faster than a Conv of floats here.
+bool TakesQuantizedConv(const Graph& graph, const Node& node);
 
 }  // namespace onnxd

@@ -4,6 +4,6 @@ namespace onnxd {
 
 std::span<const KernelEntry> FastKernels() { return {}; }
 std::vector<const GraphPass*> FastPasses() { return {}; }
-bool HasFastQuantizedConv() { return false; }
+bool TakesQuantizedConv(const Graph&, const Node&) { return false; }
 
 }  // namespace onnxd

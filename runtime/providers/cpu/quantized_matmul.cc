@@ -59,20 +59,24 @@ struct ProductSizes {
   int64_t m, k, n;
   bool one_scale;  // of B
   bool copies_a;   // A is quantized, made unsigned or padded to whole quads first
+  bool sums_rows;  // B has zero points
   int64_t lda() const { return copies_a ? RoundedUp(k, 4) : k; }
-  // Elements of the parts of the scratch memory, in this order: A's copy, offsets, scales, tiles.
+  // The scratch memory holds A's copy, offsets, scales, the sums of A's rows and tiles.
   size_t a_bytes() const {
     return copies_a ? static_cast<size_t>(RoundedUp(m * lda(), 64)) : size_t{0};
   }
   int64_t row_floats() const { return RoundedUp(n, 16); }
+  int64_t row_sums() const { return sums_rows ? RoundedUp(m, 16) : 0; }
 };
 
 class ByteProduct : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const Operands& operands, DataType a, DataType y,
-                                              const Tensor& b, bool transposed) {
+                                              const Tensor& b, std::vector<int32_t> zeros,
+                                              bool transposed) {
     auto kernel = std::unique_ptr<ByteProduct>(new ByteProduct(operands, a, y));
     ONNXD_RETURN_IF_ERROR(kernel->Pack(b, transposed));
+    kernel->SetZeros(std::move(zeros), b.type() == DataType::kUint8 ? 128 : 0);
     return std::unique_ptr<Kernel>(std::move(kernel));
   }
 
@@ -80,13 +84,15 @@ class ByteProduct : public Kernel {
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_RETURN_IF_ERROR(Check(context));
-    ProductSizes z{context.InputShape(operands_.a).ElementCount() / k_, k_, n_, true, false};
+    ProductSizes z{
+        context.InputShape(operands_.a).ElementCount() / k_, k_, n_, true, false, !zeros_.empty()};
     z.copies_a = a_type_ != DataType::kUint8 || k_ % 4 != 0;
     z.one_scale =
         operands_.b_scale == kNone || context.InputShape(operands_.b_scale).ElementCount() == 1;
     PreparedKernel prepared;
     const int64_t tile = std::min(z.m, kRowBlock) * simd_.gemm_width;
-    const int64_t floats = 2 * z.row_floats() + (IsByte(y_type_) ? kMaxChunks * tile : 0);
+    const int64_t floats =
+        2 * z.row_floats() + z.row_sums() + (IsByte(y_type_) ? kMaxChunks * tile : 0);
     prepared.scratch_bytes = z.a_bytes() + static_cast<size_t>(floats) * sizeof(float);
     prepared.compute = [z, this](const KernelContext& k) {
       if (z.m > 0) Run(z, k);
@@ -122,6 +128,18 @@ class ByteProduct : public Kernel {
     return Status::Ok();
   }
 
+  // Of B: one, or one per column; `middle` is what making B signed took off.
+  void SetZeros(std::vector<int32_t> zeros, int32_t middle) {
+    bool any = false;
+    for (int32_t& zero : zeros) {
+      zero -= middle;
+      any = any || zero != 0;
+    }
+    if (!any) return;
+    if (zeros.size() == 1) zeros.assign(static_cast<size_t>(n_), zeros[0]);
+    zeros_ = std::move(zeros);
+  }
+
   Status Check(const PrepareContext& context) const {
     const auto fail = [&](std::string_view what, size_t i) {
       return InvalidArgument(StrCat(Describe(context.node), ": ", what, " has shape ",
@@ -154,7 +172,9 @@ class ByteProduct : public Kernel {
     const uint8_t* a = UnsignedRows(z, k, k.scratch<uint8_t>(), from);
     auto* numbers = reinterpret_cast<float*>(k.scratch<std::byte>() + z.a_bytes());
     const Epilogue epilogue = MakeEpilogue(z, from, k, numbers);
-    float* tiles = numbers + 2 * z.row_floats();
+    auto* row_sums = reinterpret_cast<int32_t*>(numbers + 2 * z.row_floats());
+    if (z.sums_rows) SumRows(z, a, from, row_sums);
+    float* tiles = numbers + 2 * z.row_floats() + z.row_sums();
     const int64_t panels = (z.n + simd_.gemm_width - 1) / simd_.gemm_width;
     const int64_t chunks = z.m * z.k * z.n < kLeastWork
                                ? 1
@@ -166,7 +186,7 @@ class ByteProduct : public Kernel {
         for (int64_t row = 0; row < z.m; row += kRowBlock) {
           const int64_t rows = std::min(kRowBlock, z.m - row);
           for (int64_t p = first; p < last; ++p) {
-            RunPanel(z, {row, rows, p}, a, epilogue, k, tiles + chunk * tile);
+            RunPanel(z, {row, rows, p}, a, epilogue, row_sums, k, tiles + chunk * tile);
           }
         }
       }
@@ -202,6 +222,18 @@ class ByteProduct : public Kernel {
     return copy;
   }
 
+  // Of A's elements less its zero point.
+  static void SumRows(const ProductSizes& z, const uint8_t* a, const math::Quantization& from,
+                      int32_t* sums) {
+    const auto zeros =
+        static_cast<uint32_t>(static_cast<int32_t>(from.zero)) * static_cast<uint32_t>(z.k);
+    for (int64_t row = 0; row < z.m; ++row) {
+      uint32_t sum = 0;
+      for (int64_t p = 0; p < z.k; ++p) sum += a[row * z.lda() + p];
+      sums[row] = static_cast<int32_t>(sum - zeros);
+    }
+  }
+
   Epilogue MakeEpilogue(const ProductSizes& z, const math::Quantization& from,
                         const KernelContext& k, float* numbers) const {
     auto* offsets = reinterpret_cast<int32_t*>(numbers);
@@ -228,7 +260,7 @@ class ByteProduct : public Kernel {
   };
 
   void RunPanel(const ProductSizes& z, const Part& part, const uint8_t* a, const Epilogue& epilogue,
-                const KernelContext& k, float* tile) const {
+                const int32_t* row_sums, const KernelContext& k, float* tile) const {
     const int64_t column = part.panel * simd_.gemm_width;
     const int64_t width = std::min(simd_.gemm_width, z.n - column);
     const int64_t at = part.row * z.n + column;
@@ -243,6 +275,10 @@ class ByteProduct : public Kernel {
     g.offsets = epilogue.offsets + column;
     if (epilogue.scales != nullptr) g.scales = epilogue.scales + column;
     if (epilogue.bias != nullptr) g.bias = epilogue.bias + column;
+    if (z.sums_rows) {
+      g.b_zeros = zeros_.data() + column;
+      g.row_sums = row_sums + part.row;
+    }
     g.ldc = z.n;
     if (y_type_ == DataType::kInt32) {
       g.sums = k.output<int32_t>(0) + at;
@@ -271,6 +307,7 @@ class ByteProduct : public Kernel {
   int64_t k_ = 0, n_ = 0;
   Tensor packed_;
   std::vector<uint32_t> sums_;  // of B's columns, modulo 2^32
+  std::vector<int32_t> zeros_;  // of B's columns as signed bytes; empty: 0
 };
 
 // Whether an operand is absent or its shape is known to be one number.
@@ -282,19 +319,17 @@ bool IsOneNumber(const KernelInfo& info, size_t i) {
                      [](const Dimension& d) { return d.known() && d.value == 1; });
 }
 
-// Signed bytes without a zero point, or unsigned ones around 128.
-Status CheckZeroOfB(const KernelInfo& info, const Tensor& b, size_t operand) {
-  int32_t expected = b.type() == DataType::kUint8 ? 128 : 0;
-  if (info.node.input(operand) == kNoValue) {
-    return expected == 0 ? Status::Ok() : Unimplemented("B's zero point");
-  }
+// B's zero points: one, or one per column; 0 where they are absent.
+Result<std::vector<int32_t>> ZerosOfB(const KernelInfo& info, size_t operand, int64_t columns) {
+  if (info.node.input(operand) == kNoValue) return std::vector<int32_t>{0};
   const Initializer* initializer = info.constant_input(operand);
   if (initializer == nullptr) return Unimplemented("B's zero point is not constant");
   ONNXD_ASSIGN_OR_RETURN(const Tensor zero, initializer->Materialize());
-  for (const int32_t z : ElementsAs<int32_t>(zero)) {
-    if (z != expected) return Unimplemented("B's zero point");
+  auto zeros = ElementsAs<int32_t>(zero);
+  if (zeros.size() != 1 && static_cast<int64_t>(zeros.size()) != columns) {
+    return Unimplemented("B's zero points do not fit its columns");
   }
-  return Status::Ok();
+  return zeros;
 }
 
 Result<std::unique_ptr<Kernel>> MakeByteProduct(const KernelInfo& info, const Operands& operands,
@@ -314,8 +349,9 @@ Result<std::unique_ptr<Kernel>> MakeByteProduct(const KernelInfo& info, const Op
     if (!IsOneNumber(info, i)) return Unimplemented("scales per row");
   }
   ONNXD_ASSIGN_OR_RETURN(const Tensor b, initializer->Materialize());
-  ONNXD_RETURN_IF_ERROR(CheckZeroOfB(info, b, operands.b_zero));
-  return ByteProduct::Make(operands, a, y, b, transposed);
+  ONNXD_ASSIGN_OR_RETURN(std::vector<int32_t> zeros,
+                         ZerosOfB(info, operands.b_zero, b.shape()[transposed ? 0 : 1]));
+  return ByteProduct::Make(operands, a, y, b, std::move(zeros), transposed);
 }
 
 }  // namespace

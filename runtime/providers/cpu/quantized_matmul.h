@@ -5,7 +5,7 @@
 
 namespace onnxd {
 
-// Decline nodes whose B is not a constant matrix with a usual zero point, and scales per row of A.
+// Decline nodes whose B is not a constant matrix with constant zero points, and scales per row of A.
 Result<std::unique_ptr<Kernel>> MakeByteMatMulInteger(const KernelInfo& info);
 Result<std::unique_ptr<Kernel>> MakeByteQLinearMatMul(const KernelInfo& info);
 Result<std::unique_ptr<Kernel>> MakeByteMatMulIntegerToFloat(const KernelInfo& info);

@@ -337,6 +337,27 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvCase{1, 8, 8, 3, 1, 1, 3, {3, 3, 3, 3}, false, false, false, 128, 128},
                     ConvCase{1, 3, 5, 5, 1, 2, 1, {2, 2, 2, 2}, true, true, true, 0, 0}));
 
+TEST(QuantizedConvInFloats, TakesWeightsWithZeroPointsOfTheirOwn) {
+  TestModel model(13);
+  model.Input("x", DataType::kUint8, {2, 3, 9, 8})
+      .Constant("w", Bytes(Shape{6, 3, 3, 3}, false, 9));
+  model.Constant("xs", Scales(0, 0.02f)).Constant("xz", Byte(false, 120));
+  model.Constant("ws", Scales(6, 0.003f)).Constant("wz", Bytes(Shape{6}, false, 10));
+  model.Constant("ys", Scales(0, 0.2f)).Constant("yz", Byte(false, 100));
+  Tensor bias = *Tensor::Create(DataType::kInt32, Shape{6});
+  for (int32_t i = 0; i < 6; ++i) bias.mutable_data<int32_t>()[i] = i * 1000 - 2000;
+  model.Constant("b", bias);
+  model.Node("QLinearConv", {"x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"}, {"y"},
+             Pads({1, 1, 1, 1}));
+  model.Output("y");
+  TestModel copy = model;
+  auto passes = StandardPasses();
+  passes.insert(passes.begin(),
+                {ProviderPass("quantized_conv_in_floats"), ProviderPass("dequantize_folding")});
+  EXPECT_EQ(After(copy, passes), "DequantizeLinear Conv QuantizeLinear");
+  ExpectClose(model, {Bytes(Shape{2, 3, 9, 8}, false, 4)}, 1);
+}
+
 // A product with all that the operator can have.
 class ByteProducts : public testing::TestWithParam<std::tuple<bool, int64_t, int64_t, int64_t>> {
  protected:
@@ -344,7 +365,11 @@ class ByteProducts : public testing::TestWithParam<std::tuple<bool, int64_t, int
     std::tie(is_signed_, m_, k_, n_) = GetParam();
     zero_ = is_signed_ ? -9 : 131;
     model_.Constant("b", Bytes(Shape{k_, n_}, true, 6)).Constant("b_s", Scales(n_, 0.01f));
-    model_.Constant("b_z", Zeros(DataType::kInt8, n_));
+    Tensor zeros = Zeros(DataType::kInt8, n_);
+    for (int64_t j = 0; j < n_ && k_ == 70; ++j) {  // asymmetric weights
+      zeros.mutable_data<int8_t>()[j] = static_cast<int8_t>(j % 50 - 20);
+    }
+    model_.Constant("b_z", zeros);
     model_.Constant("a_z", Byte(is_signed_, zero_)).Constant("a_s", Scales(0, 0.02f));
     model_.Constant("y_s", Scales(0, 0.04f * std::sqrt(static_cast<float>(k_))));
     model_.Constant("y_z", Byte(is_signed_, is_signed_ ? 3 : 120));

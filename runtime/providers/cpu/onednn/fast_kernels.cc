@@ -1,10 +1,13 @@
 #include "runtime/providers/cpu/fast_kernels.h"
 
+#include <algorithm>
+
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/winograd.h"
+#include "runtime/providers/cpu/onednn/quantized_conv.h"
 
 namespace onnxd {
 
@@ -33,7 +36,12 @@ std::span<const KernelEntry> FastKernels() {
   return kEntries;
 }
 
-bool HasFastQuantizedConv() { return math::CurrentSimd().name == "avx512vnni"; }
+bool TakesQuantizedConv(const Graph& graph, const Node& node) {
+  const auto pads = node.attributes.Ints("pads");
+  return math::CurrentSimd().name == "avx512vnni" &&
+         std::none_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; }) &&
+         onednn::IsQuantizedConv(graph, node);
+}
 
 std::vector<const GraphPass*> FastPasses() {
   return {ChannelsLast(), WinogradSelection(), ExpandDepthwiseFusion(), MatMulEpilogue()};

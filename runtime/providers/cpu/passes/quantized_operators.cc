@@ -64,7 +64,7 @@ class Rewriter {
     for (size_t i = 0; i < count; ++i) {
       const Node node = graph_.nodes[i];
       if (node.outputs.size() != 1 || !node.captures.empty()) continue;
-      if (HasFastQuantizedConv() && (node.Is("Conv") || node.Is("FusedConv", "com.microsoft"))) {
+      if (node.Is("Conv") || node.Is("FusedConv", "com.microsoft")) {
         RewriteConv(node);
       } else if (node.Is("MatMul")) {
         RewriteMatMul(i, node);
@@ -333,7 +333,7 @@ class Rewriter {
     node.inputs = {x->bytes, x->format.scale, ZeroPoint(x->format), w->bytes,
                    w->scale, ZeroPoint(*w),   target->format.scale, ZeroPoint(target->format)};
     if (*bias != kNoValue) node.inputs.push_back(*bias);
-    Place(std::move(node), *target);
+    if (TakesQuantizedConv(graph_, node)) Place(std::move(node), *target);
   }
 
   void RewriteMatMul(size_t position, const Node& product) {

@@ -9,6 +9,9 @@ namespace onnxd {
 // what only moves elements itself. Extended.
 const GraphPass* QuantizedOperators();
 
+// QLinearConv that no fast kernel takes: DequantizeLinear, Conv and QuantizeLinear. Basic.
+const GraphPass* QuantizedConvInFloats();
+
 // What onnxruntime's dynamic quantization writes, Cast(MatMulInteger(x, w)) * (x_scale * w_scale) (+ row):
 // com.microsoft MatMulIntegerToFloat. Extended.
 const GraphPass* DynamicQuantizedProducts();

@@ -6,7 +6,6 @@
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/providers/cpu/fast_kernels.h"
-#include "runtime/providers/cpu/onednn/quantized_conv.h"
 #include "runtime/providers/cpu/quantization.h"
 
 namespace onnxd {
@@ -45,8 +44,7 @@ bool IsElementwise(const Node& node) {
 }
 
 bool IsByteConv(const Graph& graph, const Node& node) {
-  return node.Is("QLinearConv") && HasFastQuantizedConv() && !HasNegativePad(node) &&
-         onednn::IsQuantizedConv(graph, node);
+  return node.Is("QLinearConv") && TakesQuantizedConv(graph, node);
 }
 
 // Operators of com.microsoft on one tensor of bytes and two formats.
