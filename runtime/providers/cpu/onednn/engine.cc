@@ -33,8 +33,4 @@ Status Guard(FunctionRef<void()> body) {
   }
 }
 
-bool IsReference(const dnnl::primitive_desc_base& description) {
-  return std::string_view(description.impl_info_str()).starts_with("ref");
-}
-
 }  // namespace onnxd::onednn

@@ -17,7 +17,4 @@ dnnl::stream& ThreadStream();
 // Runs `body`, turning dnnl::error into kInternal.
 Status Guard(FunctionRef<void()> body);
 
-// Whether the implementation is a reference loop, which is slower than our plain kernels.
-bool IsReference(const dnnl::primitive_desc_base& description);
-
 }  // namespace onnxd::onednn

@@ -9,6 +9,7 @@
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/providers/cpu/fast_kernels.h"
+#include "runtime/providers/cpu/quantization.h"
 
 namespace onnxd {
 namespace {
@@ -44,8 +45,6 @@ struct Target {
   float low = -std::numeric_limits<float>::infinity();
   float high = std::numeric_limits<float>::infinity();
 };
-
-bool IsByteType(DataType type) { return type == DataType::kUint8 || type == DataType::kInt8; }
 
 // What moves or picks elements of its first input.
 bool OnlyMoves(const Node& node) {
@@ -96,7 +95,7 @@ class Rewriter {
 
   // Of a QuantizeLinear or DequantizeLinear between floats and bytes of `type`.
   std::optional<Format> FormatOf(const Node& node, DataType type) const {
-    if (!IsByteType(type) || node.attributes.Int("block_size", 0) != 0) return std::nullopt;
+    if (!IsByte(type) || node.attributes.Int("block_size", 0) != 0) return std::nullopt;
     const auto scale = Constant(node.input(1));
     if (!scale || scale->type() != DataType::kFloat || scale->ElementCount() != 1) {
       return std::nullopt;
@@ -127,7 +126,7 @@ class Rewriter {
     const auto bytes = graph_.initializers.find(node->inputs[0]);
     const auto scale = graph_.initializers.find(node->input(1));
     if (bytes == graph_.initializers.end() || scale == graph_.initializers.end() ||
-        !IsByteType(bytes->second.type()) || scale->second.type() != DataType::kFloat) {
+        !IsByte(bytes->second.type()) || scale->second.type() != DataType::kFloat) {
       return std::nullopt;
     }
     if (node->input(2) != kNoValue && !graph_.IsInitializer(node->input(2))) return std::nullopt;
