@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import platform
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -33,6 +35,38 @@ class CommandLine(unittest.TestCase):
         for arguments in ((), ("nothing",), ("run",), ("run", IRIS), ("bench", IRIS, "--iterations", "x"),
                           ("bench", IRIS, "--optimization", "most"), ("check",)):
             self.assertEqual(onnxd(*arguments).returncode, 2, arguments)
+
+    def test_cache_folder_holds_prepared_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder) / "cache"
+            for _ in range(2):
+                done = onnxd("bench", CNN, "--iterations", 2, "--cache", cache)
+                self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(list(cache.glob("*.prepared"))), 1)
+            self.assertEqual(cache.stat().st_mode & 0o777, 0o700)
+
+    # The same binary on a processor of 2003: emulated, so that nothing newer can be used unnoticed.
+    @unittest.skipUnless(shutil.which("qemu-x86_64") and platform.machine() == "x86_64",
+                         "qemu-user is not installed, or this is no x86-64 machine")
+    def test_runs_on_plain_x86_64(self):
+        for model in (CNN, daemon.MODELS / "digits_rows" / "1" / "model.onnx"):
+            with tempfile.TemporaryDirectory() as folder:
+                inputs, outputs = pathlib.Path(folder) / "inputs", pathlib.Path(folder) / "outputs"
+                inputs.mkdir()
+                outputs.mkdir()
+                self.random_inputs(model, inputs)
+                done = subprocess.run(["qemu-x86_64", "-cpu", "qemu64", daemon.BINARY, "run", model, "--inputs", inputs,
+                                       "--outputs", outputs], capture_output=True, text=True, timeout=120)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                compared = onnxd("run", model, "--inputs", inputs, "--compare", outputs)
+                self.assertEqual(compared.returncode, 0, compared.stderr)
+
+    @staticmethod
+    def random_inputs(model, folder):
+        numbers = numpy.random.default_rng(7)
+        for value in onnx.load(model).graph.input:
+            shape = [d.dim_value or 3 for d in value.type.tensor_type.shape.dim]
+            numpy.save(folder / f"{value.name}.npy", numbers.random(shape, numpy.float32))
 
     def test_run_reads_npy_and_writes_outputs(self):
         with tempfile.TemporaryDirectory() as folder:
