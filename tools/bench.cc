@@ -269,6 +269,7 @@ Status RunBench(const BenchFlags& flags) {
     ONNXD_RETURN_IF_ERROR(
         CompareOutputs(flags.compare, *session, outputs, flags.relative, flags.absolute));
   }
+  ONNXD_RETURN_IF_ERROR(session->SaveToCache());
   Measurement measured;
   ONNXD_RETURN_IF_ERROR(flags.paced ? MeasureInTurns(*session, inputs, measured)
                                     : MeasureAll(flags, *session, inputs, measured));

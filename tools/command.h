@@ -22,6 +22,9 @@ enum ExitCode {
 struct SessionFlags {
   std::string providers, plugins;
   std::string optimization = "all";
+  std::string cache;  // folder of prepared models; empty: none
+  std::string precision = "fp32";
+  bool denormals_as_zero = false;
   int threads = 1;
 
   Result<SessionOptions> ToOptions() const;
@@ -36,7 +39,7 @@ struct RunFlags {
 struct BenchFlags {
   std::string model;
   std::vector<std::string> shapes, ranges;  // "name=1x3x8x8", "name=lo:hi"
-  std::string inputs;   // folder as in RunFlags; empty: random values
+  std::string inputs;                       // folder as in RunFlags; empty: random values
   std::string compare;  // folder with expected outputs, checked before anything is timed
   double relative = 1e-3, absolute = 1e-5;
   int iterations = 100;

@@ -19,9 +19,21 @@ void AddSession(CLI::App& command, SessionFlags& flags) {
   command.add_option("--optimization", flags.optimization, "Graph optimization level")
       ->check(CLI::IsMember({"disable", "basic", "extended", "all"}))
       ->capture_default_str();
+  command
+      .add_option("--precision", flags.precision,
+                  "Of large products; fp32 where the processor computes the others no faster")
+      ->check(CLI::IsMember({"fp32", "bf16", "bf16x3"}))
+      ->capture_default_str();
+  command.add_flag("--denormals-as-zero", flags.denormals_as_zero,
+                   "Take floats below 1.18e-38 for zeros while computing");
   command.add_option("--threads", flags.threads, "Threads that compute one request")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+}
+
+void AddCache(CLI::App& command, SessionFlags& flags) {
+  command.add_option("--cache", flags.cache,
+                     "Folder for prepared models: later loads of the same model find it there");
 }
 
 void AddModel(CLI::App& command, std::string& model) {
@@ -45,6 +57,7 @@ void AddRun(CLI::App& app, RunFlags& flags, RunCommand& run) {
   command->add_option("--atol", flags.absolute, "Absolute tolerance of --compare")
       ->capture_default_str();
   AddSession(*command, flags.session);
+  AddCache(*command, flags.session);
   command->callback([&] { run = [&] { return Run(flags); }; });
 }
 
@@ -78,6 +91,7 @@ void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
                       "table per operator");
   command->add_flag("--json", flags.json, "One JSON object instead of text");
   AddSession(*command, flags.session);
+  AddCache(*command, flags.session);
   command->callback([&] { run = [&] { return Bench(flags); }; });
 }
 
@@ -132,6 +146,7 @@ void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
   override_key("--plugins", "runtime.plugins", "Shared libraries with custom operators");
   override_key("--optimization", "runtime.optimization", "disable, basic, extended or all");
   override_key("--threads", "runtime.threads", "Threads that compute one request");
+  override_key("--cache", "runtime.cache_dir", "Folder for prepared models; none without it");
   override_key("--log-level", "log.level", "debug, info, warning, error or off");
   command->callback([&] { run = [&] { return Serve(flags); }; });
 }

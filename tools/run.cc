@@ -14,6 +14,7 @@ Status RunModel(const RunFlags& flags) {
                          InferenceSession::Load(flags.model, std::move(options)));
   ONNXD_ASSIGN_OR_RETURN(const std::vector<Value> inputs, ReadInputs(flags.inputs, *session));
   ONNXD_ASSIGN_OR_RETURN(const auto outputs, session->Run(inputs, {}));
+  ONNXD_RETURN_IF_ERROR(session->SaveToCache());
   if (!flags.outputs.empty()) ONNXD_RETURN_IF_ERROR(WriteOutputs(flags.outputs, outputs));
   if (!flags.compare.empty()) {
     ONNXD_RETURN_IF_ERROR(

@@ -9,6 +9,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/plugin/plugin.h"
 #include "runtime/providers/default_providers.h"
+#include "runtime/session/prepared_model_cache.h"
 #include "server/config/server_options.h"
 #include "server/grpc/grpc_api.h"
 #include "server/grpc/grpc_server.h"
@@ -72,6 +73,17 @@ Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
   }
   session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
   session.max_run_bytes = options.runtime.max_run_bytes;
+  session.precision = *PrecisionFromName(options.runtime.precision);
+  session.denormals_as_zero = options.runtime.denormals_as_zero;
+  if (!options.runtime.cache_dir.empty()) {
+    auto cache = PreparedModelCache::Open(options.runtime.cache_dir,
+                                          static_cast<uint64_t>(options.runtime.cache_bytes));
+    if (cache.ok()) {
+      session.cache = std::move(*cache);
+    } else {
+      LogWarning(StrCat(cache.status().ToString(), "; models are prepared anew at each start"));
+    }
+  }
   return session;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -117,6 +118,26 @@ Result<std::shared_ptr<const ByteSource>> OpenFileBeneath(const std::string& dir
                "' cannot be opened beneath the model's folder: ", ErrnoText(error)));
   }
   return AdoptDescriptor(static_cast<int>(descriptor), relative_path, true);
+}
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) return NotFound(StrCat("cannot open ", path, ": ", ErrnoText(errno)));
+  struct stat info {};
+  void* mapped = MAP_FAILED;
+  if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+    mapped = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE | MAP_POPULATE,
+                  descriptor, 0);
+  }
+  close(descriptor);
+  if (mapped == MAP_FAILED) return InvalidArgument(StrCat("cannot map ", path));
+  auto file = std::shared_ptr<MappedFile>(new MappedFile());
+  file->bytes_ = {static_cast<const char*>(mapped), static_cast<size_t>(info.st_size)};
+  return std::shared_ptr<const MappedFile>(std::move(file));
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
 }
 
 std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string name) {

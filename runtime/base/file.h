@@ -35,6 +35,22 @@ Result<std::shared_ptr<const ByteSource>> OpenFileBeneath(const std::string& dir
 // Bytes in memory, owned.
 std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string name);
 
+// A file's bytes, mapped for reading. Whoever shortens the file meanwhile kills the process: for
+// files that this program owns.
+class MappedFile {
+ public:
+  // As OpenFile; kInvalidArgument as well for an empty file.
+  static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  MappedFile() = default;
+  std::string_view bytes_;
+};
+
 // The whole file; kResourceExhausted when it is larger than `limit` bytes.
 Result<std::string> ReadFile(const std::string& path, uint64_t limit);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/base/denormals.h"
+
 namespace onnxd {
 namespace {
 
@@ -61,6 +63,7 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
     return;
   }
   body_ = &body;
+  floating_point_mode_ = FloatingPointMode();
   count_ = count;
   chunk_ = std::max(grain, (count + threads() - 1) / threads());
   next_.store(0, std::memory_order_relaxed);
@@ -113,6 +116,7 @@ void ThreadPool::Work() {
     const uint64_t call = call_.load(std::memory_order_acquire);
     seen = call >> kNumberShift;
     if (!Join(call)) continue;
+    SetFloatingPointMode(floating_point_mode_);
     RunChunks();
     if ((call_.fetch_sub(1, std::memory_order_acq_rel) & (kOpen | kRunning)) == 1) {
       std::lock_guard lock(mutex_);  // the caller is either past its test or asleep

@@ -25,7 +25,8 @@ class ThreadPool {
 
   // Calls body(begin, end) over disjoint ranges that cover [0, count), each of about `grain` items
   // or more, and returns when all have finished. Several threads may call at once: while the
-  // workers serve one caller, another runs its whole range itself. `body` must not throw.
+  // workers serve one caller, another runs its whole range itself. `body` must not throw. It finds
+  // the caller's floating-point mode on every thread.
   void ParallelFor(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
   // While one exists, workers wait for the next call without sleeping: for the steps of one run.
@@ -56,6 +57,7 @@ class ThreadPool {
   // change only while nobody is.
   std::atomic<uint64_t> call_{0};
   const FunctionRef<void(int64_t, int64_t)>* body_ = nullptr;
+  uint64_t floating_point_mode_ = 0;
   int64_t count_ = 0;
   int64_t chunk_ = 1;
   std::atomic<int64_t> next_{0};

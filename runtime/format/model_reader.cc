@@ -22,7 +22,9 @@ Result<Model> ReadModel(std::shared_ptr<const ByteSource> source, ExternalData e
   WireReader reader(std::move(source), &budget);
   ONNXD_ASSIGN_OR_RETURN(ParsedModel parsed, ParseModel(reader, external));
   ONNXD_RETURN_IF_ERROR(InlineFunctions(parsed, budget));
-  return BuildModel(std::move(parsed));
+  ONNXD_ASSIGN_OR_RETURN(Model model, BuildModel(std::move(parsed)));
+  for (const auto& [location, file] : external.files) model.external_files.push_back(location);
+  return model;
 }
 
 }  // namespace

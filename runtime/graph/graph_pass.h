@@ -1,4 +1,5 @@
-// GraphPass: one rewrite of the graph. OptimizationLevel: how far rewriting goes.
+// GraphPass: one rewrite of the graph. OptimizationLevel: how far rewriting goes. Precision: how
+// exactly large products are computed.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,13 @@ enum class OptimizationLevel { kDisable, kBasic, kExtended, kAll };
 std::optional<OptimizationLevel> OptimizationLevelFromName(std::string_view name);
 std::string_view OptimizationLevelName(OptimizationLevel level);
 
+// Of products of float32 models. kBfloat16: operands and results of large products have 8 bits of
+// mantissa, sums 24. kBfloat16x3: products of both halves of each operand, about 16 bits.
+enum class Precision { kFloat32, kBfloat16, kBfloat16x3 };
+
+std::optional<Precision> PrecisionFromName(std::string_view name);  // "fp32", "bf16", "bf16x3"
+std::string_view PrecisionName(Precision precision);
+
 // Computes a node whose inputs are constants. Provided by the session, which has kernels; nullopt
 // when the result would be over budget or the node cannot be computed alone.
 using ConstantEvaluator = std::function<std::optional<std::vector<Tensor>>(
@@ -25,6 +33,7 @@ using ConstantEvaluator = std::function<std::optional<std::vector<Tensor>>(
 struct PassContext {
   ConstantEvaluator evaluate;
   int64_t opset = 0;  // of ai.onnx, as the model imports it; 0: not stated
+  Precision precision = Precision::kFloat32;
   // For a provider's pass: whether no provider before its own knows the node. Empty: all are its
   // own.
   std::function<bool(const Node&)> owns;

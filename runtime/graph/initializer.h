@@ -1,37 +1,73 @@
-// Initializer: a weight whose elements are in memory, or still in its file until someone needs
-// them.
+// Initializer: a weight whose elements are in memory, or still in their file until someone needs
+// them; and the forms that kernels packed them into.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "runtime/base/file.h"
+#include "runtime/base/function_ref.h"
 #include "runtime/base/status.h"
 #include "runtime/tensor/tensor.h"
 
 namespace onnxd {
 
-// A cheap value; copies share the state. Used by one thread at a time (loading is single-threaded).
+// A cheap value; copies share elements and forms. FindForm, InForm and AddForm may be called from
+// any thread; everything else is for the one thread that loads the model.
 class Initializer {
  public:
+  using Forms = std::map<std::string, Tensor>;
+
   Initializer() = default;
   explicit Initializer(Tensor tensor);
   // Little-endian row-major elements at [offset, offset + bytes of type and shape) of `source`.
   // Requires a validated shape, a type that is not string, and a range inside the source.
   Initializer(DataType type, Shape shape, std::shared_ptr<const ByteSource> source,
               uint64_t offset);
+  // Of which there will be nothing but forms.
+  Initializer(DataType type, Shape shape);
 
   bool defined() const { return state_ != nullptr; }
   DataType type() const;
   const Shape& shape() const;
 
   // The elements, 64-byte aligned; read from the source on the first call and kept. kDataLoss when
-  // the file changed, kResourceExhausted when memory is refused.
+  // the file changed or the elements were released, kResourceExhausted when memory is refused.
   Result<Tensor> Materialize() const;
+  // Reads the elements now if they are still in their file.
+  Status Load() const;
+  // Whether any copy was materialised since the last ForgetUses.
+  bool was_read() const;
+  // Forgets that as well as all forms.
+  void ForgetUses() const;
+  // This copy will not ask for the elements any more; they go with the last copy that may.
+  void Release();
+  // This copy has the elements only as long as another one may ask for them.
+  void Yield();
+  bool released() const { return plain_ == nullptr && others_.expired(); }
+
+  // The elements as a kernel wants them. `form` names the layout with all its parameters; `make`
+  // turns the plain elements into it when no copy of this initializer did before. Equal forms of
+  // different initializers share memory (shared_tensor.h). Errors as Materialize, or what `make`
+  // returns.
+  Result<Tensor> InForm(const std::string& form,
+                        FunctionRef<Result<Tensor>(const Tensor& plain)> make) const;
+  Tensor FindForm(const std::string& form) const;  // undefined when there is none
+  void AddForm(const std::string& form, Tensor tensor) const;
+  Forms forms() const;
 
  private:
   struct State;
+  struct Plain;
+  Result<std::shared_ptr<Plain>> Find() const;
+  Result<Tensor> Read() const;
+  Result<Tensor> ReadAndKeep() const;
+
   std::shared_ptr<State> state_;
+  std::shared_ptr<Plain> plain_;
+  std::weak_ptr<Plain> others_;  // after Yield
 };
 
 }  // namespace onnxd

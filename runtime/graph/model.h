@@ -18,6 +18,7 @@ struct Model {
   std::string domain;
   int64_t model_version = 0;
   std::vector<std::pair<std::string, std::string>> metadata;
+  std::vector<std::string> external_files;  // with weights, relative to the model's folder
   Graph graph;
 };
 

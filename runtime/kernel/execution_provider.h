@@ -23,6 +23,13 @@ class ExecutionProvider {
   // Whether CreateKernel has a factory for the node at all; cheap, decides nothing.
   virtual bool Knows(const Node& node) const = 0;
 
+  // Whether products of that precision are faster here than float32, and Passes brings them about.
+  virtual bool Computes(Precision precision) const { return precision == Precision::kFloat32; }
+
+  // What packed weights depend on: name, instruction set, versions. Empty: what this provider makes
+  // of a model must not be kept for another process.
+  virtual std::string cache_identity() const { return {}; }
+
   // Rewrites for the nodes it claimed (layout, fused epilogues), run before kernels are made, each
   // from its optimization level on.
   virtual std::vector<const GraphPass*> Passes() const { return {}; }

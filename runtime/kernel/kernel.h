@@ -119,6 +119,8 @@ struct KernelInfo {
   std::span<const ValueType> output_types;
   // The initializer behind an input, or null. Factories that pack weights materialise it.
   std::function<const Initializer*(size_t)> constant_input;
+  // The kernel is made only to see whether it can be: large constants need not be packed.
+  bool only_asks = false;
 
   DataType InputType(size_t i) const {
     return i < input_types.size() ? input_types[i].element : DataType::kUndefined;

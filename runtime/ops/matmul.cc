@@ -69,6 +69,7 @@ constexpr InferenceRule kRules[] = {
     {"", "Gemm", Gemm},
     {"", "MatMul", MatMul},
     {"com.microsoft", "FusedMatMul", FusedMatMul},
+    {"onnxd", "MatMulBfloat16x3", MatMulBiasActivation},
     {"onnxd", "MatMulBiasActivation", MatMulBiasActivation},
 };
 

@@ -11,8 +11,8 @@ namespace {
 
 using Providers = std::span<const std::shared_ptr<const ExecutionProvider>>;
 
-// A pass expands what the types that the one before inferred allow: nodes in a row, or inside of each
-// other, take one each.
+// A pass expands what the types that the one before inferred allow: nodes in a row, or inside of
+// each other, take one each.
 constexpr int kMaxPasses = 256;
 constexpr size_t kMaxNodes = 1 << 20;
 constexpr size_t kMaxVisits = 1 << 24;  // nodes, over all passes
@@ -23,7 +23,7 @@ Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers, St
   const Node& node = graph.nodes[position];
   const FunctionExpansion expand = FindFunction(node);
   if (expand == nullptr) return size_t{1};
-  const Status taken = AssignProvider(graph, node, providers).status();
+  const Status taken = CanAssignProvider(graph, node, providers);
   if (taken.code() != StatusCode::kUnimplemented) return size_t{1};
   std::vector<ValueType> types;
   for (const ValueId id : node.inputs) {
@@ -33,8 +33,8 @@ Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers, St
   const Status filled = expand(body);
   if (filled.code() == StatusCode::kUnimplemented) {
     if (refusal.ok()) {
-      refusal = Unimplemented(StrCat(taken.message(), "; it cannot be said in other operators: ",
-                                     filled.message()));
+      refusal = Unimplemented(
+          StrCat(taken.message(), "; it cannot be said in other operators: ", filled.message()));
     }
     return size_t{1};
   }

@@ -2,12 +2,14 @@
 
 #include <cstring>
 
+#include "runtime/base/denormals.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/session/control_flow_nodes.h"
 #include "runtime/session/node_runner.h"
 #include "runtime/session/partitioner.h"
 #include "runtime/session/run_profile.h"
 #include "runtime/session/value_check.h"
+#include "runtime/tensor/shared_tensor.h"
 
 namespace onnxd {
 namespace {
@@ -67,9 +69,14 @@ Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<Gra
   for (const ValueId id : g.outputs) wanted[static_cast<size_t>(id)] = true;
   for (const auto& [id, initializer] : g.initializers) {
     if (!wanted[static_cast<size_t>(id)]) continue;
-    ONNXD_ASSIGN_OR_RETURN(executor->constants_[id], initializer.Materialize());
+    ONNXD_ASSIGN_OR_RETURN(Tensor constant, initializer.Materialize());
+    executor->constants_[id] = ShareTensor(std::move(constant));
   }
-  graph->initializers.clear();  // what kernels packed must not stay twice
+  // What kernels packed must not stay twice.
+  for (auto& [id, initializer] : graph->initializers) {
+    if (!initializer.was_read()) initializer.Yield();
+  }
+  if (!executor->options_.keep_initializers) graph->initializers.clear();
   return executor;
 }
 
@@ -171,6 +178,7 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   std::vector<Value> outputs(graph_->outputs.size());
   const TensorLimit limit(options_.max_run_bytes);
   const ThreadPool::Busy busy(*options_.pool);
+  const DenormalsAsZero denormals(options_.denormals_as_zero);
   context->cell_bytes = 0;
   const Status status = RunSteps(plan, *context, inputs, outputs, options);
   for (Value& cell : context->cells) cell = Value();

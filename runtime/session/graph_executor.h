@@ -21,6 +21,10 @@ struct ExecutorOptions {
   int64_t max_run_bytes = 0;  // memory of one run beyond its inputs
   size_t max_plans = 64;
   int64_t max_iterations = 10'000'000;  // of one Loop
+  bool denormals_as_zero = false;
+  // Leaves the initializers in the graph, with their forms, so that it can be archived. Their plain
+  // elements stay where a kernel read them as such.
+  bool keep_initializers = false;
 };
 
 // Immutable but for its pool of plans and contexts; Run may be called from any thread.
@@ -29,7 +33,7 @@ class GraphExecutor {
   // Makes every node's kernel, giving each to the first provider that takes it. Constants that
   // kernels packed are dropped, the others materialised. kUnimplemented names the node that no
   // provider takes, and why.
-  // The graph's initializers are taken out of it.
+  // The graph's initializers are taken out of it unless the options keep them.
   static Result<std::unique_ptr<GraphExecutor>> Create(std::shared_ptr<Graph> graph,
                                                        ExecutorOptions options);
   ~GraphExecutor();

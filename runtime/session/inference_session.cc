@@ -1,9 +1,13 @@
 #include "runtime/session/inference_session.h"
 
+#include <filesystem>
+
 #include "runtime/base/exceptions.h"
+#include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/model_reader.h"
 #include "runtime/graph/model.h"
+#include "runtime/session/cache_entry.h"
 #include "runtime/session/graph_executor.h"
 #include "runtime/session/model_preparation.h"
 
@@ -55,15 +59,48 @@ Status CheckSymbols(const std::vector<TensorSignature>& signature, std::span<con
   return Status::Ok();
 }
 
+// The graph and the bodies of its control flow.
+void ForEachGraph(Graph& graph, void (*visit)(Graph&)) {
+  visit(graph);
+  for (Node& node : graph.nodes) {
+    for (auto& [name, attribute] : node.attributes.entries()) {
+      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute)) ForEachGraph(**body, visit);
+    }
+  }
+}
+
+void FallBackToFloat32(SessionOptions& options) {
+  for (const auto& provider : options.providers) {
+    if (provider->Computes(options.precision)) return;
+  }
+  LogWarning(StrCat("precision ", PrecisionName(options.precision),
+                    " is not faster than fp32 on this machine: computing in fp32"));
+  options.precision = Precision::kFloat32;
+}
+
+// What passes read and asked for is not what kernels will.
+void ForgetUses(Graph& graph) {
+  for (const auto& [id, initializer] : graph.initializers) initializer.ForgetUses();
+}
+
+// Nothing that runs looks at them.
+void DropInitializers(Graph& graph) { graph.initializers.clear(); }
+
 }  // namespace
 
+InferenceSession::InferenceSession() = default;
 InferenceSession::~InferenceSession() = default;
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::Load(const std::string& path,
                                                                  SessionOptions options) {
   return CatchExceptions([&]() -> Result<std::unique_ptr<InferenceSession>> {
+    std::unique_ptr<CacheEntry> entry = EntryOf(path, options);
+    if (entry != nullptr) {
+      auto prepared = FindPrepared(*entry, options);
+      if (prepared.ok()) return prepared;
+    }
     ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelFile(path));
-    return Make(std::move(model), std::move(options));
+    return Make(std::move(model), std::move(options), std::move(entry));
   });
 }
 
@@ -71,33 +108,81 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::LoadBytes(std::strin
                                                                       SessionOptions options) {
   return CatchExceptions([&]() -> Result<std::unique_ptr<InferenceSession>> {
     ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelBytes(std::move(bytes)));
-    return Make(std::move(model), std::move(options));
+    return Make(std::move(model), std::move(options), nullptr);
   });
 }
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::FromModel(Model model,
                                                                       SessionOptions options) {
-  return CatchExceptions([&] { return Make(std::move(model), std::move(options)); });
+  return CatchExceptions([&] { return Make(std::move(model), std::move(options), nullptr); });
 }
 
-Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(Model model,
-                                                                 SessionOptions options) {
+Result<std::unique_ptr<InferenceSession>> InferenceSession::FindPrepared(
+    const CacheEntry& entry, const SessionOptions& options) {
+  std::optional<PreparedModel> found = FindPreparedModel(entry);
+  if (!found) return NotFound("not in the cache");
+  std::unique_ptr<InferenceSession> session(new InferenceSession());
+  session->inputs_ = std::move(found->inputs);
+  session->outputs_ = std::move(found->outputs);
+  session->info_ = std::move(found->info);
+  const Status made = session->MakeExecutor(std::move(found->graph), options, false);
+  if (!made.ok()) {
+    LogWarning(StrCat(entry.files[0].path, ": ", made.ToString()));
+    entry.cache->Reject(entry.key);
+    return made;
+  }
+  session->from_cache_ = true;
+  return session;
+}
+
+Status InferenceSession::MakeExecutor(Graph graph, const SessionOptions& options,
+                                      bool keep_initializers) {
+  ExecutorOptions executor{options.providers, options.pool, options.max_run_bytes,
+                           options.max_plans};
+  if (executor.pool == nullptr) executor.pool = std::make_shared<ThreadPool>(1);
+  executor.denormals_as_zero = options.denormals_as_zero;
+  executor.keep_initializers = keep_initializers;
+  auto shared = std::make_shared<Graph>(std::move(graph));
+  ONNXD_ASSIGN_OR_RETURN(executor_, GraphExecutor::Create(shared, std::move(executor)));
+  if (keep_initializers) to_save_->graph = std::move(shared);
+  for (const CompiledNode& node : executor_->nodes()) ++info_.nodes_by_provider[node.provider];
+  return Status::Ok();
+}
+
+Status InferenceSession::SaveToCache() const {
+  std::unique_ptr<CacheEntry> entry;
+  {
+    std::lock_guard lock(cache_mutex_);
+    entry = std::move(to_save_);
+  }
+  if (entry == nullptr) return Status::Ok();
+  const Status stored = CatchExceptions([&] { return StorePreparedModel(*entry, *this); });
+  ForEachGraph(*entry->graph, DropInitializers);
+  return stored;
+}
+
+Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(
+    Model model, SessionOptions options, std::unique_ptr<CacheEntry> entry) {
   if (options.pool == nullptr) options.pool = std::make_shared<ThreadPool>(1);
+  FallBackToFloat32(options);
   ONNXD_RETURN_IF_ERROR(CheckModel(model));
   std::unique_ptr<InferenceSession> session(new InferenceSession());
   session->info_ = InfoOf(model);
   session->inputs_ = SignatureOf(model.graph, model.graph.inputs);
   session->outputs_ = SignatureOf(model.graph, model.graph.outputs);
   ONNXD_RETURN_IF_ERROR(PrepareModel(model, options, Stage::kFinal));
-
-  ExecutorOptions executor{options.providers, options.pool, options.max_run_bytes,
-                           options.max_plans};
-  ONNXD_ASSIGN_OR_RETURN(
-      session->executor_,
-      GraphExecutor::Create(std::make_shared<Graph>(std::move(model.graph)), std::move(executor)));
-  for (const CompiledNode& node : session->executor_->nodes()) {
-    ++session->info_.nodes_by_provider[node.provider];
+  ForEachGraph(model.graph, ForgetUses);
+  session->to_save_ = std::move(entry);
+  if (session->to_save_ != nullptr) {
+    for (const std::string& file : model.external_files) {
+      const auto folder = std::filesystem::path(session->to_save_->files[0].path).parent_path();
+      ONNXD_ASSIGN_OR_RETURN(FileState state,
+                             PreparedModelCache::StateOf((folder / file).string()));
+      session->to_save_->files.push_back(std::move(state));
+    }
   }
+  ONNXD_RETURN_IF_ERROR(
+      session->MakeExecutor(std::move(model.graph), options, session->to_save_ != nullptr));
   return session;
 }
 

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@
 namespace onnxd {
 
 class GraphExecutor;
+class PreparedModelCache;
+struct CacheEntry;
 struct Model;
 
 struct SessionOptions {
@@ -30,6 +33,12 @@ struct SessionOptions {
   std::shared_ptr<ThreadPool> pool;
   // Memory one run may take beyond its inputs, bytes.
   int64_t max_run_bytes = int64_t{4} << 30;
+  // Where Load finds what an earlier process prepared, and SaveToCache puts it; null: nowhere.
+  std::shared_ptr<PreparedModelCache> cache;
+  // Where no provider computes this one, float32 does, and a line in the log says so.
+  Precision precision = Precision::kFloat32;
+  // Takes denormal floats for zeros while a model computes; results below 1.18e-38 are lost.
+  bool denormals_as_zero = false;
   // Plans kept, one per combination of input shapes; the least recently used goes first.
   size_t max_plans = 64;
 };
@@ -74,16 +83,29 @@ class InferenceSession {
   // kResourceExhausted when the shapes need more than max_run_bytes. No exception leaves.
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
 
+  // Puts the prepared model into the cache, with the weights packed so far: call it after a first
+  // run. Does nothing without a cache, when Load found the model there, or after the first call.
+  // Any thread.
+  Status SaveToCache() const;
+  bool from_cache() const { return from_cache_; }
+
   // Checks one input against the signature without running: type, rank and fixed dimensions.
   Status CheckInput(size_t index, const Value& value) const;
 
  private:
-  InferenceSession() = default;
-  static Result<std::unique_ptr<InferenceSession>> Make(Model model, SessionOptions options);
+  InferenceSession();
+  static Result<std::unique_ptr<InferenceSession>> Make(Model model, SessionOptions options,
+                                                        std::unique_ptr<CacheEntry> entry);
+  static Result<std::unique_ptr<InferenceSession>> FindPrepared(const CacheEntry& entry,
+                                                                const SessionOptions& options);
+  Status MakeExecutor(Graph graph, const SessionOptions& options, bool keep_initializers);
 
   std::vector<TensorSignature> inputs_, outputs_;
   ModelInfo info_;
   std::unique_ptr<GraphExecutor> executor_;
+  bool from_cache_ = false;
+  mutable std::mutex cache_mutex_;
+  mutable std::unique_ptr<CacheEntry> to_save_;  // guarded by cache_mutex_
 };
 
 }  // namespace onnxd

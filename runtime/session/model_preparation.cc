@@ -43,6 +43,7 @@ Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
   context.evaluate = MakeConstantEvaluator(options.providers, options.pool);
   const auto opset = model.opsets.find("");
   if (opset != model.opsets.end()) context.opset = opset->second;
+  context.precision = options.precision;
   // A provider's pass starts where those before it have come to an end, and they may go on from
   // what it leaves.
   std::vector<const GraphPass*> passes = StandardPasses();

@@ -13,11 +13,10 @@ std::vector<ValueType> TypesOf(const Graph& graph, const std::vector<ValueId>& i
   return types;
 }
 
-}  // namespace
+using Providers = std::span<const std::shared_ptr<const ExecutionProvider>>;
 
-Result<CompiledNode> AssignProvider(
-    const Graph& graph, const Node& node,
-    std::span<const std::shared_ptr<const ExecutionProvider>> providers) {
+Result<CompiledNode> Assign(const Graph& graph, const Node& node, Providers providers,
+                            bool only_asks) {
   const std::vector<ValueType> inputs = TypesOf(graph, node.inputs);
   const std::vector<ValueType> outputs = TypesOf(graph, node.outputs);
   const auto constant_input = [&](size_t i) -> const Initializer* {
@@ -26,7 +25,7 @@ Result<CompiledNode> AssignProvider(
   };
   std::string reasons;
   for (const auto& provider : providers) {
-    auto kernel = provider->CreateKernel({node, inputs, outputs, constant_input});
+    auto kernel = provider->CreateKernel({node, inputs, outputs, constant_input, only_asks});
     if (kernel.ok()) {
       CompiledNode compiled;
       compiled.kernel = std::move(*kernel);
@@ -40,6 +39,16 @@ Result<CompiledNode> AssignProvider(
         StrCat(reasons.empty() ? "" : "; ", provider->name(), ": ", kernel.status().message());
   }
   return Unimplemented(StrCat(Describe(node), " runs on no provider (", reasons, ")"));
+}
+
+}  // namespace
+
+Result<CompiledNode> AssignProvider(const Graph& graph, const Node& node, Providers providers) {
+  return Assign(graph, node, providers, false);
+}
+
+Status CanAssignProvider(const Graph& graph, const Node& node, Providers providers) {
+  return Assign(graph, node, providers, true).status();
 }
 
 }  // namespace onnxd

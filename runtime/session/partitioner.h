@@ -16,4 +16,8 @@ Result<CompiledNode> AssignProvider(
     const Graph& graph, const Node& node,
     std::span<const std::shared_ptr<const ExecutionProvider>> providers);
 
+// The same answer without a kernel.
+Status CanAssignProvider(const Graph& graph, const Node& node,
+                         std::span<const std::shared_ptr<const ExecutionProvider>> providers);
+
 }  // namespace onnxd

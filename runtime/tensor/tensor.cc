@@ -1,5 +1,7 @@
 #include "runtime/tensor/tensor.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
@@ -8,12 +10,21 @@
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
+namespace {
+
+constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kLeastHuge = 2 * kHugePage;
+
+}  // namespace
 
 Buffer AllocateBuffer(size_t bytes) {
   const size_t rounded = (bytes + kTensorAlignment) / kTensorAlignment * kTensorAlignment;
   if (rounded < bytes) return nullptr;
-  void* memory = std::aligned_alloc(kTensorAlignment, rounded);
+  const size_t alignment = rounded < kLeastHuge ? kTensorAlignment : kHugePage;
+  void* memory = std::aligned_alloc(alignment, rounded);
   if (memory == nullptr) return nullptr;
+  // Whole huge pages only: the rest of the last one would be memory that nobody uses.
+  if (rounded >= kLeastHuge) madvise(memory, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
   return Buffer(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
 }
 

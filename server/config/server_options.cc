@@ -52,6 +52,23 @@ OptionKey Text(std::string section, std::string key, Section Options::*part,
           [=](const Options& options) { return (options.*part).*field; }};
 }
 
+template <typename Section>
+OptionKey Switch(std::string section, std::string key, Section Options::*part,
+                 bool Section::*field) {
+  return {
+      section, key, "",
+      [=](Options& options, const std::string& text) -> Status {
+        if (text != "true" && text != "false") {
+          return InvalidArgument(StrCat("'", text.substr(0, 64), "' is neither true nor false"));
+        }
+        (options.*part).*field = text == "true";
+        return Status::Ok();
+      },
+      [=](const Options& options) -> std::string {
+        return (options.*part).*field ? "true" : "false";
+      }};
+}
+
 constexpr int64_t kMaxBytes = int64_t{1} << 46;
 constexpr int64_t kMaxSeconds = 86400;
 
@@ -72,6 +89,11 @@ const std::vector<OptionKey>& OptionKeys() {
       Text("runtime", "plugins", &O::runtime, &O::Runtime::plugins),
       Text("runtime", "optimization", &O::runtime, &O::Runtime::optimization,
            {"disable", "basic", "extended", "all"}),
+      Text("runtime", "cache_dir", &O::runtime, &O::Runtime::cache_dir),
+      Number("runtime", "cache_bytes", &O::runtime, &O::Runtime::cache_bytes, 0, kMaxBytes,
+             "bytes"),
+      Text("runtime", "precision", &O::runtime, &O::Runtime::precision, {"fp32", "bf16", "bf16x3"}),
+      Switch("runtime", "denormals_as_zero", &O::runtime, &O::Runtime::denormals_as_zero),
       Number("runtime", "threads", &O::runtime, &O::Runtime::threads, 1, 1024),
       Number("runtime", "executors", &O::runtime, &O::Runtime::executors, 0, 1024),
       Number("runtime", "max_run_bytes", &O::runtime, &O::Runtime::max_run_bytes, 1 << 20,

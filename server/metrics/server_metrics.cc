@@ -139,6 +139,10 @@ struct ServerMetrics::State {
                  .Name("onnxd_requests_shed_total")
                  .Help("Requests refused without running the model, by reason")
                  .Register(registry)),
+        prepared_models(BuildCounter()
+                            .Name("onnxd_prepared_models_total")
+                            .Help("Models looked for in the cache of prepared models, by result")
+                            .Register(registry)),
         cpu(BuildCounter()
                 .Name("onnxd_process_cpu_seconds_total")
                 .Help("Processor time used")
@@ -174,6 +178,7 @@ struct ServerMetrics::State {
   prometheus::Family<prometheus::Gauge>& connections;
   prometheus::Family<prometheus::Counter>& connections_total;
   prometheus::Family<prometheus::Counter>& shed;
+  prometheus::Family<prometheus::Counter>& prepared_models;
   prometheus::Counter& cpu;
   prometheus::Gauge& resident;
   prometheus::Gauge& descriptors;
@@ -247,6 +252,9 @@ void ServerMetrics::CountUnroutedRequest(Protocol protocol, StatusCode code) {
 
 void ServerMetrics::CountShed(const std::string& reason) {
   state_->shed.Add({{"reason", reason}}).Increment();
+}
+void ServerMetrics::CountPreparedModel(const std::string& result) {
+  state_->prepared_models.Add({{"result", result}}).Increment();
 }
 void ServerMetrics::ConnectionOpened(Protocol protocol) {
   state_->open[static_cast<size_t>(protocol)]->Increment();

@@ -36,9 +36,12 @@ Status ModelManager::Load(const WantedVersion& wanted) {
   ONNXD_ASSIGN_OR_RETURN(version->session, InferenceSession::Load(wanted.path, session_));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   version->metrics->SetLoadDuration(took);
+  const bool from_cache = version->session->from_cache();
+  if (session_.cache != nullptr) metrics_.CountPreparedModel(from_cache ? "found" : "missing");
   metrics_.SetModelState(wanted.model, wanted.version, true);
   registry_.Publish(std::move(version));
-  LogInfo(StrCat("model '", wanted.model, "' version ", wanted.version, " loaded in ",
+  LogInfo(StrCat("model '", wanted.model, "' version ", wanted.version,
+                 from_cache ? " found in the cache, loaded in " : " loaded in ",
                  static_cast<int64_t>(took.count() * 1e6) / 1000, " ms"));
   return Status::Ok();
 }

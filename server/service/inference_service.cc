@@ -153,6 +153,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
     if (!outputs.ok()) {
       return finish(outputs.status().WithContext(StrCat("model '", version->model, "'")));
     }
+    version->SaveToCacheOnce();
     InferenceResponse response;
     response.model = version->model;
     response.version = version->version;

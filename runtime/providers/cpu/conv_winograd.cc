@@ -269,9 +269,12 @@ Result<std::unique_ptr<Kernel>> MakeConvWinograd(const KernelInfo& info) {
   if (attributes.Int("group", 1) != 1) return Unimplemented("ConvWinograd has no groups");
   const int64_t tile = attributes.Int("tile", 4);
   if (tile != 2 && tile != 4) return Unimplemented("ConvWinograd has tiles of 2 and 4");
-  ONNXD_ASSIGN_OR_RETURN(const Tensor plain, weights->Materialize());
   const math::Simd& simd = math::CurrentSimd();
-  ONNXD_ASSIGN_OR_RETURN(Tensor filters, PackFilters(simd, plain, tile));
+  ONNXD_ASSIGN_OR_RETURN(Tensor filters,
+                         weights->InForm(StrCat("winograd ", tile, ", ", simd.name),
+                                         [&](const Tensor& plain) -> Result<Tensor> {
+                                           return PackFilters(simd, plain, tile);
+                                         }));
   return std::unique_ptr<Kernel>(
       std::make_unique<ConvWinograd>(activation, tile, weights->shape(), std::move(filters), simd));
 }

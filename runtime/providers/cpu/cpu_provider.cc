@@ -2,6 +2,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/kernel/kernel_registry.h"
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/fast_kernels.h"
 #include "runtime/providers/cpu/passes/attention.h"
 #include "runtime/providers/cpu/passes/constant_captures.h"
@@ -32,6 +33,12 @@ class CpuProvider : public ExecutionProvider {
   CpuProvider() : kernels_(kKernels), fast_kernels_(FastKernels()) {}
 
   std::string_view name() const override { return "cpu"; }
+  bool Computes(Precision precision) const override {
+    return precision == Precision::kFloat32 || FastKernelsCompute(precision);
+  }
+  std::string cache_identity() const override {
+    return StrCat("cpu ", math::CurrentSimd().name, " ", FastKernelsIdentity());
+  }
 
   bool Knows(const Node& node) const override {
     return kernels_.Find(node) != nullptr || fast_kernels_.Find(node) != nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/graph/graph_pass.h"
@@ -12,6 +13,10 @@ namespace onnxd {
 
 std::span<const KernelEntry> FastKernels();
 std::vector<const GraphPass*> FastPasses();
+// Precisions that FastPasses brings about and that are faster than float32 on this processor.
+bool FastKernelsCompute(Precision precision);
+// The library's version and instruction set, on which packed weights depend.
+std::string FastKernelsIdentity();
 // Whether a QLinearConv is computed faster than a Conv of floats here.
 bool TakesQuantizedConv(const Graph& graph, const Node& node);
 

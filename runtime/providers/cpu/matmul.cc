@@ -152,11 +152,18 @@ class FloatMatMul : public Kernel {
 // Packs input 1 when it is a constant matrix.
 Result<PackedMatrix> PackConstant(const KernelInfo& info, bool transposed) {
   const Initializer* b = info.constant_input(1);
-  if (b == nullptr || b->shape().rank() != 2) return PackedMatrix();
-  ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, b->Materialize());
-  const int64_t rows = tensor.shape()[0], columns = tensor.shape()[1];
-  return PackMatrix(tensor.data<float>(), transposed, transposed ? columns : rows,
-                    transposed ? rows : columns);
+  if (b == nullptr || b->shape().rank() != 2 || info.only_asks) return PackedMatrix();
+  PackedMatrix packed;
+  packed.simd = &math::CurrentSimd();
+  packed.k = b->shape()[transposed ? 1 : 0];
+  packed.n = b->shape()[transposed ? 0 : 1];
+  ONNXD_ASSIGN_OR_RETURN(
+      packed.elements, b->InForm(GemmForm(transposed), [&](const Tensor& plain) -> Result<Tensor> {
+        ONNXD_ASSIGN_OR_RETURN(PackedMatrix made,
+                               PackMatrix(plain.data<float>(), transposed, packed.k, packed.n));
+        return made.elements;
+      }));
+  return packed;
 }
 
 // All other element types, one by one.

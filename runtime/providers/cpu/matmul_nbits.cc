@@ -10,6 +10,7 @@
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/packed_matrix.h"
 #include "runtime/providers/cpu/type_dispatch.h"
+#include "runtime/tensor/shared_tensor.h"
 
 namespace onnxd {
 namespace {
@@ -342,8 +343,9 @@ Result<std::unique_ptr<Kernel>> MakeMatMulNBits(const KernelInfo& info) {
     const math::BlockFormat format{z.k, z.n, z.block, static_cast<int>(z.bits),
                                    given(2) != nullptr};
     ONNXD_ASSIGN_OR_RETURN(Tensor packed, PackGroups(simd, format, checked.rows));
-    return std::unique_ptr<Kernel>(std::make_unique<BlockProduct>(
-        simd, format, std::move(packed), info.node.attributes.Int("accuracy_level", 0) >= 4));
+    return std::unique_ptr<Kernel>(
+        std::make_unique<BlockProduct>(simd, format, ShareTensor(std::move(packed)),
+                                       info.node.attributes.Int("accuracy_level", 0) >= 4));
   }
   std::shared_ptr<const PackedMatrix> packed;
   if (constant) {

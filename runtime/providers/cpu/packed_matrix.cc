@@ -1,6 +1,12 @@
 #include "runtime/providers/cpu/packed_matrix.h"
 
+#include "runtime/base/str_cat.h"
+
 namespace onnxd {
+
+std::string GemmForm(bool transposed) {
+  return StrCat(transposed ? "gemm, transposed, " : "gemm, ", math::CurrentSimd().name);
+}
 
 Result<PackedMatrix> PackMatrix(const float* b, bool transposed, int64_t k, int64_t n) {
   PackedMatrix packed;

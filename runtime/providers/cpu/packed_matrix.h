@@ -17,6 +17,9 @@ struct PackedMatrix {
   bool defined() const { return simd != nullptr; }
 };
 
+// How an initializer's form for math::Simd::gemm is called.
+std::string GemmForm(bool transposed);
+
 // Packs B[k, n], or B[n, k] when transposed. kResourceExhausted when memory is refused.
 Result<PackedMatrix> PackMatrix(const float* b, bool transposed, int64_t k, int64_t n);
 

@@ -1,8 +1,7 @@
 // Products of bytes with a constant right side: MatMulInteger-10, QLinearMatMul-10 to -21 and
-// com.microsoft MatMulIntegerToFloat, DynamicQuantizeMatMul and QGemm. oneDNN makes the 32-bit sums
-// of a tile of the result; what zero points add to them is taken off, and they are scaled, while
-// the tile is cached. Other zero points of B than the middle of its range are left to the plain
-// kernels.
+// com.microsoft MatMulIntegerToFloat, DynamicQuantizeMatMul and QGemm. What zero points add to the
+// 32-bit sums is taken off, and they are scaled, while they are in registers; bytes are made of
+// them while a panel of the result is cached.
 #include "runtime/providers/cpu/quantized_matmul.h"
 
 #include <algorithm>
@@ -72,7 +71,7 @@ struct ProductSizes {
 class ByteProduct : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const Operands& operands, DataType a, DataType y,
-                                              const Tensor& b, std::vector<int32_t> zeros,
+                                              const Initializer& b, std::vector<int32_t> zeros,
                                               bool transposed) {
     auto kernel = std::unique_ptr<ByteProduct>(new ByteProduct(operands, a, y));
     ONNXD_RETURN_IF_ERROR(kernel->Pack(b, transposed));
@@ -105,27 +104,45 @@ class ByteProduct : public Kernel {
   ByteProduct(const Operands& operands, DataType a, DataType y)
       : simd_(math::CurrentSimd()), operands_(operands), a_type_(a), y_type_(y) {}
 
-  Status Pack(const Tensor& b, bool transposed) {
+  Status Pack(const Initializer& b, bool transposed) {
     k_ = b.shape()[transposed ? 1 : 0];
     n_ = b.shape()[transposed ? 0 : 1];
-    Tensor codes = b;
-    if (b.type() == DataType::kUint8) {
-      ONNXD_ASSIGN_OR_RETURN(codes, Tensor::Create(DataType::kInt8, b.shape()));
-      simd_.flip_signs(b.data<uint8_t>(), static_cast<uint8_t*>(codes.mutable_raw()),
-                       b.ElementCount());
-    }
-    ONNXD_ASSIGN_OR_RETURN(
-        packed_, Tensor::Create(DataType::kInt8, Shape{math::PackedBytesSize(simd_, k_, n_)}));
-    const int8_t* from = codes.data<int8_t>();
-    simd_.pack_bytes(from, transposed, k_, n_, packed_.mutable_data<int8_t>());
-    sums_.assign(static_cast<size_t>(n_), 0);
+    const std::string form = StrCat(transposed ? "bytes, transposed, " : "bytes, ", simd_.name);
+    ONNXD_ASSIGN_OR_RETURN(packed_, b.InForm(form, [&](const Tensor& plain) -> Result<Tensor> {
+      ONNXD_ASSIGN_OR_RETURN(const Tensor codes, Signed(plain));
+      ONNXD_ASSIGN_OR_RETURN(
+          Tensor packed,
+          Tensor::Create(DataType::kInt8, Shape{math::PackedBytesSize(simd_, k_, n_)}));
+      simd_.pack_bytes(codes.data<int8_t>(), transposed, k_, n_, packed.mutable_data<int8_t>());
+      return packed;
+    }));
+    const std::string sums = StrCat("column sums", transposed ? ", transposed" : "");
+    ONNXD_ASSIGN_OR_RETURN(sums_, b.InForm(sums, [&](const Tensor& plain) -> Result<Tensor> {
+      ONNXD_ASSIGN_OR_RETURN(const Tensor codes, Signed(plain));
+      return SumColumns(codes.data<int8_t>(), transposed);
+    }));
+    return Status::Ok();
+  }
+
+  Result<Tensor> Signed(const Tensor& codes) const {
+    if (codes.type() == DataType::kInt8) return codes;
+    ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kInt8, codes.shape()));
+    simd_.flip_signs(codes.data<uint8_t>(), static_cast<uint8_t*>(out.mutable_raw()),
+                     codes.ElementCount());
+    return out;
+  }
+
+  Result<Tensor> SumColumns(const int8_t* from, bool transposed) const {
+    ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kUint32, Shape{n_}));
+    auto* sums = out.mutable_data<uint32_t>();
+    std::fill_n(sums, n_, 0);
     const int64_t outer = transposed ? n_ : k_, inner = transposed ? k_ : n_;
     for (int64_t i = 0; i < outer; ++i) {
       for (int64_t j = 0; j < inner; ++j, ++from) {
-        sums_[static_cast<size_t>(transposed ? i : j)] += static_cast<uint32_t>(int32_t{*from});
+        sums[transposed ? i : j] += static_cast<uint32_t>(int32_t{*from});
       }
     }
-    return Status::Ok();
+    return out;
   }
 
   // Of B: one, or one per column; `middle` is what making B signed took off.
@@ -185,8 +202,12 @@ class ByteProduct : public Kernel {
         const int64_t first = panels * chunk / chunks, last = panels * (chunk + 1) / chunks;
         for (int64_t row = 0; row < z.m; row += kRowBlock) {
           const int64_t rows = std::min(kRowBlock, z.m - row);
+          if (!IsByte(y_type_)) {
+            RunPanels(z, {row, rows, first, last}, a, epilogue, row_sums, k, nullptr);
+            continue;
+          }
           for (int64_t p = first; p < last; ++p) {
-            RunPanel(z, {row, rows, p}, a, epilogue, row_sums, k, tiles + chunk * tile);
+            RunPanels(z, {row, rows, p, p + 1}, a, epilogue, row_sums, k, tiles + chunk * tile);
           }
         }
       }
@@ -240,8 +261,8 @@ class ByteProduct : public Kernel {
     float* scales = numbers + z.row_floats();
     const auto zero = static_cast<uint32_t>(static_cast<int32_t>(from.zero));
     const auto* integers = k.input<int32_t>(operands_.integers);
-    for (size_t j = 0; j < sums_.size(); ++j) {  // wraps, as the sums do
-      uint32_t offset = zero * sums_[j];
+    for (int64_t j = 0; j < n_; ++j) {  // wraps, as the sums do
+      uint32_t offset = zero * sums_.data<uint32_t>()[j];
       if (integers != nullptr) offset -= static_cast<uint32_t>(integers[j]);
       offsets[j] = static_cast<int32_t>(offset);
     }
@@ -256,13 +277,16 @@ class ByteProduct : public Kernel {
   }
 
   struct Part {
-    int64_t row, rows, panel;
+    int64_t row, rows, first_panel, last_panel;
   };
 
-  void RunPanel(const ProductSizes& z, const Part& part, const uint8_t* a, const Epilogue& epilogue,
-                const int32_t* row_sums, const KernelContext& k, float* tile) const {
-    const int64_t column = part.panel * simd_.gemm_width;
-    const int64_t width = std::min(simd_.gemm_width, z.n - column);
+  // `tile` takes the floats of one panel before they become bytes.
+  void RunPanels(const ProductSizes& z, const Part& part, const uint8_t* a,
+                 const Epilogue& epilogue, const int32_t* row_sums, const KernelContext& k,
+                 float* tile) const {
+    const int64_t column = part.first_panel * simd_.gemm_width;
+    const int64_t panels = part.last_panel - part.first_panel;
+    const int64_t width = std::min(panels * simd_.gemm_width, z.n - column);
     const int64_t at = part.row * z.n + column;
     math::ByteGemmArguments g;
     g.m = part.rows;
@@ -270,8 +294,8 @@ class ByteProduct : public Kernel {
     g.k = z.k;
     g.a = a + part.row * z.lda();
     g.lda = z.lda();
-    g.packed_b =
-        packed_.data<int8_t>() + part.panel * math::PackedBytesSize(simd_, z.k, simd_.gemm_width);
+    g.packed_b = packed_.data<int8_t>() +
+                 part.first_panel * math::PackedBytesSize(simd_, z.k, simd_.gemm_width);
     g.offsets = epilogue.offsets + column;
     if (epilogue.scales != nullptr) g.scales = epilogue.scales + column;
     if (epilogue.bias != nullptr) g.bias = epilogue.bias + column;
@@ -288,7 +312,7 @@ class ByteProduct : public Kernel {
       g.c = tile;
       g.ldc = simd_.gemm_width;
     }
-    simd_.byte_gemm(g, 0, 1);
+    simd_.byte_gemm(g, 0, panels);
     if (!IsByte(y_type_)) return;
     const bool is_signed = y_type_ == DataType::kInt8;
     const auto* zero = k.input<uint8_t>(operands_.y_zero);
@@ -306,7 +330,7 @@ class ByteProduct : public Kernel {
   DataType a_type_, y_type_;
   int64_t k_ = 0, n_ = 0;
   Tensor packed_;
-  std::vector<uint32_t> sums_;  // of B's columns, modulo 2^32
+  Tensor sums_;                 // of B's columns, modulo 2^32
   std::vector<int32_t> zeros_;  // of B's columns as signed bytes; empty: 0
 };
 
@@ -348,10 +372,9 @@ Result<std::unique_ptr<Kernel>> MakeByteProduct(const KernelInfo& info, const Op
   for (const size_t i : {operands.a_scale, operands.a_zero, operands.y_scale, operands.y_zero}) {
     if (!IsOneNumber(info, i)) return Unimplemented("scales per row");
   }
-  ONNXD_ASSIGN_OR_RETURN(const Tensor b, initializer->Materialize());
   ONNXD_ASSIGN_OR_RETURN(std::vector<int32_t> zeros,
-                         ZerosOfB(info, operands.b_zero, b.shape()[transposed ? 0 : 1]));
-  return ByteProduct::Make(operands, a, y, b, std::move(zeros), transposed);
+                         ZerosOfB(info, operands.b_zero, initializer->shape()[transposed ? 0 : 1]));
+  return ByteProduct::Make(operands, a, y, *initializer, std::move(zeros), transposed);
 }
 
 }  // namespace

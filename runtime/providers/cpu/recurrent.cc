@@ -365,22 +365,27 @@ Result<std::vector<PackedMatrix>> PackWeights(const KernelInfo& info, size_t inp
   std::vector<PackedMatrix> packed;
   const Initializer* weights = info.constant_input(input);
   if (weights == nullptr || weights->shape().rank() != 3) return packed;
-  ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, weights->Materialize());
-  const int64_t width = tensor.shape()[1], depth = tensor.shape()[2];
-  for (int64_t d = 0; d < tensor.shape()[0]; ++d) {
-    const float* from = tensor.data<float>() + d * width * depth;
-    if (!recurrent || gates != 3) {
-      ONNXD_ASSIGN_OR_RETURN(PackedMatrix matrix, PackMatrix(from, true, depth, width));
-      packed.push_back(std::move(matrix));
-      continue;
-    }
+  const int64_t width = weights->shape()[1], depth = weights->shape()[2];
+  const bool split = recurrent && gates == 3;
+  for (int64_t d = 0; d < weights->shape()[0]; ++d) {
     PackedMatrix matrix;
     matrix.simd = &math::CurrentSimd();
-    Sizes z{0, 0, 0, depth, gates};
-    ONNXD_ASSIGN_OR_RETURN(
-        matrix.elements,
-        Tensor::Create(DataType::kFloat, Shape{RecurrentKernel::PackedRSize(*matrix.simd, z)}));
-    RecurrentKernel::PackR(*matrix.simd, from, gates, depth, matrix.elements.mutable_data<float>());
+    const auto pack = [&](const Tensor& plain) -> Result<Tensor> {
+      const float* from = plain.data<float>() + d * width * depth;
+      if (!split) {
+        ONNXD_ASSIGN_OR_RETURN(PackedMatrix made, PackMatrix(from, true, depth, width));
+        return made.elements;
+      }
+      const Sizes z{0, 0, 0, depth, gates};
+      ONNXD_ASSIGN_OR_RETURN(
+          Tensor made,
+          Tensor::Create(DataType::kFloat, Shape{RecurrentKernel::PackedRSize(*matrix.simd, z)}));
+      RecurrentKernel::PackR(*matrix.simd, from, gates, depth, made.mutable_data<float>());
+      return made;
+    };
+    const std::string form =
+        StrCat(GemmForm(true), ", direction ", d, split ? ", candidate apart" : "");
+    ONNXD_ASSIGN_OR_RETURN(matrix.elements, weights->InForm(form, pack));
     packed.push_back(std::move(matrix));
   }
   return packed;

@@ -180,6 +180,32 @@ TEST(InferenceSession, NamesTheInputThatIsWrong) {
             "dimension 'n' is 1 in input 'a' but 2 in input 'b'");
 }
 
+// Half of 1e-38 is denormal: kept, unless the session says otherwise, on every thread of the pool.
+TEST(InferenceSession, DenormalsAreKeptUnlessAskedOtherwise) {
+  constexpr int64_t kCount = 1 << 20;
+  for (const bool as_zero : {false, true}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {kCount})
+        .Constant("half", Floats(Shape{}, {0.5f}))
+        .Node("Mul", {"x", "half"}, {"y"})
+        .Output("y");
+    SessionOptions options = DefaultSession();
+    options.pool = std::make_shared<ThreadPool>(2);
+    options.denormals_as_zero = as_zero;
+    const auto session = InferenceSession::FromModel(std::move(model.model()), std::move(options));
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    Tensor x = *Tensor::Create(DataType::kFloat, Shape{kCount});
+    std::fill_n(x.mutable_data<float>(), kCount, 1e-38f);
+    const auto outputs = (*session)->Run(std::vector<Value>{x}, {});
+    ASSERT_TRUE(outputs.ok());
+    const auto y = (*outputs)[0].tensor().elements<float>();
+    const auto zeros = std::count(y.begin(), y.end(), 0.0f);
+    EXPECT_EQ(zeros, as_zero ? kCount : 0);
+    volatile float tiny = 1e-38f;
+    EXPECT_GT(tiny * 0.5f, 0.0f) << "the caller's own mode stays";
+  }
+}
+
 TEST(InferenceSession, StopsAtTheDeadlineAndWhenCancelled) {
   TestModel model;
   model.Input("x", DataType::kFloat, {2}).Node("Relu", {"x"}, {"y"}).Output("y");

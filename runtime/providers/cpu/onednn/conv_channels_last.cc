@@ -8,6 +8,7 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/onednn/float_conv.h"
+#include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -20,6 +21,8 @@ struct BandStates : KernelState {
 // What the bands of one convolution share.
 struct ConvPlan {
   Shape x, y, w;
+  DataType type;
+  int64_t element_bytes;
   Activation after;  // applied by us
   bool has_sum;
   std::vector<onednn::Primitive> primitives;  // one per shape of a band
@@ -32,24 +35,28 @@ constexpr int64_t kCachedBytes = 256 << 10;
 
 Status RunBand(const ConvPlan& plan, size_t index, const KernelContext& k) {
   const onednn::Band& band = plan.cut.bands[index];
-  const int64_t from = band.OutputOffset(plan.y), count = band.OutputCount(plan.y);
-  float* target = k.output<float>(0) + from;
-  if (plan.has_sum && k.input<float>(3) != k.output<float>(0)) {
-    std::memcpy(target, k.input<float>(3) + from, static_cast<size_t>(count) * sizeof(float));
+  const int64_t count = band.OutputCount(plan.y);
+  const int64_t from = band.OutputOffset(plan.y) * plan.element_bytes;
+  std::byte* target = k.output<std::byte>(0) + from;
+  if (plan.has_sum && k.input<std::byte>(3) != k.output<std::byte>(0)) {
+    std::memcpy(target, k.input<std::byte>(3) + from,
+                static_cast<size_t>(count * plan.element_bytes));
   }
   ONNXD_RETURN_IF_ERROR(k.state<BandStates>().arguments[index].Execute(
-      plan.primitives[band.shape].handle, k.input<float>(0) + band.InputOffset(plan.x),
-      k.input<float>(2), target, k.scratch<std::byte>() + index * plan.scratch));
-  plan.after.Apply(target, count);
+      plan.primitives[band.shape].handle,
+      k.input<std::byte>(0) + band.InputOffset(plan.x) * plan.element_bytes, k.input<float>(2),
+      target, k.scratch<std::byte>() + index * plan.scratch));
+  plan.after.Apply(reinterpret_cast<float*>(target), count);
   return Status::Ok();
 }
 
 class ConvChannelsLast : public Kernel {
  public:
   // `is_column`: images are one pixel wide.
-  ConvChannelsLast(Activation activation, Tensor weights, bool is_column)
+  ConvChannelsLast(Activation activation, Initializer weights, bool is_column)
       : activation_(activation),
         is_column_(is_column),
+        type_(weights.type()),
         weight_shape_(weights.shape()),
         weights_(std::make_shared<onednn::PackedWeights>(std::move(weights))) {}
 
@@ -76,12 +83,14 @@ class ConvChannelsLast : public Kernel {
       return prepared;
     }
     auto plan = std::make_shared<ConvPlan>();
+    plan->type = type_;
+    plan->element_bytes = type_ == DataType::kBfloat16 ? 2 : 4;
     plan->x = x;
     plan->y = y;
     plan->w = w;
     if (is_column_) LayDown(*plan, window);
     plan->has_sum = has_sum;
-    if (onednn::IsOurs(activation_)) plan->after = activation_;
+    if (type_ == DataType::kFloat && onednn::IsOurs(activation_)) plan->after = activation_;
     ONNXD_RETURN_IF_ERROR(PlanBands(context, window, has_bias, *plan));
     prepared.scratch_bytes = plan->scratch * plan->cut.bands.size();
     if (has_sum) prepared.in_place = {{0, 3}};
@@ -125,7 +134,8 @@ class ConvChannelsLast : public Kernel {
     plan.cut = onednn::CutIntoBands(window, plan.x, y, per_image, context.threads);
     const onednn::FloatConv conv{plan.w,   context.node.attributes.Int("group", 1),
                                  window,   activation_,
-                                 has_bias, plan.has_sum};
+                                 has_bias, plan.has_sum,
+                                 type_};
     plan.scratch = 0;
     for (const onednn::BandShape& shape : plan.cut.shapes) {
       ONNXD_ASSIGN_OR_RETURN(onednn::Primitive made,
@@ -138,6 +148,7 @@ class ConvChannelsLast : public Kernel {
 
   Activation activation_;
   bool is_column_;
+  DataType type_;
   Shape weight_shape_;
   std::shared_ptr<onednn::PackedWeights> weights_;
 };
@@ -155,11 +166,18 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
   if (weights == nullptr || weights->shape().rank() != 4) {
     return Unimplemented("ConvChannelsLast needs constant weights of rank 4");
   }
-  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, weights->Materialize());
+  dnnl::post_ops ops;
+  const DataType type = info.InputType(0);
+  if (weights->type() != type ||
+      (type != DataType::kFloat &&
+       (type != DataType::kBfloat16 || !onednn::AddActivation(activation, ops)))) {
+    return DeclineType("ConvChannelsLast", type);
+  }
+  ONNXD_RETURN_IF_ERROR(weights->Load());
   const bool is_column =
-      tensor.shape()[3] == 1 && IsOneWide(info.input_types[0]) && IsOneWide(info.output_types[0]);
+      weights->shape()[3] == 1 && IsOneWide(info.input_types[0]) && IsOneWide(info.output_types[0]);
   return std::unique_ptr<Kernel>(
-      std::make_unique<ConvChannelsLast>(activation, std::move(tensor), is_column));
+      std::make_unique<ConvChannelsLast>(activation, *weights, is_column));
 }
 
 }  // namespace onnxd

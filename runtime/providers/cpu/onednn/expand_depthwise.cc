@@ -136,8 +136,8 @@ Status MakePrimitives(const onednn::FloatConv& conv, const Shape& x, const Shape
 
 class ExpandDepthwise : public Kernel {
  public:
-  ExpandDepthwise(Activation expand_activation, Activation activation, Tensor expand_weights,
-                  Tensor weights)
+  ExpandDepthwise(Activation expand_activation, Activation activation, Initializer expand_weights,
+                  Initializer weights)
       : expand_activation_(expand_activation),
         activation_(activation),
         expand_shape_(expand_weights.shape()),
@@ -236,13 +236,14 @@ Result<Activation> ExpandActivationOf(const Node& node) {
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   ONNXD_ASSIGN_OR_RETURN(const Activation expand_activation, ExpandActivationOf(info.node));
-  Tensor weights[2];
+  Initializer weights[2];
   for (const size_t i : {size_t{0}, size_t{1}}) {
     const Initializer* constant = info.constant_input(i == 0 ? kExpandWeights : kWeights);
     if (constant == nullptr || constant->shape().rank() != 4) {
       return Unimplemented("ExpandDepthwise needs constant weights of rank 4");
     }
-    ONNXD_ASSIGN_OR_RETURN(weights[i], constant->Materialize());
+    ONNXD_RETURN_IF_ERROR(constant->Load());
+    weights[i] = *constant;
   }
   const Shape &e = weights[0].shape(), &d = weights[1].shape();
   if (e[0] != d[0] || d[0] < 1 || d[1] != 1 || e[2] != 1 || e[3] != 1) {

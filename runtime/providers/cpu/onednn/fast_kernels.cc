@@ -1,11 +1,14 @@
 #include "runtime/providers/cpu/fast_kernels.h"
 
 #include <algorithm>
+#include <dnnl.hpp>
 
+#include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
+#include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 #include "runtime/providers/cpu/onednn/passes/winograd.h"
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
 
@@ -15,6 +18,7 @@ Result<std::unique_ptr<Kernel>> MakeConstantGemm(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeMatMulBfloat16x3(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
@@ -29,11 +33,28 @@ std::span<const KernelEntry> FastKernels() {
       {"onnxd", "ExpandDepthwise", 1, kLatestVersion, MakeExpandDepthwise},
       {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,
        MakeGlobalAveragePoolChannelsLast},
+      {"onnxd", "MatMulBfloat16x3", 1, kLatestVersion, MakeMatMulBfloat16x3},
       {"onnxd", "MatMulBiasActivation", 1, kLatestVersion, MakeMatMulBiasActivation},
       {"onnxd", "MaxPoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
       {"onnxd", "QLinearConvChannelsLast", 1, kLatestVersion, MakeQLinearConvChannelsLast},
   };
   return kEntries;
+}
+
+std::string FastKernelsIdentity() {
+  const dnnl_version_t* version = dnnl_version();
+  return StrCat("oneDNN ", version->major, ".", version->minor, ".", version->patch, " ",
+                version->hash, " ", static_cast<int>(dnnl::get_effective_cpu_isa()));
+}
+
+// oneDNN knows AMX by one name for its bytes and its bfloat16.
+bool FastKernelsCompute(Precision precision) {
+  const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
+  const auto has = [&](dnnl::cpu_isa wanted) {
+    return (isa & static_cast<int>(wanted)) == static_cast<int>(wanted);
+  };
+  if (precision == Precision::kBfloat16) return has(dnnl::cpu_isa::avx512_core_bf16);
+  return precision == Precision::kFloat32 || has(dnnl::cpu_isa::avx512_core_amx);
 }
 
 bool TakesQuantizedConv(const Graph& graph, const Node& node) {
@@ -44,7 +65,8 @@ bool TakesQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 std::vector<const GraphPass*> FastPasses() {
-  return {ChannelsLast(), WinogradSelection(), ExpandDepthwiseFusion(), MatMulEpilogue()};
+  return {ChannelsLast(), WinogradSelection(), ExpandDepthwiseFusion(), MatMulEpilogue(),
+          ReducedPrecision()};
 }
 
 }  // namespace onnxd

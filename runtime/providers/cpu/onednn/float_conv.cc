@@ -15,24 +15,26 @@ bool IsOurs(const Activation& activation) {
 Result<Primitive> MakeFloatConv(const FloatConv& conv, const Shape& x, const Shape& y,
                                 const BandShape& band, PackedWeights& weights) {
   constexpr auto kFloat = memory::data_type::f32;
+  const auto type = TypeOf(conv.type);
   const Shape& w = conv.weights;
   const Window& window = conv.window;
   Primitive made;
   memory::desc wanted, plain;
   ONNXD_RETURN_IF_ERROR(Guard([&] {
     const auto nhwc = memory::format_tag::nhwc;
-    made.source = memory::desc({band.images, x[3], band.input_rows, x[2]}, kFloat, nhwc);
-    made.target = memory::desc({band.images, y[3], band.rows, y[2]}, kFloat, nhwc);
+    made.source = memory::desc({band.images, x[3], band.input_rows, x[2]}, type, nhwc);
+    made.target = memory::desc({band.images, y[3], band.rows, y[2]}, type, nhwc);
     const memory::dims filter = conv.group == 1
                                     ? memory::dims{w[0], w[1], w[2], w[3]}
                                     : memory::dims{conv.group, w[0] / conv.group, w[1], w[2], w[3]};
-    plain = memory::desc(filter, kFloat,
+    plain = memory::desc(filter, type,
                          conv.group == 1 ? memory::format_tag::oihw : memory::format_tag::goihw);
-    const memory::desc any(filter, kFloat, memory::format_tag::any);
+    const memory::desc any(filter, type, memory::format_tag::any);
     if (conv.has_bias) made.bias = memory::desc({w[0]}, kFloat, memory::format_tag::x);
     dnnl::post_ops ops;
     if (conv.has_sum) ops.append_sum(1.0f);
-    if (!IsOurs(conv.activation)) AddActivation(conv.activation, ops);
+    if (conv.type == DataType::kBfloat16 || !IsOurs(conv.activation))
+      AddActivation(conv.activation, ops);
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(ops);
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

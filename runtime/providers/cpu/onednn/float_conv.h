@@ -1,4 +1,5 @@
-// A 2-D convolution of floats, [batch, height, width, channels], as a primitive of oneDNN.
+// A 2-D convolution of floats or bfloat16, [batch, height, width, channels], as a primitive of
+// oneDNN.
 #pragma once
 
 #include "runtime/ops/convolution.h"
@@ -14,7 +15,8 @@ struct FloatConv {
   int64_t group;
   Window window;  // its padding of rows is the band's affair
   Activation activation;
-  bool has_bias, has_sum;  // the sum: of what the target held before
+  bool has_bias, has_sum;            // the sum: of what the target held before
+  DataType type = DataType::kFloat;  // of all but the bias
 };
 
 // Activations that our loops apply faster than oneDNN, or that it lacks: a primitive leaves them to

@@ -33,8 +33,10 @@ struct ChunkStates : KernelState {
 class ConstantProduct : public Kernel {
  public:
   // B is `weights`, [k, n] or, when transposed, [n, k].
-  ConstantProduct(Tensor weights, bool transposed, Activation activation)
-      : k_(weights.shape()[transposed ? 1 : 0]),
+  ConstantProduct(Initializer weights, bool transposed, Activation activation)
+      : type_(onednn::TypeOf(weights.type())),
+        element_bytes_(memory::data_type_size(type_)),
+        k_(weights.shape()[transposed ? 1 : 0]),
         n_(weights.shape()[transposed ? 0 : 1]),
         transposed_(transposed),
         activation_(activation),
@@ -92,8 +94,8 @@ class ConstantProduct : public Kernel {
       return std::unique_ptr<KernelState>(std::move(states));
     };
     const Activation after = activation_done ? Activation{} : activation_;
-    prepared.compute = [primitives, chunks, scratch, m, depth = k_, width = n_, has_sum,
-                        after](const KernelContext& k) {
+    prepared.compute = [primitives, chunks, scratch, m, depth = k_ * element_bytes_,
+                        width = n_ * element_bytes_, has_sum, after](const KernelContext& k) {
       Status failure;
       std::mutex mutex;
       const auto run = [&](int64_t begin, int64_t end) {
@@ -102,17 +104,18 @@ class ConstantProduct : public Kernel {
           const int64_t end_row = static_cast<size_t>(i) + 1 < chunks.size()
                                       ? chunks[static_cast<size_t>(i) + 1].first
                                       : m;
-          const int64_t count = (end_row - chunk.first) * width;
-          float* target = k.output<float>(0) + chunk.first * width;
-          if (has_sum && k.input<float>(3) != k.output<float>(0)) {
-            std::memcpy(target, k.input<float>(3) + chunk.first * width,
-                        static_cast<size_t>(count) * sizeof(float));
+          const int64_t bytes = (end_row - chunk.first) * width;
+          std::byte* target = k.output<std::byte>(0) + chunk.first * width;
+          if (has_sum && k.input<std::byte>(3) != k.output<std::byte>(0)) {
+            std::memcpy(target, k.input<std::byte>(3) + chunk.first * width,
+                        static_cast<size_t>(bytes));
           }
           const Status status = k.state<ChunkStates>().arguments[static_cast<size_t>(i)].Execute(
-              primitives[chunk.primitive].handle, k.input<float>(0) + chunk.first * depth,
+              primitives[chunk.primitive].handle, k.input<std::byte>(0) + chunk.first * depth,
               k.input<float>(2), target, k.scratch<std::byte>() + static_cast<size_t>(i) * scratch);
           if (status.ok()) {
-            after.Apply(target, count);
+            after.Apply(reinterpret_cast<float*>(target),
+                        bytes / static_cast<int64_t>(sizeof(float)));
             continue;
           }
           std::lock_guard lock(mutex);
@@ -138,10 +141,10 @@ class ConstantProduct : public Kernel {
     memory::desc wanted, plain;
     ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
       const auto row_major = memory::format_tag::ab;
-      made.source = memory::desc({rows, k_}, kFloat, row_major);
-      made.target = memory::desc({rows, n_}, kFloat, row_major);
-      plain = memory::desc({k_, n_}, kFloat, transposed_ ? memory::format_tag::ba : row_major);
-      const memory::desc any({k_, n_}, kFloat, memory::format_tag::any);
+      made.source = memory::desc({rows, k_}, type_, row_major);
+      made.target = memory::desc({rows, n_}, type_, row_major);
+      plain = memory::desc({k_, n_}, type_, transposed_ ? memory::format_tag::ba : row_major);
+      const memory::desc any({k_, n_}, type_, memory::format_tag::any);
       if (has_bias) made.bias = memory::desc({1, n_}, kFloat, row_major);
       dnnl::post_ops ops;
       if (has_sum) ops.append_sum(1.0f);
@@ -161,6 +164,8 @@ class ConstantProduct : public Kernel {
     return made;
   }
 
+  memory::data_type type_;
+  int64_t element_bytes_;
   int64_t k_, n_;
   bool transposed_;
   Activation activation_;
@@ -168,17 +173,22 @@ class ConstantProduct : public Kernel {
 };
 
 Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transposed) {
-  if (info.InputType(0) != DataType::kFloat) {
-    return DeclineType(info.node.op_type, info.InputType(0));
+  const DataType type = info.InputType(0);
+  if (type != DataType::kFloat && type != DataType::kBfloat16) {
+    return DeclineType(info.node.op_type, type);
   }
   const Initializer* b = info.constant_input(1);
   if (b == nullptr || b->shape().rank() != 2 || b->shape().ElementCount() < kLeastElements) {
     return Unimplemented("oneDNN takes products with large constant matrices alone");
   }
-  ONNXD_ASSIGN_OR_RETURN(Tensor weights, b->Materialize());
+  if (!info.only_asks) ONNXD_RETURN_IF_ERROR(b->Load());
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<ConstantProduct>(std::move(weights), transposed, activation));
+  dnnl::post_ops ops;
+  const bool own =
+      type == DataType::kBfloat16 && (!info.node.Is("MatMulBiasActivation", "onnxd") ||
+                                      !onednn::AddActivation(activation, ops) || b->type() != type);
+  if (own) return Unimplemented("bfloat16 products come from the reduced_precision pass");
+  return std::unique_ptr<Kernel>(std::make_unique<ConstantProduct>(*b, transposed, activation));
 }
 
 }  // namespace

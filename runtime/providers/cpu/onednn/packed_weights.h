@@ -6,23 +6,26 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/tensor/tensor.h"
+#include "runtime/graph/initializer.h"
 
 namespace onnxd::onednn {
 
-// Shared by all primitives of a node; any thread. Nearly always there is one layout; the plain
-// original is dropped once that exists.
+// Shared by all primitives of a node; any thread. Nearly always there is one layout; this lets go
+// of the plain elements once that exists. Layouts are forms of the initializer.
 class PackedWeights {
  public:
-  explicit PackedWeights(Tensor original) : original_(std::move(original)) {}
+  explicit PackedWeights(Initializer weights) : weights_(std::move(weights)) {}
 
-  // `plain` describes the original. kInternal when oneDNN fails.
+  // `plain` describes the weights as they are. kInternal when oneDNN fails. The memory lives as
+  // long as this.
   Result<dnnl::memory> InLayout(const dnnl::memory::desc& wanted, const dnnl::memory::desc& plain);
 
  private:
+  Result<Tensor> FromAnother(const dnnl::memory::desc& wanted) const;
+
   std::mutex mutex_;
-  Tensor original_;                   // guarded by mutex_; undefined once packed
-  std::vector<dnnl::memory> packed_;  // guarded by mutex_
+  Initializer weights_;                                  // guarded by mutex_
+  std::vector<std::pair<dnnl::memory, Tensor>> packed_;  // guarded by mutex_
 };
 
 }  // namespace onnxd::onednn

@@ -167,7 +167,7 @@ struct QuantizedConvPlan {
 
 class QuantizedConv : public Kernel {
  public:
-  explicit QuantizedConv(QuantizedConvConstants constants)
+  QuantizedConv(QuantizedConvConstants constants, Initializer packed_from)
       : x_(constants.x),
         y_(constants.y),
         weight_shape_(constants.weights.shape()),
@@ -175,7 +175,7 @@ class QuantizedConv : public Kernel {
         bias_(std::move(constants.bias)) {
     fill_ = static_cast<uint8_t>(static_cast<int32_t>(x_.zero) + (x_.is_signed ? 128 : 0));
     CompensateZero(fill_, constants.weights, bias_);
-    weights_ = std::make_shared<PackedWeights>(std::move(constants.weights));
+    weights_ = std::make_shared<PackedWeights>(std::move(packed_from));
   }
 
   bool ReadsInput(size_t i) const override { return i == kX; }
@@ -304,7 +304,10 @@ class QuantizedConv : public Kernel {
 
 Result<std::unique_ptr<Kernel>> MakeQLinearConvChannelsLast(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(auto constants, onednn::ConstantsOf(info.node, info.constant_input));
-  return std::unique_ptr<Kernel>(std::make_unique<onednn::QuantizedConv>(std::move(constants)));
+  const Initializer* own = info.constant_input(onednn::kW);
+  Initializer weights = own->type() == DataType::kInt8 ? *own : Initializer(constants.weights);
+  return std::unique_ptr<Kernel>(
+      std::make_unique<onednn::QuantizedConv>(std::move(constants), std::move(weights)));
 }
 
 }  // namespace onnxd

@@ -61,7 +61,8 @@ class Pass : public GraphPass {
   std::string_view name() const override { return "expand_depthwise"; }
   OptimizationLevel level() const override { return OptimizationLevel::kAll; }
 
-  Result<bool> Run(Graph& graph, const PassContext&) const override {
+  Result<bool> Run(Graph& graph, const PassContext& context) const override {
+    if (context.precision == Precision::kBfloat16) return false;
     const GraphIndex index(graph);
     bool changed = false;
     for (Node& node : graph.nodes) {

@@ -167,6 +167,18 @@ class Pass : public GraphPass {
 
 }  // namespace
 
+bool BareProductsAsFused(Graph& graph) {
+  bool changed = false;
+  const GraphIndex index(graph);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (const auto matrix = MatrixOf(graph, graph.nodes[i])) {
+      graph.nodes[i] = Fusion(graph, i, *matrix, index).Result();
+      changed = true;
+    }
+  }
+  return changed;
+}
+
 const GraphPass* MatMulEpilogue() {
   static const Pass pass;
   return &pass;

@@ -9,4 +9,8 @@ namespace onnxd {
 // result's shape) (+ activation): onnxd::MatMulBiasActivation. Level extended.
 const GraphPass* MatMulEpilogue();
 
+// Products with large constant matrices that have no epilogue, as MatMulBiasActivation all the
+// same. Returns whether there were any.
+bool BareProductsAsFused(Graph& graph);
+
 }  // namespace onnxd

@@ -56,7 +56,8 @@ class Pass : public GraphPass {
   std::string_view name() const override { return "winograd"; }
   OptimizationLevel level() const override { return OptimizationLevel::kAll; }
 
-  Result<bool> Run(Graph& graph, const PassContext&) const override {
+  Result<bool> Run(Graph& graph, const PassContext& context) const override {
+    if (context.precision == Precision::kBfloat16) return false;  // its transforms need floats
     int64_t total = 0, added = 0;
     for (const auto& [id, initializer] : graph.initializers) {
       total += initializer.shape().ElementCount();
