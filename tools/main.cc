@@ -83,6 +83,12 @@ void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
   command->add_option("--iterations", flags.iterations, "Timed runs")
       ->check(CLI::Range(1, 100000000))
       ->capture_default_str();
+  command
+      ->add_option("--callers", flags.callers,
+                   "Threads that run the model at once; a run's time is then the whole time by the "
+                   "runs of all")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_flag("--paced", flags.paced,
                     "Take turns with another program: for each number N on a line of standard "
                     "input, run N times and print the mean in ms; the report follows at its end");
