@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "runtime/base/byte_stream.h"
-#include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/session/model_preparation.h"
 
 namespace onnxd {
 namespace {
@@ -102,7 +102,7 @@ bool SameExternalFiles(const CacheEntry& entry, ByteReader& in) {
 std::unique_ptr<CacheEntry> EntryOf(const std::string& path, const SessionOptions& options) {
   if (options.cache == nullptr) return nullptr;
   std::string depends_on = StrCat("optimization ", static_cast<int>(options.optimization),
-                                  ", precision ", PrecisionName(options.precision));
+                                  ", precision ", PrecisionName(EffectivePrecision(options)));
   for (const auto& provider : options.providers) {
     const std::string identity = provider->cache_identity();
     if (identity.empty()) return nullptr;

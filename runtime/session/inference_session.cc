@@ -69,15 +69,6 @@ void ForEachGraph(Graph& graph, void (*visit)(Graph&)) {
   }
 }
 
-void FallBackToFloat32(SessionOptions& options) {
-  for (const auto& provider : options.providers) {
-    if (provider->Computes(options.precision)) return;
-  }
-  LogWarning(StrCat("precision ", PrecisionName(options.precision),
-                    " is not faster than fp32 on this machine: computing in fp32"));
-  options.precision = Precision::kFloat32;
-}
-
 // What passes read and asked for is not what kernels will.
 void ForgetUses(Graph& graph) {
   for (const auto& [id, initializer] : graph.initializers) initializer.ForgetUses();
@@ -149,6 +140,11 @@ Status InferenceSession::MakeExecutor(Graph graph, const SessionOptions& options
   return Status::Ok();
 }
 
+bool InferenceSession::wants_saving() const {
+  std::lock_guard lock(cache_mutex_);
+  return to_save_ != nullptr;
+}
+
 Status InferenceSession::SaveToCache() const {
   std::unique_ptr<CacheEntry> entry;
   {
@@ -164,7 +160,10 @@ Status InferenceSession::SaveToCache() const {
 Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(
     Model model, SessionOptions options, std::unique_ptr<CacheEntry> entry) {
   if (options.pool == nullptr) options.pool = std::make_shared<ThreadPool>(1);
-  FallBackToFloat32(options);
+  if (EffectivePrecision(options) != options.precision) {
+    LogWarning(StrCat("precision ", PrecisionName(options.precision),
+                      " is not faster than fp32 on this machine: computing in fp32"));
+  }
   ONNXD_RETURN_IF_ERROR(CheckModel(model));
   std::unique_ptr<InferenceSession> session(new InferenceSession());
   session->info_ = InfoOf(model);

@@ -87,6 +87,8 @@ class InferenceSession {
   // run. Does nothing without a cache, when Load found the model there, or after the first call.
   // Any thread.
   Status SaveToCache() const;
+  // Whether SaveToCache has something to do.
+  bool wants_saving() const;
   bool from_cache() const { return from_cache_; }
 
   // Checks one input against the signature without running: type, rank and fixed dimensions.

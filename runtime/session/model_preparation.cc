@@ -35,6 +35,13 @@ Status CheckModel(Model& model) {
   return CheckInputs(model.graph);
 }
 
+Precision EffectivePrecision(const SessionOptions& options) {
+  for (const auto& provider : options.providers) {
+    if (provider->Computes(options.precision)) return options.precision;
+  }
+  return Precision::kFloat32;
+}
+
 Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
   if (last == Stage::kLoaded) return Status::Ok();
   ONNXD_RETURN_IF_ERROR(ExpandFunctions(model.graph, options.providers));
@@ -43,7 +50,7 @@ Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
   context.evaluate = MakeConstantEvaluator(options.providers, options.pool);
   const auto opset = model.opsets.find("");
   if (opset != model.opsets.end()) context.opset = opset->second;
-  context.precision = options.precision;
+  context.precision = EffectivePrecision(options);
   // A provider's pass starts where those before it have come to an end, and they may go on from
   // what it leaves.
   std::vector<const GraphPass*> passes = StandardPasses();

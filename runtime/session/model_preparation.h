@@ -22,6 +22,9 @@ std::optional<Stage> StageFromName(std::string_view name);  // "loaded", ..., "f
 // Takes a model as it was read to kLoaded. kInvalidArgument names the node or value at fault.
 Status CheckModel(Model& model);
 
+// What the session asks for where a provider computes it, else float32.
+Precision EffectivePrecision(const SessionOptions& options);
+
 // Takes a model from kLoaded to `last`. Errors as InferenceSession::Load.
 Status PrepareModel(Model& model, const SessionOptions& options, Stage last);
 

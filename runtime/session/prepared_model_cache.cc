@@ -37,15 +37,21 @@ int64_t NowNs() {
   return Nanoseconds(now);
 }
 
-// Writes aside, then renames: readers see the whole file or none.
-Status Publish(const std::string& path, FunctionRef<Status(const std::string&)> write) {
+// As rename, but a file that is there already stays.
+int LinkUnlessThere(const char* from, const char* to) {
+  return link(from, to) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+// Writes aside, then moves: readers see the whole file or none.
+Status Publish(const std::string& path, FunctionRef<Status(const std::string&)> write,
+               int (*move)(const char*, const char*) = rename) {
   static std::atomic<uint64_t> counter{0};
   const std::string aside = StrCat(path, ".", getpid(), ".", counter++, kUnfinishedSuffix);
   Status status = write(aside);
-  if (status.ok() && rename(aside.c_str(), path.c_str()) != 0) {
-    status = FailedPrecondition(StrCat("cannot rename ", aside, ": ", std::strerror(errno)));
+  if (status.ok() && move(aside.c_str(), path.c_str()) != 0) {
+    status = FailedPrecondition(StrCat("cannot make ", path, ": ", std::strerror(errno)));
   }
-  if (!status.ok()) unlink(aside.c_str());
+  unlink(aside.c_str());
   return status;
 }
 
@@ -94,8 +100,8 @@ Status PreparedModelCache::ReadSecret() {
     if (getrandom(made.data(), made.size(), 0) != static_cast<ssize_t>(made.size())) {
       return Internal("no random numbers");
     }
-    ONNXD_RETURN_IF_ERROR(
-        Publish(path, [&](const std::string& aside) { return WriteFile(aside, made); }));
+    ONNXD_RETURN_IF_ERROR(Publish(
+        path, [&](const std::string& aside) { return WriteFile(aside, made); }, LinkUnlessThere));
   }
   return FailedPrecondition(StrCat("cannot read ", path));
 }

@@ -25,7 +25,7 @@ struct ModelVersion {
   // Only the first call does.
   void SaveToCacheOnce() const {
     std::call_once(saved_, [this] {
-      if (session->from_cache()) return;
+      if (!session->wants_saving()) return;
       saving_ = std::async(std::launch::async, [this] {
         const Status status = session->SaveToCache();
         if (!status.ok()) LogWarning(StrCat("model '", model, "': ", status.ToString()));

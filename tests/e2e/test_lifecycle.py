@@ -53,6 +53,37 @@ class Start(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"{file.name}:2:3: unknown key 'server.prot'", done.stderr)
 
+    def test_a_later_start_finds_prepared_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder) / "cache"
+            answers = []
+            for found in ("missing", "found"):
+                with daemon.Daemon(daemon.MODELS / "iris_forest" / "1" / "model.onnx", "--cache", cache,
+                                   "--model-name", "iris") as served:
+                    request = urllib.request.Request(f"{served.url}/predict/iris", b'{"input": [[5.1, 3.5, 1.4, 0.2]]}')
+                    answers.append(json.load(urllib.request.urlopen(request))["predictions"])
+                    metrics = urllib.request.urlopen(f"{served.url}/metrics").read().decode()
+                    self.assertIn(f'onnxd_prepared_models_total{{result="{found}"}} 1', metrics)
+                    self.assertEqual(served.terminate(), 0)
+            self.assertEqual(answers[0], answers[1])
+            self.assertEqual(len(list(cache.glob("*.prepared"))), 1)
+
+    def test_a_cache_folder_that_others_may_write_is_not_used(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o777)
+            with daemon.Daemon(daemon.MODELS, "--cache", folder) as served:
+                self.assertTrue(served.logged("writable for that user alone"))
+                self.assertIn("iris_forest", served.ready_line)
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_a_precision_that_is_not_faster_here_is_said_and_fp32_computes(self):
+        flags = pathlib.Path("/proc/cpuinfo").read_text()
+        if "amx_bf16" in flags:
+            self.skipTest("this processor is faster with bf16x3")
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_RUNTIME_PRECISION": "bf16x3"}) as served:
+            self.assertTrue(served.logged("precision bf16x3 is not faster than fp32 on this machine"))
+            self.assertIn("iris_forest", served.ready_line)
+
     def test_a_plugin_that_does_not_load_leaves_the_others_serving(self):
         with daemon.Daemon(daemon.MODELS, "--plugins", f"/nowhere.so,{daemon.EXAMPLE_PLUGIN}") as served:
             self.assertTrue(served.logged("plug-in '/nowhere.so' does not load"))
