@@ -31,7 +31,7 @@ ConstantEvaluator MakeConstantEvaluator(
     const auto kernel = providers.back()->CreateKernel({node, types, *inferred, no_initializers});
     if (!kernel.ok()) return std::nullopt;
     const int64_t budget = std::min(kNodeBudget, kTotalBudget - *spent);
-    auto results = RunNode(**kernel, node, values, *inferred, *pool, budget);
+    auto results = RunNode({**kernel, node, values, *inferred, pool->threads(), budget}, *pool);
     if (!results.ok()) return std::nullopt;
     std::vector<Tensor> tensors;
     for (const Value& value : *results) {

@@ -212,8 +212,9 @@ class Planner {
     for (const ValueId id : node.outputs) {
       types.push_back(id == kNoValue ? ValueType{} : graph_.value(id).type);
     }
-    auto results =
-        RunNode(*compiled.kernel, node, inputs, types, request_.pool, request_.max_bytes);
+    auto results = RunNode(
+        {*compiled.kernel, node, inputs, types, request_.pool.threads(), request_.max_bytes},
+        request_.pool);
     if (!results.ok()) return false;
     for (const Value& value : *results) {
       if (!value.absent() && !value.is_tensor()) return false;

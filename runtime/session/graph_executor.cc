@@ -32,6 +32,7 @@ struct GraphExecutor::Context {
   int64_t cell_bytes = 0;       // of the dense ones
   std::vector<void*> operands;  // addresses by position, see Step::first_operand
   std::vector<std::unique_ptr<KernelState>> states;  // one per step, most are null
+  std::vector<KeptNode> kept;                        // one per step, for the unplanned ones
 };
 
 struct GraphExecutor::PlanEntry {
@@ -136,6 +137,7 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
   context->cells.resize(plan.cells);
   context->operands.resize(plan.operands);
   context->states.resize(plan.steps.size());
+  context->kept.resize(plan.steps.size());
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     if (step.prepared.make_state) {
@@ -249,18 +251,21 @@ Status GraphExecutor::RunStep(size_t index, const ExecutionPlan& plan, Context& 
                               std::span<const Value> inputs, std::span<const Value> outputs,
                               const RunOptions& options) const {
   const Step& step = plan.steps[index];
-  if (!step.planned) return RunUnplanned(step, plan, context, inputs, outputs, options);
+  if (!step.planned) return RunUnplanned(index, plan, context, inputs, outputs, options);
   void* const* operands = context.operands.data() + step.first_operand;
   return step.prepared.compute(KernelContext(
       {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()},
       context.arena.get() + step.scratch_offset, context.states[index].get(), options_.pool.get()));
 }
 
-Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, Context& context,
+Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Context& context,
                                    std::span<const Value> inputs, std::span<const Value> outputs,
                                    const RunOptions& options) const {
+  const Step& step = plan.steps[index];
   std::vector<Value> operands;
+  std::vector<bool> constant;
   for (const Slot& slot : step.inputs) {
+    constant.push_back(slot.kind == Slot::Kind::kConstant);
     switch (slot.kind) {
       case Slot::Kind::kAbsent:
         // A packed weight still has a type and a shape.
@@ -299,8 +304,9 @@ Status GraphExecutor::RunUnplanned(const Step& step, const ExecutionPlan& plan, 
     for (const ValueId id : step.node->outputs) {
       types.push_back(id == kNoValue ? ValueType{} : graph_->value(id).type);
     }
-    ONNXD_ASSIGN_OR_RETURN(results, RunNode(*step.kernel, *step.node, operands, types,
-                                            *options_.pool, options_.max_run_bytes));
+    ONNXD_ASSIGN_OR_RETURN(results, RunNode({*step.kernel, *step.node, operands, types,
+                                             options_.pool->threads(), options_.max_run_bytes},
+                                            constant, context.kept[index], *options_.pool));
   }
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     if (step.outputs[i].kind != Slot::Kind::kCell) continue;

@@ -60,7 +60,7 @@ class GraphExecutor {
   Status RunStep(size_t index, const ExecutionPlan& plan, Context& context,
                  std::span<const Value> inputs, std::span<const Value> outputs,
                  const RunOptions& options) const;
-  Status RunUnplanned(const Step& step, const ExecutionPlan& plan, Context& context,
+  Status RunUnplanned(size_t index, const ExecutionPlan& plan, Context& context,
                       std::span<const Value> inputs, std::span<const Value> outputs,
                       const RunOptions& options) const;
 

@@ -1,6 +1,6 @@
 #include "runtime/session/node_runner.h"
 
-#include <optional>
+#include <algorithm>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/shape_inference.h"
@@ -8,76 +8,111 @@
 namespace onnxd {
 namespace {
 
+constexpr size_t kKeptScratch = 1 << 20;
+
 bool IsDense(const Value& value) {
   return value.is_tensor() && value.tensor().type() != DataType::kString;
 }
 
-OperandInfo Describe(const Value& value) {
+ValueType::Kind KindOf(const Value& value) {
+  if (value.is_tensor()) return ValueType::Kind::kTensor;
+  if (value.sequence() != nullptr) return ValueType::Kind::kSequence;
+  if (value.map() != nullptr) return ValueType::Kind::kMap;
+  if (value.optional() != nullptr) return ValueType::Kind::kOptional;
+  return ValueType::Kind::kUnknown;
+}
+
+OperandInfo InfoOf(const Value& value, bool known) {
   OperandInfo info;
   info.present = !value.absent();
-  if (value.is_tensor()) {
-    info.kind = ValueType::Kind::kTensor;
-    info.type = value.tensor().type();
-    info.shape = &value.tensor().shape();
-    if (value.tensor().raw() != nullptr) info.value = &value.tensor();  // null: a packed weight
-  } else if (value.sequence() != nullptr) {
-    info.kind = ValueType::Kind::kSequence;
-  } else if (value.map() != nullptr) {
-    info.kind = ValueType::Kind::kMap;
-  } else if (value.optional() != nullptr) {
-    info.kind = ValueType::Kind::kOptional;
-  }
+  info.kind = KindOf(value);
+  if (!value.is_tensor()) return info;
+  info.type = value.tensor().type();
+  info.shape = &value.tensor().shape();
+  // Null elements: a packed weight.
+  if (known && value.tensor().raw() != nullptr) info.value = &value.tensor();
   return info;
 }
 
 }  // namespace
 
-Result<std::vector<Value>> RunNode(const Kernel& kernel, const Node& node,
-                                   std::span<const Value> inputs,
-                                   std::span<const ValueType> output_types, ThreadPool& pool,
-                                   int64_t max_bytes) {
-  const TensorLimit limit(max_bytes);
+Result<PreparedNode> PreparedNode::Make(const Request& request, const std::vector<bool>& known) {
+  const Node& node = request.node;
+  PreparedNode made;
   std::vector<ValueType> types;
-  std::vector<const Tensor*> known;
-  std::vector<OperandInfo> input_infos;
-  for (const Value& value : inputs) {
-    input_infos.push_back(Describe(value));
-    types.push_back(value.is_tensor() ? ValueType::TensorOf(value.tensor().type(),
-                                                            ToSymbolic(value.tensor().shape()))
+  std::vector<const Tensor*> elements;
+  std::vector<OperandInfo> input_infos, output_infos;
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const Value& value = request.inputs[i];
+    input_infos.push_back(InfoOf(value, known[i]));
+    const OperandInfo& info = input_infos.back();
+    made.inputs_.push_back(
+        {info.kind, info.present, info.type, info.shape != nullptr ? *info.shape : Shape()});
+    types.push_back(value.is_tensor() ? ValueType::TensorOf(info.type, ToSymbolic(*info.shape))
                                       : ValueType{});
-    known.push_back(input_infos.back().value);
+    elements.push_back(info.value);
   }
-  ONNXD_ASSIGN_OR_RETURN(const auto inferred, InferNode(node, types, known));
-  std::vector<Value> outputs(node.outputs.size());
-  std::vector<OperandInfo> output_infos(node.outputs.size());
-  std::vector<std::optional<Shape>> shapes(node.outputs.size());
+  ONNXD_ASSIGN_OR_RETURN(const auto inferred, InferNode(node, types, elements));
   int64_t bytes = 0;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    OperandInfo& info = output_infos[i];
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueType& type = inferred[i].known() ? inferred[i] : request.output_types[i];
+    OperandInfo info;
     info.present = node.outputs[i] != kNoValue;
-    const ValueType& type = inferred[i].known() ? inferred[i] : output_types[i];
     info.kind = type.kind;
     info.type = type.element;
+    output_infos.push_back(info);
+    made.outputs_.push_back({info.present, type.is_tensor(), type.element, std::nullopt});
     if (!info.present || !type.is_tensor() || type.element == DataType::kString || !type.shape) {
       continue;
     }
-    shapes[i] = ToConcrete(*type.shape);
-    if (!shapes[i]) continue;
-    ONNXD_RETURN_IF_ERROR(shapes[i]->Validate().WithContext(onnxd::Describe(node)));
-    info.shape = &*shapes[i];
-    bytes += TensorBytes(type.element, shapes[i]->ElementCount()).value_or(max_bytes);
-    if (bytes > max_bytes) {
-      return ResourceExhausted(StrCat(onnxd::Describe(node), " needs ", bytes,
-                                      " bytes for its outputs, the limit is ", max_bytes));
+    std::optional<Shape>& shape = made.outputs_.back().shape;
+    shape = ToConcrete(*type.shape);
+    if (!shape) continue;
+    ONNXD_RETURN_IF_ERROR(shape->Validate().WithContext(Describe(node)));
+    bytes += TensorBytes(type.element, shape->ElementCount()).value_or(request.max_bytes);
+    if (bytes > request.max_bytes) {
+      return ResourceExhausted(StrCat(Describe(node), " needs ", bytes,
+                                      " bytes for its outputs, the limit is ", request.max_bytes));
     }
   }
-  ONNXD_ASSIGN_OR_RETURN(const PreparedKernel prepared,
-                         kernel.Prepare({node, input_infos, output_infos, pool.threads()}));
-  if (static_cast<int64_t>(prepared.scratch_bytes) > max_bytes) {
-    return ResourceExhausted(StrCat(onnxd::Describe(node), " needs ", prepared.scratch_bytes,
-                                    " bytes of scratch, the limit is ", max_bytes));
+  for (size_t i = 0; i < output_infos.size(); ++i) {
+    if (made.outputs_[i].shape) output_infos[i].shape = &*made.outputs_[i].shape;
   }
-  std::vector<void*> input_pointers, output_pointers;
+  ONNXD_ASSIGN_OR_RETURN(
+      made.prepared_, request.kernel.Prepare({node, input_infos, output_infos, request.threads}));
+  if (static_cast<int64_t>(made.prepared_.scratch_bytes) > request.max_bytes) {
+    return ResourceExhausted(StrCat(Describe(node), " needs ", made.prepared_.scratch_bytes,
+                                    " bytes of scratch, the limit is ", request.max_bytes));
+  }
+  if (made.prepared_.make_state) {
+    ONNXD_ASSIGN_OR_RETURN(made.state_, made.prepared_.make_state());
+  }
+  return made;
+}
+
+bool PreparedNode::complete() const {
+  return std::all_of(outputs_.begin(), outputs_.end(), [](const Output& output) {
+    return !output.present || output.shape ||
+           (output.is_tensor && output.type == DataType::kString);
+  });
+}
+
+bool PreparedNode::Fits(std::span<const Value> inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input& expected = inputs_[i];
+    if (expected.present == inputs[i].absent() || expected.kind != KindOf(inputs[i])) return false;
+    if (inputs[i].is_tensor() && (inputs[i].tensor().type() != expected.type ||
+                                  !(inputs[i].tensor().shape() == expected.shape))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<std::vector<Value>> PreparedNode::Run(std::span<const Value> inputs, ThreadPool& pool) {
+  std::vector<Value> outputs(outputs_.size());
+  std::vector<void*> pointers;
+  pointers.reserve(inputs.size() + outputs.size());
   for (const Value& value : inputs) {
     void* pointer = nullptr;
     if (IsDense(value)) {
@@ -85,35 +120,58 @@ Result<std::vector<Value>> RunNode(const Kernel& kernel, const Node& node,
     } else if (!value.absent()) {
       pointer = const_cast<Value*>(&value);
     }
-    input_pointers.push_back(pointer);
+    pointers.push_back(pointer);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     void* pointer = nullptr;
-    if (shapes[i]) {
-      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(output_infos[i].type, *shapes[i]));
+    if (outputs_[i].shape) {
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(outputs_[i].type, *outputs_[i].shape));
       outputs[i] = std::move(tensor);
       pointer = outputs[i].tensor().mutable_raw();
-    } else if (output_infos[i].present) {
+    } else if (outputs_[i].present) {
       pointer = &outputs[i];
     }
-    output_pointers.push_back(pointer);
+    pointers.push_back(pointer);
   }
-  for (const auto& [output, input] : prepared.views) {
+  for (const auto& [output, input] : prepared_.views) {
     const Tensor& source = inputs[static_cast<size_t>(input)].tensor();
-    outputs[static_cast<size_t>(output)] = source.Reshaped(*shapes[static_cast<size_t>(output)]);
+    const auto to = static_cast<size_t>(output);
+    outputs[to] = source.Reshaped(*outputs_[to].shape);
   }
-  Buffer scratch;
-  if (prepared.scratch_bytes > 0) {
-    scratch = AllocateBuffer(prepared.scratch_bytes);
+  Buffer scratch = scratch_;
+  if (prepared_.scratch_bytes > 0 && scratch == nullptr) {
+    scratch = AllocateBuffer(prepared_.scratch_bytes);
     if (scratch == nullptr) return ResourceExhausted("no memory for scratch");
+    if (prepared_.scratch_bytes <= kKeptScratch) scratch_ = scratch;
   }
-  std::unique_ptr<KernelState> state;
-  if (prepared.make_state) {
-    ONNXD_ASSIGN_OR_RETURN(state, prepared.make_state());
-  }
-  const KernelContext context(input_pointers, output_pointers, scratch.get(), state.get(), &pool);
-  ONNXD_RETURN_IF_ERROR(prepared.compute(context));
+  const std::span all(pointers);
+  ONNXD_RETURN_IF_ERROR(prepared_.compute(KernelContext(
+      all.first(inputs.size()), all.subspan(inputs.size()), scratch.get(), state_.get(), &pool)));
   return outputs;
+}
+
+Result<std::vector<Value>> RunNode(const PreparedNode::Request& request, ThreadPool& pool) {
+  const TensorLimit limit(request.max_bytes);
+  const std::vector<bool> all(request.inputs.size(), true);
+  ONNXD_ASSIGN_OR_RETURN(PreparedNode prepared, PreparedNode::Make(request, all));
+  return prepared.Run(request.inputs, pool);
+}
+
+Result<std::vector<Value>> RunNode(const PreparedNode::Request& request,
+                                   const std::vector<bool>& constant, KeptNode& kept,
+                                   ThreadPool& pool) {
+  if (kept.depends_on_elements) return RunNode(request, pool);
+  const TensorLimit limit(request.max_bytes);
+  if (kept.prepared && kept.prepared->Fits(request.inputs)) {
+    return kept.prepared->Run(request.inputs, pool);
+  }
+  auto prepared = PreparedNode::Make(request, constant);
+  if (prepared.ok() && prepared->complete()) {
+    kept.prepared = std::move(*prepared);
+    return kept.prepared->Run(request.inputs, pool);
+  }
+  kept.depends_on_elements = true;
+  return RunNode(request, pool);
 }
 
 }  // namespace onnxd
