@@ -202,7 +202,12 @@ def main():
     parser.add_argument("--json", help="also write the rows into this file")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run_races(arguments, idle_racers(arguments, folder))
+        idle = idle_racers(arguments, folder)
+        try:
+            run_races(arguments, idle)
+        finally:
+            for racer in idle:
+                racer.report()
 
 
 def run_races(arguments, idle):

@@ -186,6 +186,35 @@ Result<std::unique_ptr<Kernel>> MakeDepthToSpace(const KernelInfo& info) {
   });
 }
 
+namespace {
+
+// Copies `rows` pieces of as many bytes, which follow each other at `from`, to every `step` bytes.
+template <size_t bytes>
+void SpreadPieces(const std::byte* from, int64_t rows, std::byte* to, int64_t step) {
+  for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(to + row * step, from + row * static_cast<int64_t>(bytes), bytes);
+  }
+}
+
+void SpreadPieces(const std::byte* from, int64_t bytes, int64_t rows, std::byte* to, int64_t step) {
+  switch (bytes) {
+    case 0:
+      return;
+    case 4:
+      return SpreadPieces<4>(from, rows, to, step);
+    case 8:
+      return SpreadPieces<8>(from, rows, to, step);
+    case 16:
+      return SpreadPieces<16>(from, rows, to, step);
+    default:
+      for (int64_t row = 0; row < rows; ++row) {
+        std::memcpy(to + row * step, from + row * bytes, static_cast<size_t>(bytes));
+      }
+  }
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeConcat(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsMovable(type)) return DeclineType("Concat", type);
@@ -203,11 +232,13 @@ Result<std::unique_ptr<Kernel>> MakeConcat(const KernelInfo& info) {
     }
     PreparedKernel prepared;
     prepared.compute = [bytes, outer](const KernelContext& k) {
-      auto* to = k.output<std::byte>(0);
-      for (int64_t row = 0; row < outer; ++row) {
+      constexpr int64_t kRows = 64;  // whose pieces of the result stay cached
+      const int64_t step = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+      for (int64_t row = 0; row < outer; row += kRows) {
+        const int64_t rows = std::min(kRows, outer - row);
+        auto* to = k.output<std::byte>(0) + row * step;
         for (size_t i = 0; i < bytes.size(); ++i) {
-          const auto size = static_cast<size_t>(bytes[i]);
-          if (size > 0) std::memcpy(to, k.input<std::byte>(i) + row * bytes[i], size);
+          SpreadPieces(k.input<std::byte>(i) + row * bytes[i], bytes[i], rows, to, step);
           to += bytes[i];
         }
       }
@@ -266,11 +297,32 @@ int64_t PadSource(PadMode mode, int64_t i, int64_t extent) {
   return folded < extent ? folded : period - folded;
 }
 
+struct PadAxis {
+  int64_t in, out, begin;
+};
+
+// Fewer and longer axes: one without padding is part of the axis before it where elements stay
+// neighbours, which they always do beside constants.
+std::vector<PadAxis> MergedAxes(const std::vector<PadAxis>& axes, PadMode mode) {
+  std::vector<PadAxis> merged;
+  for (const PadAxis& axis : axes) {
+    const bool plain = axis.begin == 0 && axis.in == axis.out;
+    if (merged.empty() || !plain || (mode != PadMode::kConstant && axis.in != 1)) {
+      merged.push_back(axis);
+      continue;
+    }
+    PadAxis& last = merged.back();
+    last = {last.in * axis.in, last.out * axis.in, last.begin * axis.in};
+  }
+  return merged;
+}
+
 struct PadPlan {
-  Shape out;
+  Shape out;                                  // merged, as all of this
   std::vector<std::vector<int64_t>> sources;  // per axis and output position
   std::vector<int64_t> in_strides;
-  size_t input_of_value;  // 0: none
+  int64_t run_begin, run_end;  // of the last axis: neighbours that are neighbours in the input, too
+  size_t input_of_value;       // 0: none
   float attribute_value;
 };
 
@@ -293,7 +345,22 @@ void PadTyped(const PadPlan& plan, const T* in, T* out, T fill) {
       outside = outside || source < 0;
       base += source * plan.in_strides[axis];
     }
-    for (const int64_t source : inner) *out++ = outside || source < 0 ? fill : in[base + source];
+    if (outside) {
+      out = std::fill_n(out, inner.size(), fill);
+    } else {
+      const auto pad = [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) {
+          const int64_t source = inner[static_cast<size_t>(i)];
+          *out++ = source < 0 ? fill : in[base + source];
+        }
+      };
+      pad(0, plan.run_begin);
+      if (plan.run_begin < plan.run_end) {
+        out = std::copy_n(in + base + inner[static_cast<size_t>(plan.run_begin)],
+                          plan.run_end - plan.run_begin, out);
+      }
+      pad(plan.run_end, static_cast<int64_t>(inner.size()));
+    }
     for (size_t axis = last; axis-- > 0;) {
       if (++index[axis] < plan.out[static_cast<int>(axis)]) break;
       index[axis] = 0;
@@ -326,17 +393,31 @@ Result<std::unique_ptr<Kernel>> MakePad(const KernelInfo& info) {
       ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], in.rank()));
       begin[static_cast<size_t>(axis)] = pads[i];
     }
-    PadPlan plan;
-    plan.out = context.OutputShape(0);
-    plan.in_strides = DenseStrides(in);
-    plan.input_of_value = context.HasInput(2) ? 2 : 0;
-    plan.attribute_value = context.node.attributes.Float("value", 0.0f);
+    const Shape& out = context.OutputShape(0);
+    std::vector<PadAxis> padded;
     for (size_t axis = 0; axis < rank; ++axis) {
+      padded.push_back({in[static_cast<int>(axis)], out[static_cast<int>(axis)], begin[axis]});
+    }
+    padded = MergedAxes(padded, mode);
+    PadPlan plan;
+    Shape merged_in;
+    for (const PadAxis& axis : padded) {
+      plan.out.Append(axis.out);
+      merged_in.Append(axis.in);
       std::vector<int64_t>& sources = plan.sources.emplace_back();
-      for (int64_t i = 0; i < plan.out[static_cast<int>(axis)]; ++i) {
-        sources.push_back(PadSource(mode, i - begin[axis], in[static_cast<int>(axis)]));
+      for (int64_t i = 0; i < axis.out; ++i) {
+        sources.push_back(PadSource(mode, i - axis.begin, axis.in));
       }
     }
+    plan.in_strides = DenseStrides(merged_in);
+    plan.run_begin = plan.run_end = 0;
+    if (!padded.empty()) {
+      const PadAxis& last = padded.back();
+      plan.run_begin = std::clamp<int64_t>(last.begin, 0, last.out);
+      plan.run_end = std::clamp<int64_t>(last.begin + last.in, plan.run_begin, last.out);
+    }
+    plan.input_of_value = context.HasInput(2) ? 2 : 0;
+    plan.attribute_value = context.node.attributes.Float("value", 0.0f);
     const bool empty = plan.out.ElementCount() == 0;
     PreparedKernel prepared;
     prepared.compute = [type, plan, empty](const KernelContext& k) {

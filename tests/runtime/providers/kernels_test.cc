@@ -92,6 +92,89 @@ TEST(Kernels, CastSaturatesAndTruncates) {
   EXPECT_EQ((*half)[0].tensor().data<Float16>()[2].bits, 0x7c00);
 }
 
+// By the definition, one element at a time. `pads`: all begins, then all ends.
+Tensor PaddedByElements(const Tensor& x, const std::vector<int64_t>& pads,
+                        const std::string& mode) {
+  const int rank = x.shape().rank();
+  Shape shape = x.shape();
+  for (int axis = 0; axis < rank; ++axis) {
+    shape[axis] += pads[static_cast<size_t>(axis)] + pads[static_cast<size_t>(rank + axis)];
+  }
+  Tensor out = *Tensor::Create(DataType::kFloat, shape);
+  for (int64_t position = 0; position < out.ElementCount(); ++position) {
+    int64_t rest = position, from = 0, stride = 1;
+    bool outside = false;
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      const int64_t extent = x.shape()[axis];
+      int64_t at = rest % shape[axis] - pads[static_cast<size_t>(axis)];
+      rest /= shape[axis];
+      while (mode == "reflect" && extent > 1 && (at < 0 || at >= extent)) {
+        at = at < 0 ? -at : 2 * (extent - 1) - at;
+      }
+      if (mode == "edge" || extent == 1)
+        at = mode == "constant" ? at : std::clamp<int64_t>(at, 0, extent - 1);
+      if (mode == "wrap") at = (at % extent + extent) % extent;
+      outside = outside || at < 0 || at >= extent;
+      from += at * stride;
+      stride *= extent;
+    }
+    out.mutable_data<float>()[position] = outside ? 0.0f : x.data<float>()[from];
+  }
+  return out;
+}
+
+TEST(Kernels, PadTakesAxesTogetherWithoutMixingThem) {
+  const std::vector<std::pair<Shape, std::vector<int64_t>>> cases = {
+      {{2, 3, 4, 1}, {0, 0, 2, 0, 0, 0, 1, 0}},
+      {{2, 3, 4, 2}, {0, 0, 2, 0, 0, 0, 1, 0}},
+      {{2, 3, 4}, {0, 1, 0, 0, 2, 0}},
+      {{3, 1, 5}, {1, 0, 0, 1, 0, 0}},
+      {{3, 4, 5}, {0, 0, 0, 0, 0, 0}},
+      {{3, 4, 5}, {1, 2, 3, 2, 1, 0}},
+      {{3, 4, 5}, {0, 0, -2, 0, 0, 1}},
+      {{3, 4, 5}, {-1, 0, 0, 1, 0, -3}},
+      {{1, 1, 6, 1, 1}, {0, 0, 3, 0, 0, 0, 0, 2, 0, 0}}};
+  for (const auto& [shape, pads] : cases) {
+    Tensor x = *Tensor::Create(DataType::kFloat, shape);
+    for (int64_t i = 0; i < x.ElementCount(); ++i) {
+      x.mutable_data<float>()[i] = static_cast<float>(i + 1);
+    }
+    const Tensor counts = Tensor::Of<int64_t>(Shape{static_cast<int64_t>(pads.size())}, pads);
+    for (const char* mode : {"constant", "reflect", "edge", "wrap"}) {
+      const Tensor expected = PaddedByElements(x, pads, mode);
+      const auto elements = expected.elements<float>();
+      EXPECT_EQ(FloatsOf(RunOp("Pad", {x, counts}, With({{"mode", std::string(mode)}}), 19, 0b10)),
+                F(elements.begin(), elements.end()))
+          << shape.ToString() << " " << mode;
+    }
+  }
+}
+
+TEST(Kernels, ConcatSpreadsPiecesOfEverySize) {
+  for (const std::vector<int64_t>& widths :
+       {std::vector<int64_t>{1, 1, 1}, {2, 1, 4}, {3, 0, 5}, {16, 1, 2}}) {
+    constexpr int64_t kRows = 150;
+    std::vector<Tensor> parts;
+    F expected;
+    for (size_t i = 0; i < widths.size(); ++i) {
+      Tensor part = *Tensor::Create(DataType::kFloat, Shape{kRows, widths[i]});
+      for (int64_t j = 0; j < part.ElementCount(); ++j) {
+        part.mutable_data<float>()[j] = static_cast<float>(1000 * i) + static_cast<float>(j);
+      }
+      parts.push_back(part);
+    }
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (size_t i = 0; i < widths.size(); ++i) {
+        const float* from = parts[i].data<float>() + row * widths[i];
+        expected.insert(expected.end(), from, from + widths[i]);
+      }
+    }
+    EXPECT_EQ(
+        FloatsOf(RunOp("Concat", {parts[0], parts[1], parts[2]}, With({{"axis", int64_t{1}}}))),
+        expected);
+  }
+}
+
 TEST(Kernels, DataMovement) {
   const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(FloatsOf(RunOp("Transpose", {m})), (F{1, 4, 2, 5, 3, 6}));
