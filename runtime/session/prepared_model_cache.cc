@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "runtime/base/byte_stream.h"
 #include "runtime/base/log.h"
@@ -45,8 +46,10 @@ int LinkUnlessThere(const char* from, const char* to) {
 // Writes aside, then moves: readers see the whole file or none.
 Status Publish(const std::string& path, FunctionRef<Status(const std::string&)> write,
                int (*move)(const char*, const char*) = rename) {
+  // Containers that share the folder may have the same process numbers.
+  static const uint64_t process = (uint64_t{std::random_device()()} << 32) | std::random_device()();
   static std::atomic<uint64_t> counter{0};
-  const std::string aside = StrCat(path, ".", getpid(), ".", counter++, kUnfinishedSuffix);
+  const std::string aside = StrCat(path, ".", process, ".", counter++, kUnfinishedSuffix);
   Status status = write(aside);
   if (status.ok() && move(aside.c_str(), path.c_str()) != 0) {
     status = FailedPrecondition(StrCat("cannot make ", path, ": ", std::strerror(errno)));
