@@ -128,6 +128,10 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::FindPrepared(
 
 Status InferenceSession::MakeExecutor(Graph graph, const SessionOptions& options,
                                       bool keep_initializers) {
+  if (EffectivePrecision(options) != options.precision) {
+    LogWarning(StrCat("precision ", PrecisionName(options.precision),
+                      " is not faster than fp32 on this machine: computing in fp32"));
+  }
   ExecutorOptions executor{options.providers, options.pool, options.max_run_bytes,
                            options.max_plans};
   if (executor.pool == nullptr) executor.pool = std::make_shared<ThreadPool>(1);
@@ -160,10 +164,6 @@ Status InferenceSession::SaveToCache() const {
 Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(
     Model model, SessionOptions options, std::unique_ptr<CacheEntry> entry) {
   if (options.pool == nullptr) options.pool = std::make_shared<ThreadPool>(1);
-  if (EffectivePrecision(options) != options.precision) {
-    LogWarning(StrCat("precision ", PrecisionName(options.precision),
-                      " is not faster than fp32 on this machine: computing in fp32"));
-  }
   ONNXD_RETURN_IF_ERROR(CheckModel(model));
   std::unique_ptr<InferenceSession> session(new InferenceSession());
   session->info_ = InfoOf(model);
