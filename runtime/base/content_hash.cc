@@ -1,11 +1,10 @@
 #include "runtime/base/content_hash.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
-
-#define XXH_INLINE_ALL  // no library to link
-#include <xxhash.h>
 
 namespace onnxd {
 namespace {
