@@ -21,8 +21,8 @@ Buffer AllocateBuffer(size_t bytes) {
   const size_t rounded = (bytes + kTensorAlignment) / kTensorAlignment * kTensorAlignment;
   if (rounded < bytes) return nullptr;
   const size_t alignment = rounded < kLeastHuge ? kTensorAlignment : kHugePage;
-  void* memory = std::aligned_alloc(alignment, rounded);
-  if (memory == nullptr) return nullptr;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, rounded) != 0) return nullptr;
   // Whole huge pages only: the rest of the last one would be memory that nobody uses.
   if (rounded >= kLeastHuge) madvise(memory, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
   return Buffer(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
