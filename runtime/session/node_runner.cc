@@ -4,6 +4,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/shape_inference.h"
+#include "runtime/session/value_check.h"
 
 namespace onnxd {
 namespace {
@@ -12,14 +13,6 @@ constexpr size_t kKeptScratch = 1 << 20;
 
 bool IsDense(const Value& value) {
   return value.is_tensor() && value.tensor().type() != DataType::kString;
-}
-
-ValueType::Kind KindOf(const Value& value) {
-  if (value.is_tensor()) return ValueType::Kind::kTensor;
-  if (value.sequence() != nullptr) return ValueType::Kind::kSequence;
-  if (value.map() != nullptr) return ValueType::Kind::kMap;
-  if (value.optional() != nullptr) return ValueType::Kind::kOptional;
-  return ValueType::Kind::kUnknown;
 }
 
 OperandInfo InfoOf(const Value& value, bool known) {

@@ -3,8 +3,6 @@
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
-namespace {
-
 ValueType::Kind KindOf(const Value& value) {
   if (value.is_tensor()) return ValueType::Kind::kTensor;
   if (value.sequence() != nullptr) return ValueType::Kind::kSequence;
@@ -12,6 +10,8 @@ ValueType::Kind KindOf(const Value& value) {
   if (value.optional() != nullptr) return ValueType::Kind::kOptional;
   return ValueType::Kind::kUnknown;
 }
+
+namespace {
 
 std::string Describe(const Value& value) {
   if (value.absent()) return "nothing";

@@ -7,6 +7,9 @@
 
 namespace onnxd {
 
+// kUnknown for an absent value.
+ValueType::Kind KindOf(const Value& value);
+
 // Whether kernels made for `type` may be handed `value`: the same kind, tensors of the same element
 // type; anything where nothing is known, or for an optional (Loop-16 hands in what it holds without
 // the optional around it). Shapes and what sequences hold are not looked at. kInvalidArgument names
