@@ -9,7 +9,7 @@
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
-#include "runtime/providers/cpu/onednn/primitive.h"
+#include "runtime/providers/cpu/onednn/product.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -17,7 +17,6 @@ namespace {
 
 using dnnl::memory;
 
-constexpr auto kFloat = memory::data_type::f32;
 constexpr int64_t kLeastElements = 1 << 14;  // of the right side
 
 // Rows [first, first + the primitive's rows) of A.
@@ -137,31 +136,9 @@ class ConstantProduct : public Kernel {
 
   Result<onednn::Primitive> MakePrimitive(int64_t rows, bool has_bias, bool has_sum,
                                           bool& activation_done) const {
-    onednn::Primitive made;
-    memory::desc wanted, plain;
-    ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-      const auto row_major = memory::format_tag::ab;
-      made.source = memory::desc({rows, k_}, type_, row_major);
-      made.target = memory::desc({rows, n_}, type_, row_major);
-      plain = memory::desc({k_, n_}, type_, transposed_ ? memory::format_tag::ba : row_major);
-      const memory::desc any({k_, n_}, type_, memory::format_tag::any);
-      if (has_bias) made.bias = memory::desc({1, n_}, kFloat, row_major);
-      dnnl::post_ops ops;
-      if (has_sum) ops.append_sum(1.0f);
-      activation_done = onednn::AddActivation(activation_, ops);
-      dnnl::primitive_attr attributes;
-      attributes.set_post_ops(ops);
-      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-      const dnnl::matmul::desc description =
-          has_bias ? dnnl::matmul::desc(made.source, any, made.bias, made.target)
-                   : dnnl::matmul::desc(made.source, any, made.target);
-      const dnnl::matmul::primitive_desc chosen(description, attributes, onednn::Engine());
-      made.handle = dnnl::matmul(chosen);
-      made.scratchpad = chosen.scratchpad_desc();
-      wanted = chosen.weights_desc();
-    }));
-    ONNXD_ASSIGN_OR_RETURN(made.weights, weights_->InLayout(wanted, plain));
-    return made;
+    return onednn::MakeProductPrimitive(
+        {rows, k_, n_, transposed_, type_, type_, has_bias, has_sum, activation_}, *weights_,
+        activation_done);
   }
 
   memory::data_type type_;

@@ -14,7 +14,7 @@
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
-#include "runtime/providers/cpu/onednn/primitive.h"
+#include "runtime/providers/cpu/onednn/product.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -149,41 +149,13 @@ class SplitProduct : public Kernel {
     Products made;
     for (size_t i = 0; i < kProducts; ++i) {
       const bool first = i == 0, last = i + 1 == kProducts;
+      bool activation_done = true;  // the factory asked
       ONNXD_ASSIGN_OR_RETURN(
-          made[i], MakeProduct(rows, i == 1 ? *low_ : *high_, first && has_bias, !first || has_sum,
-                               last ? activation_ : Activation{}));
+          made[i], onednn::MakeProductPrimitive(
+                       {rows, k_, n_, transposed_, memory::data_type::bf16, memory::data_type::f32,
+                        first && has_bias, !first || has_sum, last ? activation_ : Activation{}},
+                       i == 1 ? *low_ : *high_, activation_done));
     }
-    return made;
-  }
-
-  Result<onednn::Primitive> MakeProduct(int64_t rows, onednn::PackedWeights& weights, bool has_bias,
-                                        bool adds, const Activation& activation) const {
-    constexpr auto kHalf = memory::data_type::bf16;
-    constexpr auto kFloat = memory::data_type::f32;
-    onednn::Primitive made;
-    memory::desc wanted, plain;
-    ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
-      const auto row_major = memory::format_tag::ab;
-      made.source = memory::desc({rows, k_}, kHalf, row_major);
-      made.target = memory::desc({rows, n_}, kFloat, row_major);
-      plain = memory::desc({k_, n_}, kHalf, transposed_ ? memory::format_tag::ba : row_major);
-      const memory::desc any({k_, n_}, kHalf, memory::format_tag::any);
-      if (has_bias) made.bias = memory::desc({1, n_}, kFloat, row_major);
-      dnnl::post_ops ops;
-      if (adds) ops.append_sum(1.0f);
-      onednn::AddActivation(activation, ops);
-      dnnl::primitive_attr attributes;
-      attributes.set_post_ops(ops);
-      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-      const dnnl::matmul::desc description =
-          has_bias ? dnnl::matmul::desc(made.source, any, made.bias, made.target)
-                   : dnnl::matmul::desc(made.source, any, made.target);
-      const dnnl::matmul::primitive_desc chosen(description, attributes, onednn::Engine());
-      made.handle = dnnl::matmul(chosen);
-      made.scratchpad = chosen.scratchpad_desc();
-      wanted = chosen.weights_desc();
-    }));
-    ONNXD_ASSIGN_OR_RETURN(made.weights, weights.InLayout(wanted, plain));
     return made;
   }
 
