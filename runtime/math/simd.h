@@ -44,6 +44,21 @@ struct WinogradTarget {
   float low, high;                // bounds of the result
 };
 
+// Some rows of a depthwise convolution of one image, [height, width, channels]. The window is
+// 3, 5 or 7 pixels wide, its stride 1 or 2.
+struct DepthwiseArguments {
+  // By row of the result, then of the window: the row of the image; null outside of it.
+  const float* const* image_rows;
+  int64_t width, channels;
+  const float* weights;  // [window_height, window_width, channels]
+  int64_t window_height, window_width, stride, pad_left;
+  const float* bias;  // [channels]; null: none
+  bool silu;          // applied to the result before its bounds
+  float low, high;
+  float* out;  // [rows, out_width, channels]
+  int64_t rows, out_width;
+};
+
 // A byte, unsigned or signed, stands for (byte - zero) * scale; zero is a whole number that the
 // byte can hold.
 struct Quantization {
@@ -164,6 +179,7 @@ struct Simd {
   // The tile's result from its products, products[i * stride + c].
   void (*winograd_output)(int tile, const float* products, int64_t stride, int64_t channels,
                           const WinogradTarget& target);
+  void (*depthwise)(const DepthwiseArguments& arguments);
   // Rounds x / scale to the nearest integer, ties to even, adds zero, saturates. NaN: the least.
   void (*quantize)(const float* x, const Quantization& to, uint8_t* out, int64_t n);
   void (*dequantize)(const uint8_t* x, const Quantization& from, float* out, int64_t n);

@@ -38,6 +38,19 @@ void Activation::Apply(float* x, int64_t n) const {
   }
 }
 
+ActivationBounds BoundsOf(const Activation& activation) {
+  ActivationBounds bounds;
+  if (activation.kind == Activation::Kind::kRelu) {
+    bounds.low = 0;
+  } else if (activation.kind == Activation::Kind::kClip) {
+    bounds.low = activation.alpha;
+    bounds.high = activation.beta;
+  } else {
+    bounds.rest = activation;
+  }
+  return bounds;
+}
+
 Result<Activation> ActivationOf(const Node& node) {
   static const std::map<std::string, Activation::Kind> kinds = {
       {"", Activation::Kind::kNone},

@@ -1,6 +1,7 @@
 // The activation that a fused convolution or product applies to its result.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,15 @@ struct Activation {
   // In place over n elements.
   void Apply(float* x, int64_t n) const;
 };
+
+// An activation as what is left of it to apply, and then bounds: Relu and Clip are bounds alone.
+struct ActivationBounds {
+  Activation rest;
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
+};
+
+ActivationBounds BoundsOf(const Activation& activation);
 
 // Reads attributes 'activation' and 'activation_params' as com.microsoft FusedConv has them; Gelu,
 // FastGelu and Silu are ours.

@@ -4,7 +4,6 @@
 // results differ from direct ones by some 1e-6 of the largest.
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -74,8 +73,7 @@ struct Plan {
   int64_t tile_columns, tiles;  // of one image; all
   int64_t blocks, block_tiles;
   int64_t block_floats;  // scratch of one thread
-  float low, high;
-  Activation after;  // what bounds cannot say
+  ActivationBounds activation;
 };
 
 int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
@@ -151,11 +149,12 @@ class BlockRun {
     simd_.winograd_output(static_cast<int>(plan_.tile), from, plan_.block_tiles * plan_.out,
                           plan_.out,
                           {pixels.data(), residual != nullptr ? residuals.data() : nullptr,
-                           k_.input<float>(2), plan_.low, plan_.high});
-    if (plan_.after.kind == Activation::Kind::kNone) return;
+                           k_.input<float>(2), plan_.activation.low, plan_.activation.high});
+    const Activation& rest = plan_.activation.rest;
+    if (rest.kind == Activation::Kind::kNone) return;
     for (int64_t i = 0; i < plan_.tile * plan_.tile; ++i) {
       float* pixel = pixels[static_cast<size_t>(i)];
-      if (pixel != nowhere_) plan_.after.Apply(pixel, plan_.out);
+      if (pixel != nowhere_) rest.Apply(pixel, plan_.out);
     }
   }
 
@@ -168,21 +167,6 @@ class BlockRun {
   float* left_;      // [products][tiles][in]
   float* products_;  // [products][tiles][out]
 };
-
-// Bounds for the activations that are bounds.
-void SplitActivation(const Activation& activation, Plan& plan) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  plan.low = -kInfinity;
-  plan.high = kInfinity;
-  if (activation.kind == Activation::Kind::kRelu) {
-    plan.low = 0;
-  } else if (activation.kind == Activation::Kind::kClip) {
-    plan.low = activation.alpha;
-    plan.high = activation.beta;
-  } else {
-    plan.after = activation;
-  }
-}
 
 class ConvWinograd : public Kernel {
  public:
@@ -227,7 +211,7 @@ class ConvWinograd : public Kernel {
     plan.blocks = (plan.tiles + plan.block_tiles - 1) / plan.block_tiles;
     plan.block_floats = 2 * Aligned(std::max(plan.in, plan.out)) +
                         plan.products * plan.block_tiles * (plan.in + plan.out);
-    SplitActivation(activation_, plan);
+    plan.activation = BoundsOf(activation_);
     const int64_t workers = std::min<int64_t>(plan.blocks, context.threads);
     prepared.scratch_bytes = static_cast<size_t>(workers * plan.block_floats) * sizeof(float);
     prepared.compute = [plan, workers, this](const KernelContext& k) {

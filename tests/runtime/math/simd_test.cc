@@ -144,6 +144,68 @@ TEST_P(EverySimd, ReductionsAgree) {
   EXPECT_EQ(CurrentSimd().max(x.data(), n), 9.0f);
 }
 
+// A depthwise convolution of a whole image, compared with the sum over its window in doubles.
+struct DepthwiseCase {
+  int64_t channels, width, window, stride, pad;
+  bool silu;
+};
+
+void ExpectDepthwise(const DepthwiseCase& c) {
+  constexpr int64_t kHeight = 5;
+  const int64_t rows = (kHeight + 2 * c.pad - c.window) / c.stride + 1;
+  const int64_t columns = (c.width + 2 * c.pad - c.window) / c.stride + 1;
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> numbers(-1, 1);
+  const auto filled = [&](int64_t count) {
+    std::vector<float> list(static_cast<size_t>(count));
+    for (float& x : list) x = numbers(random);
+    return list;
+  };
+  const auto x = filled(kHeight * c.width * c.channels), bias = filled(c.channels);
+  const auto w = filled(c.window * c.window * c.channels);
+  std::vector<float> out(static_cast<size_t>(rows * columns * c.channels));
+  std::vector<const float*> image_rows;
+  for (int64_t i = 0; i < rows * c.window; ++i) {
+    const int64_t row = i / c.window * c.stride - c.pad + i % c.window;
+    const bool inside = row >= 0 && row < kHeight;
+    image_rows.push_back(inside ? x.data() + row * c.width * c.channels : nullptr);
+  }
+  CurrentSimd().depthwise({image_rows.data(), c.width, c.channels, w.data(), c.window, c.window,
+                           c.stride, c.pad, bias.data(), c.silu, -0.2f, 1.5f, out.data(), rows,
+                           columns});
+  for (int64_t i = 0; i < rows * columns * c.channels; ++i) {
+    const int64_t channel = i % c.channels, column = i / c.channels % columns;
+    double sum = bias[static_cast<size_t>(channel)];
+    for (int64_t at = 0; at < c.window * c.window; ++at) {
+      const float* row =
+          image_rows[static_cast<size_t>(i / c.channels / columns * c.window + at / c.window)];
+      const int64_t from = column * c.stride - c.pad + at % c.window;
+      if (row == nullptr || from < 0 || from >= c.width) continue;
+      sum += static_cast<double>(row[from * c.channels + channel]) *
+             w[static_cast<size_t>(at * c.channels + channel)];
+    }
+    if (c.silu) sum /= 1 + std::exp(-sum);
+    ASSERT_NEAR(out[static_cast<size_t>(i)], std::min(std::max(sum, -0.2), 1.5), 2e-6)
+        << "element " << i << " of " << c.channels << " channels, width " << c.width << ", window "
+        << c.window << ", stride " << c.stride << ", padding " << c.pad;
+  }
+}
+
+TEST_P(EverySimd, DepthwiseConvolvesAnyWidthAndPadding) {
+  for (const int64_t channels : {1, 16, 23, 48}) {
+    for (const int64_t width : {5, 8, 14, 17}) {
+      for (const int64_t window : {3, 5, 7}) {
+        for (const int64_t stride : {1, 2}) {
+          for (const int64_t pad : {window / 2, int64_t{0}, window + 1}) {
+            if (5 + 2 * pad < window) continue;
+            ExpectDepthwise({channels, width, window, stride, pad, stride == 2});
+          }
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sets, EverySimd, EverySimdName());
 
 }  // namespace

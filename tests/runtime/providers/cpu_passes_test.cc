@@ -432,12 +432,26 @@ TEST_F(ExpandDepthwise, TakesALargeExpansionThatNothingElseReads) {
 
 TEST_F(ExpandDepthwise, ComputesBandsOfAnyWindow) {
   for (const int64_t batch : {1, 2}) {
-    for (const auto& [kernel, stride] : {std::pair{3, 1}, {3, 2}, {5, 2}, {2, 3}}) {
+    for (const auto& [kernel, stride] : {std::pair{3, 1}, {3, 2}, {5, 2}, {7, 1}}) {
       for (const char* activation : {"Relu", "Silu"}) {
         const TestModel model = Block(batch, kernel, stride, {1, 0, 2, 1}, activation);
         ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 1);
         ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
       }
+    }
+  }
+}
+
+// Those of windows that are odd and of stride 1 or 2 are our own loops', the others oneDNN's.
+TEST_F(ExpandDepthwise, LeavesOtherWindowsToConvolutions) {
+  auto passes = StandardPasses();
+  passes.insert(passes.end(), passes_.begin(), passes_.end());
+  TestModel wide = Block(1, 2, 3, {1, 0, 2, 1}, "Relu");
+  EXPECT_EQ(After(wide, passes), "Transpose ConvChannelsLast ConvChannelsLast Transpose");
+  for (const int64_t batch : {1, 2}) {
+    for (const auto& [kernel, stride] : {std::pair{2, 3}, {3, 3}, {4, 1}, {9, 2}}) {
+      const TestModel model = Block(batch, kernel, stride, {1, 0, 2, 1}, "Relu");
+      ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
     }
   }
 }

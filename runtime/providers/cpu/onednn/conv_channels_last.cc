@@ -1,17 +1,22 @@
 // onnxd::ConvChannelsLast: a 2-D convolution whose input, sum and output are
 // [batch, height, width, channels]; weights stay [out, in / group, height, width]. Computed by
 // oneDNN with its activation and residual sum as post-operations, in bands of rows or images: one
-// per thread, or as many as keep the result cached for an activation of ours.
+// per thread, or as many as keep the result cached for an activation of ours. Depthwise ones go to
+// loops of our own where they can.
 #include <algorithm>
 #include <cstring>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
+#include "runtime/providers/cpu/depthwise.h"
 #include "runtime/providers/cpu/onednn/float_conv.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
+
+Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo&);
+
 namespace {
 
 struct BandStates : KernelState {
@@ -172,6 +177,11 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
       (type != DataType::kFloat &&
        (type != DataType::kBfloat16 || !onednn::AddActivation(activation, ops)))) {
     return DeclineType("ConvChannelsLast", type);
+  }
+  if (type == DataType::kFloat && info.node.input(3) == kNoValue &&
+      info.node.attributes.Int("group", 1) == weights->shape()[0] &&
+      DepthwiseConv::Takes(info.node.attributes, weights->shape())) {
+    return MakeDepthwiseChannelsLast(info);
   }
   ONNXD_RETURN_IF_ERROR(weights->Load());
   const bool is_column =

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/depthwise.h"
 #include "runtime/providers/cpu/onednn/float_conv.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -17,17 +18,18 @@ constexpr size_t kX = 0, kExpandWeights = 1, kExpandBias = 2, kWeights = 3, kBia
 // What a band of the expanded image may take.
 constexpr int64_t kBandBytes = 320 << 10;
 
-// One call of a primitive: rows [first, first + rows) of its source and the first of its target.
-struct Call {
-  int64_t source, target;
-  int64_t rows;  // of the target
+// Rows [source, source + rows) of the image go to those of the buffer from `target` on.
+struct Expansion {
+  int64_t source, target, rows;  // no rows: none
   size_t primitive;
 };
 
-// A band of the result. Rows that the one before left in the buffer move to its begin first.
+// Rows [begin, end) of the result. Rows that the band before left in the buffer move to its begin,
+// and the buffer then holds the expanded image from row `held` on.
 struct Step {
   int64_t moved_from, moved;  // rows of the buffer
-  Call expand, depthwise;     // an expansion of no rows is none
+  Expansion expand;
+  int64_t held, begin, end;
 };
 
 // Consecutive bands of one image, made by one thread.
@@ -39,15 +41,15 @@ struct Strip {
 struct ExpandPlan {
   Shape x, expanded, y;
   Window window;
-  Activation expand_after, after;  // applied by us
-  std::vector<BandShape> expand_shapes, depthwise_shapes;
-  std::vector<onednn::Primitive> expand, depthwise;
+  Activation expand_after;  // applied by us
+  std::vector<BandShape> expand_shapes;
+  std::vector<onednn::Primitive> expand;
   std::vector<Strip> strips;
   size_t buffer = 0, scratch = 0;  // bytes of a strip
 };
 
 struct StripStates : KernelState {
-  std::vector<std::vector<onednn::Arguments>> expand, depthwise;  // by strip, then primitive
+  std::vector<std::vector<onednn::Arguments>> expand;  // by strip, then primitive
 };
 
 size_t IndexOf(std::vector<BandShape>& shapes, const BandShape& shape) {
@@ -71,16 +73,11 @@ Strip PlanStrip(ExpandPlan& plan, int64_t image, int64_t begin, int64_t end, int
     const int64_t to = std::clamp<int64_t>(bottom, from, height);
     const int64_t kept = std::max<int64_t>(0, held_end - from);
     const int64_t fresh = from + kept;
-    Step step{};
-    step.moved_from = from - held_begin;
-    step.moved = kept;
-    step.expand = {fresh, kept, to - fresh, 0};
+    Step step{from - held_begin, kept, {fresh, kept, to - fresh, 0}, from, first, first + rows};
     if (to > fresh) {
       const BandShape shape{1, to - fresh, to - fresh, 0, 0};
       step.expand.primitive = IndexOf(plan.expand_shapes, shape);
     }
-    const BandShape shape{1, to - from, rows, from - top, std::max<int64_t>(0, bottom - height)};
-    step.depthwise = {0, first, rows, IndexOf(plan.depthwise_shapes, shape)};
     strip.steps.push_back(step);
     held_begin = from;
     held_end = to;
@@ -91,7 +88,8 @@ Strip PlanStrip(ExpandPlan& plan, int64_t image, int64_t begin, int64_t end, int
   return strip;
 }
 
-Status RunStrip(const ExpandPlan& plan, size_t index, const KernelContext& k) {
+Status RunStrip(const ExpandPlan& plan, const DepthwiseConv& depthwise, size_t index,
+                const KernelContext& k) {
   const Strip& strip = plan.strips[index];
   auto& states = k.state<StripStates>();
   auto* buffer =
@@ -113,43 +111,25 @@ Status RunStrip(const ExpandPlan& plan, size_t index, const KernelContext& k) {
           k.input<float>(kExpandBias), target, scratch));
       plan.expand_after.Apply(target, step.expand.rows * row);
     }
-    float* target = y + step.depthwise.target * y_row;
-    ONNXD_RETURN_IF_ERROR(states.depthwise[index][step.depthwise.primitive].Execute(
-        plan.depthwise[step.depthwise.primitive].handle, buffer, k.input<float>(kBias), target,
-        scratch));
-    plan.after.Apply(target, step.depthwise.rows * y_row);
-  }
-  return Status::Ok();
-}
-
-Status MakePrimitives(const onednn::FloatConv& conv, const Shape& x, const Shape& y,
-                      const std::vector<BandShape>& shapes, onednn::PackedWeights& weights,
-                      std::vector<onednn::Primitive>& made, size_t& scratch) {
-  for (const BandShape& shape : shapes) {
-    ONNXD_ASSIGN_OR_RETURN(onednn::Primitive one,
-                           onednn::MakeFloatConv(conv, x, y, shape, weights));
-    scratch = std::max(scratch, one.ScratchBytes());
-    made.push_back(std::move(one));
+    depthwise.Compute({buffer, step.held, plan.x[1], plan.x[2]}, plan.window, k.input<float>(kBias),
+                      step.begin, step.end, y + step.begin * y_row);
   }
   return Status::Ok();
 }
 
 class ExpandDepthwise : public Kernel {
  public:
-  ExpandDepthwise(Activation expand_activation, Activation activation, Initializer expand_weights,
-                  Initializer weights)
+  ExpandDepthwise(Activation expand_activation, Initializer expand_weights, DepthwiseConv depthwise)
       : expand_activation_(expand_activation),
-        activation_(activation),
         expand_shape_(expand_weights.shape()),
-        shape_(weights.shape()),
         expand_weights_(std::make_shared<onednn::PackedWeights>(std::move(expand_weights))),
-        weights_(std::make_shared<onednn::PackedWeights>(std::move(weights))) {}
+        depthwise_(std::move(depthwise)) {}
 
   bool ReadsInput(size_t i) const override { return i != kExpandWeights && i != kWeights; }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape &x = context.InputShape(kX), &y = context.OutputShape(0);
-    const int64_t channels = shape_[0];
+    const int64_t channels = depthwise_.channels();
     for (const size_t i : {kExpandBias, kBias}) {
       if (!context.HasInput(i) || context.InputShape(i).ElementCount() == channels) continue;
       return InvalidArgument(
@@ -165,20 +145,20 @@ class ExpandDepthwise : public Kernel {
     plan->expanded = Shape{x[0], x[1], x[2], channels};
     plan->y = y;
     ONNXD_ASSIGN_OR_RETURN(plan->window,
-                           PoolWindow(context.node, {x[1], x[2]}, {shape_[2], shape_[3]}));
+                           PoolWindow(context.node, {x[1], x[2]}, depthwise_.window()));
     ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan->window));
     if (onednn::IsOurs(expand_activation_)) plan->expand_after = expand_activation_;
-    if (onednn::IsOurs(activation_)) plan->after = activation_;
     CutIntoStrips(*plan, context.threads);
     const Window whole{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {x[1], x[2]}};
     const onednn::FloatConv expand{
         expand_shape_, 1, whole, expand_activation_, context.HasInput(kExpandBias), false};
-    const onednn::FloatConv depthwise{
-        shape_, channels, plan->window, activation_, context.HasInput(kBias), false};
-    ONNXD_RETURN_IF_ERROR(MakePrimitives(expand, x, plan->expanded, plan->expand_shapes,
-                                         *expand_weights_, plan->expand, plan->scratch));
-    ONNXD_RETURN_IF_ERROR(MakePrimitives(depthwise, plan->expanded, y, plan->depthwise_shapes,
-                                         *weights_, plan->depthwise, plan->scratch));
+    for (const BandShape& shape : plan->expand_shapes) {
+      ONNXD_ASSIGN_OR_RETURN(
+          onednn::Primitive made,
+          onednn::MakeFloatConv(expand, x, plan->expanded, shape, *expand_weights_));
+      plan->scratch = std::max(plan->scratch, made.ScratchBytes());
+      plan->expand.push_back(std::move(made));
+    }
     plan->buffer = (plan->buffer + 63) / 64 * 64;
     prepared.scratch_bytes = (plan->buffer + plan->scratch) * plan->strips.size();
     prepared.make_state = [plan]() -> Result<std::unique_ptr<KernelState>> {
@@ -186,14 +166,13 @@ class ExpandDepthwise : public Kernel {
       ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
         for (size_t i = 0; i < plan->strips.size(); ++i) {
           states->expand.emplace_back(plan->expand.begin(), plan->expand.end());
-          states->depthwise.emplace_back(plan->depthwise.begin(), plan->depthwise.end());
         }
       }));
       return std::unique_ptr<KernelState>(std::move(states));
     };
-    prepared.compute = [plan](const KernelContext& k) {
+    prepared.compute = [plan, this](const KernelContext& k) {
       return onednn::ForBands(k.pool(), plan->strips.size(),
-                              [&](size_t i) { return RunStrip(*plan, i, k); });
+                              [&](size_t i) { return RunStrip(*plan, depthwise_, i, k); });
     };
     return prepared;
   }
@@ -215,9 +194,10 @@ class ExpandDepthwise : public Kernel {
     }
   }
 
-  Activation expand_activation_, activation_;
-  Shape expand_shape_, shape_;
-  std::shared_ptr<onednn::PackedWeights> expand_weights_, weights_;
+  Activation expand_activation_;
+  Shape expand_shape_;
+  std::shared_ptr<onednn::PackedWeights> expand_weights_;
+  DepthwiseConv depthwise_;
 };
 
 // The activation of the first convolution, whose attributes begin with "expand_".
@@ -236,22 +216,21 @@ Result<Activation> ExpandActivationOf(const Node& node) {
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   ONNXD_ASSIGN_OR_RETURN(const Activation expand_activation, ExpandActivationOf(info.node));
-  Initializer weights[2];
-  for (const size_t i : {size_t{0}, size_t{1}}) {
-    const Initializer* constant = info.constant_input(i == 0 ? kExpandWeights : kWeights);
-    if (constant == nullptr || constant->shape().rank() != 4) {
-      return Unimplemented("ExpandDepthwise needs constant weights of rank 4");
-    }
-    ONNXD_RETURN_IF_ERROR(constant->Load());
-    weights[i] = *constant;
+  const Initializer* expand = info.constant_input(kExpandWeights);
+  const Initializer* weights = info.constant_input(kWeights);
+  if (expand == nullptr || expand->shape().rank() != 4 || weights == nullptr ||
+      !DepthwiseConv::Takes(info.node.attributes, weights->shape())) {
+    return Unimplemented("ExpandDepthwise needs constant weights, of windows up to 7 x 7");
   }
-  const Shape &e = weights[0].shape(), &d = weights[1].shape();
-  if (e[0] != d[0] || d[0] < 1 || d[1] != 1 || e[2] != 1 || e[3] != 1) {
+  const Shape &e = expand->shape(), &d = weights->shape();
+  if (e[0] != d[0] || e[2] != 1 || e[3] != 1) {
     return InvalidArgument(StrCat(Describe(info.node), ": weights of shapes ", e.ToString(),
                                   " and ", d.ToString(), " do not follow each other"));
   }
-  return std::unique_ptr<Kernel>(std::make_unique<ExpandDepthwise>(
-      expand_activation, activation, std::move(weights[0]), std::move(weights[1])));
+  ONNXD_RETURN_IF_ERROR(expand->Load());
+  ONNXD_ASSIGN_OR_RETURN(DepthwiseConv depthwise, DepthwiseConv::Create(*weights, activation));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<ExpandDepthwise>(expand_activation, *expand, std::move(depthwise)));
 }
 
 }  // namespace onnxd

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/providers/cpu/depthwise.h"
+
 namespace onnxd {
 namespace {
 
@@ -27,8 +29,8 @@ bool IsExpansion(const Graph& graph, const Node& node) {
 
 bool IsDepthwise(const Graph& graph, const Node& node) {
   const Shape* w = WeightsOf(graph, node);
-  return w != nullptr && (*w)[1] == 1 && node.attributes.Int("group", 1) == (*w)[0] &&
-         (*w)[2] * (*w)[3] > 1;
+  return w != nullptr && node.attributes.Int("group", 1) == (*w)[0] &&
+         DepthwiseConv::Takes(node.attributes, *w);
 }
 
 bool IsLarge(const Graph& graph, ValueId id) {

@@ -1,0 +1,77 @@
+#include "runtime/providers/cpu/depthwise.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/math/simd.h"
+
+namespace onnxd {
+namespace {
+
+constexpr int64_t kMostWindow = 7;
+// So many rows of the result at a time: those of the image that both read are still in the
+// first-level cache.
+constexpr int64_t kRows = 2;
+
+bool AreAll(const std::vector<int64_t>& list, int64_t wanted) {
+  return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == wanted; });
+}
+
+Result<Tensor> ChannelsLast(const Tensor& plain) {
+  const Shape& w = plain.shape();
+  const int64_t channels = w[0], window = w[2] * w[3];
+  ONNXD_ASSIGN_OR_RETURN(Tensor packed,
+                         Tensor::Create(DataType::kFloat, Shape{w[2], w[3], channels}));
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t i = 0; i < window; ++i) {
+      packed.mutable_data<float>()[i * channels + c] = plain.data<float>()[c * window + i];
+    }
+  }
+  return packed;
+}
+
+}  // namespace
+
+bool DepthwiseConv::Takes(const Attributes& attributes, const Shape& weights) {
+  if (weights.rank() != 4 || weights[0] < 1 || weights[1] != 1) return false;
+  const int64_t height = weights[2], width = weights[3];
+  if (height < 1 || height > kMostWindow || (width != 3 && width != 5 && width != 7)) return false;
+  const std::vector<int64_t> strides = attributes.Ints("strides");
+  return (AreAll(strides, 1) || AreAll(strides, 2)) && AreAll(attributes.Ints("dilations"), 1);
+}
+
+Result<DepthwiseConv> DepthwiseConv::Create(const Initializer& weights,
+                                            const Activation& activation) {
+  DepthwiseConv made;
+  const Shape& w = weights.shape();
+  made.channels_ = w[0], made.window_height_ = w[2], made.window_width_ = w[3];
+  made.bounds_ = BoundsOf(activation);
+  ONNXD_ASSIGN_OR_RETURN(made.weights_, weights.InForm("depthwise", [](const Tensor& plain) {
+    return ChannelsLast(plain);
+  }));
+  return made;
+}
+
+void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, const float* bias,
+                            int64_t begin, int64_t end, float* out) const {
+  const int64_t row_size = window.output[1] * channels_;
+  const bool silu = bounds_.rest.kind == Activation::Kind::kSilu;
+  std::array<const float*, kRows * kMostWindow> rows;
+  for (int64_t first = begin; first < end; first += kRows, out += kRows * row_size) {
+    const int64_t count = std::min(kRows, end - first);
+    for (int64_t i = 0; i < count * window_height_; ++i) {
+      const int64_t row = (first + i / window_height_) * window.strides[0] - window.pads_begin[0] +
+                          i % window_height_;
+      const bool inside = row >= 0 && row < image.height;
+      rows[static_cast<size_t>(i)] =
+          inside ? image.rows + (row - image.first) * image.width * channels_ : nullptr;
+    }
+    math::CurrentSimd().depthwise({rows.data(), image.width, channels_, weights_.data<float>(),
+                                   window_height_, window_width_, window.strides[0],
+                                   window.pads_begin[1], bias, silu, bounds_.low, bounds_.high, out,
+                                   count, window.output[1]});
+    if (!silu) bounds_.rest.Apply(out, count * row_size);
+  }
+}
+
+}  // namespace onnxd
