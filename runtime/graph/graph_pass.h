@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "runtime/base/status.h"
@@ -30,8 +32,22 @@ std::string_view PrecisionName(Precision precision);
 using ConstantEvaluator = std::function<std::optional<std::vector<Tensor>>(
     const Node& node, const std::vector<Tensor>& inputs)>;
 
+// An operand of the nodes of a race, of type kUndefined when it is absent.
+struct KernelRaceOperand {
+  DataType type = DataType::kUndefined;
+  Shape shape;
+  bool is_constant = false;
+};
+
+// Runs nodes that compute the same on numbers of its own and returns the index of the fastest: the
+// first, unless another is clearly faster. Requires candidates. The result is kept for the process
+// under `key`, which names all that decides it but the number of threads.
+using KernelRace = std::function<size_t(const std::string& key, std::span<const Node> candidates,
+                                        std::span<const KernelRaceOperand> operands)>;
+
 struct PassContext {
   ConstantEvaluator evaluate;
+  KernelRace race;    // empty: nothing is measured, passes go by their rules
   int64_t opset = 0;  // of ai.onnx, as the model imports it; 0: not stated
   Precision precision = Precision::kFloat32;
   // For a provider's pass: whether no provider before its own knows the node. Empty: all are its

@@ -6,6 +6,7 @@
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/session/constant_evaluator.h"
 #include "runtime/session/function_expansion.h"
+#include "runtime/session/kernel_race.h"
 
 namespace onnxd {
 namespace {
@@ -48,6 +49,7 @@ Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
   if (last == Stage::kExpanded) return Status::Ok();
   PassContext context;
   context.evaluate = MakeConstantEvaluator(options.providers, options.pool);
+  if (options.cache != nullptr) context.race = MakeKernelRace(options.providers, options.pool);
   const auto opset = model.opsets.find("");
   if (opset != model.opsets.end()) context.opset = opset->second;
   context.precision = EffectivePrecision(options);

@@ -9,8 +9,6 @@
 namespace onnxd {
 namespace {
 
-constexpr size_t kKeptScratch = 1 << 20;
-
 bool IsDense(const Value& value) {
   return value.is_tensor() && value.tensor().type() != DataType::kString;
 }
@@ -32,6 +30,7 @@ OperandInfo InfoOf(const Value& value, bool known) {
 Result<PreparedNode> PreparedNode::Make(const Request& request, const std::vector<bool>& known) {
   const Node& node = request.node;
   PreparedNode made;
+  made.max_kept_scratch_ = request.max_kept_scratch;
   std::vector<ValueType> types;
   std::vector<const Tensor*> elements;
   std::vector<OperandInfo> input_infos, output_infos;
@@ -135,7 +134,7 @@ Result<std::vector<Value>> PreparedNode::Run(std::span<const Value> inputs, Thre
   if (prepared_.scratch_bytes > 0 && scratch == nullptr) {
     scratch = AllocateBuffer(prepared_.scratch_bytes);
     if (scratch == nullptr) return ResourceExhausted("no memory for scratch");
-    if (prepared_.scratch_bytes <= kKeptScratch) scratch_ = scratch;
+    if (prepared_.scratch_bytes <= max_kept_scratch_) scratch_ = scratch;
   }
   const std::span all(pointers);
   ONNXD_RETURN_IF_ERROR(prepared_.compute(KernelContext(

@@ -21,7 +21,8 @@ class PreparedNode {
     std::span<const Value> inputs;            // one per node.inputs, absent values for absent ones
     std::span<const ValueType> output_types;  // the static ones
     int threads;
-    int64_t max_bytes;  // of outputs and scratch together
+    int64_t max_bytes;                  // of outputs and scratch together
+    size_t max_kept_scratch = 1 << 20;  // more is allocated for each run
   };
 
   // `known`: whether the preparation may depend on an input's elements. kResourceExhausted beyond
@@ -53,6 +54,7 @@ class PreparedNode {
   std::vector<Output> outputs_;
   PreparedKernel prepared_;
   std::unique_ptr<KernelState> state_;
+  size_t max_kept_scratch_ = 0;
   Buffer scratch_;  // kept when it is small
 };
 

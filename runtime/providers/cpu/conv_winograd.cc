@@ -52,8 +52,8 @@ Result<Tensor> PackFilters(const math::Simd& simd, const Tensor& weights, int64_
   ONNXD_ASSIGN_OR_RETURN(Tensor result, Tensor::Create(DataType::kFloat, Shape{products * packed}));
   ONNXD_ASSIGN_OR_RETURN(Tensor plain, Tensor::Create(DataType::kFloat, Shape{products, in, out}));
   const std::vector<FilterRow> transform = FilterTransform(tile);
-  for (int64_t o = 0; o < out; ++o) {
-    for (int64_t i = 0; i < in; ++i) {
+  for (int64_t i = 0; i < in; ++i) {
+    for (int64_t o = 0; o < out; ++o) {  // inside: neighbours in all matrices
       TransformFilter(transform, weights.data<float>() + (o * in + i) * 9,
                       plain.mutable_data<float>() + i * out + o, in * out);
     }

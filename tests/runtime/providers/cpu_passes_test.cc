@@ -1,6 +1,7 @@
 // The CPU provider's passes: the graph before and after, and the same results.
 #include <limits>
 
+#include "runtime/base/str_cat.h"
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "tests/support/pass_testing.h"
@@ -284,6 +285,34 @@ TEST_F(Winograd, AddsAResidualAndAppliesAnyActivation) {
     TestModel copy = model;
     ExpectSameResults(copy, {Ramp(Shape{3, 32, 12, 13}, 0.2f), Ramp(Shape{3, 48, 12, 13}, 0.3f)});
   }
+}
+
+TEST_F(Winograd, GoesByARaceWhereTheSizeOfTheImageSaysLittle) {
+  const auto operators = [](int64_t extent, size_t winner, size_t& races) {
+    TestModel model = ConvModel(extent, extent, {1, 1, 1, 1});
+    model.Node("Relu", {"c"}, {"y"}).Output("y").Output("unused");
+    EXPECT_EQ(After(model, ProviderPass("channels_last")).substr(0, 26),
+              "Transpose ConvChannelsLast");
+    PassContext context;
+    context.race = [&](const std::string&, std::span<const Node> candidates,
+                       std::span<const KernelRaceOperand> operands) {
+      ++races;
+      EXPECT_EQ(candidates.size(), 3u);
+      EXPECT_TRUE(!operands[0].is_constant && operands[1].is_constant);
+      EXPECT_EQ(operands[0].shape, (Shape{1, extent, extent, 32}));
+      return winner;
+    };
+    EXPECT_TRUE(ProviderPass("winograd")->Run(model.graph(), context).ok());
+    const Node& conv = model.graph().nodes[1];
+    return StrCat(conv.op_type, " ", conv.attributes.Int("tile", 0));
+  };
+  size_t races = 0;
+  EXPECT_EQ(operators(16, 0, races), "ConvChannelsLast 0");
+  EXPECT_EQ(operators(16, 1, races), "ConvWinograd 2");
+  EXPECT_EQ(operators(28, 2, races), "ConvWinograd 4");
+  EXPECT_EQ(races, 3u);
+  EXPECT_EQ(operators(56, 0, races), "ConvWinograd 4");
+  EXPECT_EQ(races, 3u);
 }
 
 TEST_F(Winograd, LeavesWeightsThatWouldOutgrowTheBudget) {

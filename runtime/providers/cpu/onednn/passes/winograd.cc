@@ -1,12 +1,17 @@
 #include "runtime/providers/cpu/onednn/passes/winograd.h"
 
 #include <algorithm>
+#include <array>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/math/simd.h"
 
 namespace onnxd {
 namespace {
 
-constexpr int64_t kLeastExtent = 12;    // rows and columns: smaller images are mostly border
-constexpr int64_t kLargeExtent = 24;    // from here on tiles of 4 pixels pay for their weights
+// Rows and columns: smaller images are mostly border; from the second number on tiles of 4 pixels
+// pay for their weights by rule, and from the third on surely, so that nobody measures.
+constexpr int64_t kLeastExtent = 12, kLargeExtent = 24, kSureExtent = 48;
 constexpr int64_t kLeastChannels = 32;  // fewer make the transforms the larger part
 constexpr int64_t kChannelStep = 16;
 
@@ -32,18 +37,68 @@ bool Fits(const Graph& graph, const Node& node) {
       !IsOneOrAbsent(node.attributes.Ints("dilations"))) {
     return false;
   }
-  const auto& y = graph.value(node.outputs[0]).type.shape;
-  if (!y || y->size() != 4) return false;
-  for (const size_t axis : {1, 2}) {
-    if (!(*y)[axis].known() || (*y)[axis].value < kLeastExtent) return false;
+  for (const ValueId id : {node.inputs[0], node.outputs[0]}) {
+    const auto& shape = graph.value(id).type.shape;
+    if (!shape || shape->size() != 4) return false;
+    for (const size_t axis : {1, 2}) {
+      if (!(*shape)[axis].known() || (*shape)[axis].value < kLeastExtent) return false;
+    }
   }
   return true;
 }
 
-// Tiles of 4 for large images, otherwise of 2.
-int64_t TileOf(const Graph& graph, const Node& node) {
+int64_t ExtentOf(const Graph& graph, const Node& node) {
   const SymbolicShape& y = *graph.value(node.outputs[0]).type.shape;
-  return y[1].value >= kLargeExtent && y[2].value >= kLargeExtent ? 4 : 2;
+  return std::min(y[1].value, y[2].value);
+}
+
+Node WithTile(Node node, int64_t tile) {
+  node.op_type = "ConvWinograd";
+  node.attributes.Set("tile", tile);
+  return node;
+}
+
+// What the node reads, with one image.
+std::vector<KernelRaceOperand> OperandsOf(const Graph& graph, const Node& node) {
+  std::vector<KernelRaceOperand> operands;
+  for (const ValueId id : node.inputs) {
+    KernelRaceOperand& operand = operands.emplace_back();
+    if (id == kNoValue) continue;
+    operand.type = DataType::kFloat;
+    const auto constant = graph.initializers.find(id);
+    operand.is_constant = constant != graph.initializers.end();
+    if (operand.is_constant) {
+      operand.shape = constant->second.shape();
+      continue;
+    }
+    const auto& shape = graph.value(id).type.shape;
+    if (!shape) return {};
+    std::vector<int64_t> sizes;
+    for (const Dimension& dimension : *shape) {
+      sizes.push_back(dimension.known() ? dimension.value : 1);
+    }
+    operand.shape = Shape(std::move(sizes));
+  }
+  return operands;
+}
+
+std::string RaceKey(const Node& node, std::span<const KernelRaceOperand> operands) {
+  std::string key =
+      StrCat("winograd on ", math::CurrentSimd().name, ", ",
+             node.attributes.String("activation", ""), " ", node.attributes.String("auto_pad", ""));
+  for (const int64_t pad : node.attributes.Ints("pads")) key += StrCat(" ", pad);
+  for (const KernelRaceOperand& operand : operands) key += ", " + operand.shape.ToString();
+  return key;
+}
+
+// The tile that is fastest here, 0 for none.
+int64_t TileOf(const Graph& graph, const Node& node, const PassContext& context) {
+  const int64_t extent = ExtentOf(graph, node), by_rule = extent < kLargeExtent ? 2 : 4;
+  if (!context.race || extent >= kSureExtent) return by_rule;
+  const std::vector<KernelRaceOperand> operands = OperandsOf(graph, node);
+  if (operands.empty()) return by_rule;
+  const std::array candidates = {node, WithTile(node, 2), WithTile(node, 4)};
+  return static_cast<int64_t>(context.race(RaceKey(node, operands), candidates, operands)) * 2;
 }
 
 // Elements that (tile + 2)^2 numbers for each 9 add.
@@ -74,11 +129,12 @@ class Pass : public GraphPass {
     });
     bool changed = false;
     for (Node* node : candidates) {
-      const int64_t tile = TileOf(graph, *node);
+      if (added + Growth(graph, *node, 2) > total / 5) break;
+      const int64_t tile = TileOf(graph, *node, context);
+      if (tile == 0) continue;
       added += Growth(graph, *node, tile);
       if (added > total / 5) break;
-      node->op_type = "ConvWinograd";
-      node->attributes.Set("tile", tile);
+      *node = WithTile(std::move(*node), tile);
       changed = true;
     }
     return changed;
