@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
 #include "runtime/format/model_reader.h"
 #include "runtime/graph/graph_text.h"
 #include "runtime/ops/shape_inference.h"
@@ -33,6 +34,7 @@ void PrintJson(const InferenceSession& session, const std::vector<TensorSignatur
                              {"operators", info.operator_counts},
                              {"parameters", info.parameters},
                              {"nodes_by_provider", info.nodes_by_provider},
+                             {"rows_depend", info.rows_depend},
                              {"metadata", metadata}};
   if (values != nullptr) document["values"] = SignatureJson(*values);
   std::printf("%s\n",
@@ -63,6 +65,9 @@ void PrintText(const InferenceSession& session) {
     std::printf("provider    %s runs %lld nodes after optimization\n", provider.c_str(),
                 static_cast<long long>(count));
   }
+  std::printf("batching    %s\n", info.rows_depend.empty()
+                                      ? "if a trial agrees: nothing in the graph speaks against it"
+                                      : StrCat("no: ", text(info.rows_depend)).c_str());
   for (const auto& [key, value] : info.metadata) {
     std::printf("metadata    %s: %s\n", text(key).c_str(), text(value.substr(0, 200)).c_str());
   }

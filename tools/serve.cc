@@ -103,9 +103,11 @@ class Daemon {
  public:
   Daemon(const ServerOptions& options, const SessionOptions& session)
       : options_(options),
-        manager_(session, registry_, metrics_),
-        executor_(ExecutorCount(options), options.limits.queue_requests, metrics_),
-        service_(registry_, manager_, executor_, metrics_, options.models.default_model,
+        scheduler_({ExecutorCount(options), options.limits.queue_requests,
+                    static_cast<int>(options.server.io_threads) - 1},
+                   metrics_),
+        manager_(session, options.batching, registry_, scheduler_, metrics_),
+        service_(registry_, manager_, scheduler_, metrics_, options.models.default_model,
                  options.limits.buffered_bytes),
         api_(service_, options.limits),
         grpc_api_(service_),
@@ -160,12 +162,14 @@ class Daemon {
       std::printf("ready: %s\n", StrJoin(service_.ModelNames(), ", ").c_str());
       std::fflush(stdout);
     }
+    trials_ = std::thread([this] { manager_.TryBatches(stopping_); });
     return failures;
   }
 
   // Not ready any more, no new connections; what is in flight is finished within the drain timeout.
   void Drain() {
     LogInfo("draining");
+    stopping_ = true;
     service_.BeginDrain();
     metrics_.SetReady(false);
     http_listener_->Close();
@@ -181,7 +185,8 @@ class Daemon {
     metrics_listener_->Close();
     // I/O first, so that nothing new is queued; then what still runs may post to stopped threads.
     io_.Stop();
-    executor_.Abandon();
+    scheduler_.Abandon();
+    trials_.join();
     LogInfo("stopped");
   }
 
@@ -194,8 +199,8 @@ class Daemon {
   const ServerOptions options_;
   ServerMetrics metrics_;
   ModelRegistry registry_;
+  Scheduler scheduler_;
   ModelManager manager_;
-  Executor executor_;
   InferenceService service_;
   RestApi api_;
   GrpcApi grpc_api_;
@@ -203,6 +208,8 @@ class Daemon {
   HttpServer http_, metrics_http_;
   GrpcServer grpc_;
   std::shared_ptr<Listener> http_listener_, grpc_listener_, metrics_listener_;
+  std::atomic<bool> stopping_{false};
+  std::thread trials_;  // whether models may compute several requests at once
 };
 
 }  // namespace

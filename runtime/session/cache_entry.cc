@@ -40,6 +40,7 @@ void Write(ByteWriter& out, const ModelInfo& info) {
   }
   Write(out, info.operator_counts);
   out.Number(info.parameters);
+  out.Text(info.rows_depend);
 }
 
 ModelInfo ReadInfo(ByteReader& in) {
@@ -56,6 +57,7 @@ ModelInfo ReadInfo(ByteReader& in) {
   }
   info.operator_counts = ReadCounts(in);
   info.parameters = in.Number<int64_t>();
+  info.rows_depend = in.Text();
   return info;
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/session/cache_entry.h"
 #include "runtime/session/graph_executor.h"
 #include "runtime/session/model_preparation.h"
+#include "runtime/session/row_independence.h"
 
 namespace onnxd {
 namespace {
@@ -35,6 +36,7 @@ ModelInfo InfoOf(const Model& model) {
   for (const auto& [id, initializer] : model.graph.initializers) {
     info.parameters += initializer.shape().ElementCount();
   }
+  info.rows_depend = WhyRowsDepend(model.graph);
   return info;
 }
 

@@ -58,6 +58,9 @@ struct ModelInfo {
   std::map<std::string, int64_t> operator_counts;    // before optimization, "domain::Op"
   int64_t parameters = 0;                            // elements of all initializers
   std::map<std::string, int64_t> nodes_by_provider;  // after optimization
+  // Why rows of several requests must not be computed together (row_independence.h); empty: nothing
+  // in the graph speaks against it.
+  std::string rows_depend;
 };
 
 // Immutable to callers; every method may be called from any thread, several Runs at once.

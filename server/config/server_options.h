@@ -38,6 +38,12 @@ struct ServerOptions {
     int64_t executors = 0;  // requests computed at once; 0: one per processor
     int64_t max_run_bytes = int64_t{4} << 30;
   } runtime;
+  struct Batching {
+    std::string mode = "auto";        // auto: where a trial finds it safe; off
+    int64_t max_batch_size = 256;     // rows of one run
+    int64_t max_queue_delay_us = -1;  // a request waits for others; -1: as long as it pays
+    int64_t target_p99_ms = 0;        // batches are kept small enough for it; 0: none
+  } batching;
   struct Limits {
     int64_t connections = 4096;
     int64_t header_timeout_s = 10;

@@ -24,6 +24,8 @@ const prometheus::Histogram::BucketBoundaries kSeconds = {
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
     0.05,    0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30};
 
+const prometheus::Histogram::BucketBoundaries kRows = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+
 const char* ProtocolName(Protocol protocol) {
   return protocol == Protocol::kHttp ? "http" : "grpc";
 }
@@ -77,6 +79,11 @@ struct ModelMetrics::Families {
                              .Name("onnxd_compute_duration_seconds")
                              .Help("Running the model")
                              .Register(registry)),
+        batch_size(
+            BuildHistogram()
+                .Name("onnxd_batch_size")
+                .Help("Rows that one run of the model computed, one for a request without rows")
+                .Register(registry)),
         load_duration(BuildGauge()
                           .Name("onnxd_model_load_duration_seconds")
                           .Help("Time the last load of a model version took")
@@ -90,6 +97,7 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Histogram>& request_duration;
   prometheus::Family<prometheus::Histogram>& queue_duration;
   prometheus::Family<prometheus::Histogram>& compute_duration;
+  prometheus::Family<prometheus::Histogram>& batch_size;
   prometheus::Family<prometheus::Gauge>& load_duration;
   prometheus::Family<prometheus::Gauge>& model_ready;
 };
@@ -206,6 +214,7 @@ void ModelMetrics::ObserveRequest(Protocol protocol, Seconds duration) {
 }
 void ModelMetrics::ObserveQueue(Seconds duration) { queue_->Observe(duration.count()); }
 void ModelMetrics::ObserveCompute(Seconds duration) { compute_->Observe(duration.count()); }
+void ModelMetrics::ObserveBatch(int64_t rows) { batch_size_->Observe(static_cast<double>(rows)); }
 void ModelMetrics::SetLoadDuration(Seconds duration) { load_duration_->Set(duration.count()); }
 
 ServerMetrics::ServerMetrics() : state_(std::make_unique<State>()) {}
@@ -223,6 +232,7 @@ ModelMetrics& ServerMetrics::ForModel(const std::string& model, const std::strin
     slot->version_ = version;
     slot->queue_ = &families.queue_duration.Add(labels, kSeconds);
     slot->compute_ = &families.compute_duration.Add(labels, kSeconds);
+    slot->batch_size_ = &families.batch_size.Add(labels, kRows);
     slot->load_duration_ = &families.load_duration.Add(labels);
     for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
       prometheus::Labels with_protocol = labels;

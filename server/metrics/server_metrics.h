@@ -31,6 +31,7 @@ class ModelMetrics {
   void ObserveRequest(Protocol protocol, Seconds duration);
   void ObserveQueue(Seconds duration);
   void ObserveCompute(Seconds duration);
+  void ObserveBatch(int64_t rows);  // of one run
   void SetLoadDuration(Seconds duration);
 
  private:
@@ -41,6 +42,7 @@ class ModelMetrics {
   prometheus::Histogram* request_[2] = {};
   prometheus::Histogram* queue_ = nullptr;
   prometheus::Histogram* compute_ = nullptr;
+  prometheus::Histogram* batch_size_ = nullptr;
   prometheus::Counter* success_[2] = {};
   prometheus::Gauge* load_duration_ = nullptr;
 };
@@ -56,7 +58,7 @@ class ServerMetrics {
 
   void SetModelState(const std::string& model, const std::string& version, bool ready);
   void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
-  void CountShed(const std::string& reason);                      // queue_full, memory, drain
+  void CountShed(const std::string& reason);                      // queue_full, deadline, memory
   void CountPreparedModel(const std::string& result);             // found, missing
   void ConnectionOpened(Protocol protocol);
   void ConnectionClosed(Protocol protocol);

@@ -2,6 +2,7 @@
 // stays until its last request has finished.
 #pragma once
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/session/inference_session.h"
+#include "server/batching/scheduler.h"
 #include "server/metrics/server_metrics.h"
 
 namespace onnxd {
@@ -20,6 +22,9 @@ struct ModelVersion {
   std::string version;
   std::unique_ptr<InferenceSession> session;
   ModelMetrics* metrics;  // outlives the version
+  std::shared_ptr<ScheduledModel> scheduled;
+  // Whether rows of different requests may share a run: since the trial agreed.
+  mutable std::atomic<bool> joins_rows{false};
 
   // After a run that succeeded: puts the prepared model into the cache, on a thread of its own.
   // Only the first call does.

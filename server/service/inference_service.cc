@@ -65,14 +65,28 @@ Result<std::vector<size_t>> SelectOutputs(const ModelVersion& version,
   return selected;
 }
 
+// The rows of a request for a model that computes them one by one, and what must be equal for
+// requests to share a run. A request whose inputs have different numbers of rows runs alone, and
+// fails alone.
+void MarkRows(BatchRequest& request) {
+  const int64_t rows = request.inputs[0].tensor().shape()[0];
+  for (const Value& input : request.inputs) {
+    const Shape& shape = input.tensor().shape();
+    if (shape[0] != rows) return;
+    for (int axis = 1; axis < shape.rank(); ++axis) request.shape_key += StrCat(shape[axis], " ");
+    request.shape_key += "/";
+  }
+  request.rows = rows;
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const ModelRegistry& registry, const ModelManager& manager,
-                                   Executor& executor, ServerMetrics& metrics,
+                                   Scheduler& scheduler, ServerMetrics& metrics,
                                    std::string default_model, int64_t max_buffered_bytes)
     : registry_(registry),
       manager_(manager),
-      executor_(executor),
+      scheduler_(scheduler),
       metrics_(metrics),
       default_model_(std::move(default_model)),
       max_buffered_bytes_(max_buffered_bytes) {}
@@ -134,41 +148,33 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   if (!inputs.ok()) return finish(inputs.status());
   auto selected = SelectOutputs(*version, request.outputs);
   if (!selected.ok()) return finish(selected.status());
-  auto work = [version = std::move(version), request = std::move(request), begin, finish, &metrics,
-               inputs = std::move(*inputs), selected = std::move(*selected)] {
-    const auto start = Clock::now();
-    metrics.ObserveQueue(start - begin);
-    RunOptions options;
-    options.deadline = request.deadline;
-    options.cancelled = request.cancelled.get();
-    if (options.cancelled != nullptr && options.cancelled->load(std::memory_order_relaxed)) {
-      return finish(Cancelled("the client is gone"));
+  BatchRequest queued;
+  queued.inputs = std::move(*inputs);
+  queued.deadline = request.deadline;
+  queued.cancelled = std::move(request.cancelled);
+  if (version->joins_rows.load(std::memory_order_acquire)) MarkRows(queued);
+  const auto scheduled = version->scheduled;
+  queued.done = [version = std::move(version), id = std::move(request.id), finish, &metrics,
+                 selected = std::move(*selected)](BatchResult result) {
+    metrics.ObserveQueue(result.queue_time);
+    if (!result.outputs.ok()) {
+      return finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
     }
-    if (options.deadline && start > *options.deadline) {
-      return finish(DeadlineExceeded("the deadline expired while the request waited"));
-    }
-    auto outputs = version->session->Run(inputs, options);
-    const auto compute = Clock::now() - start;
-    metrics.ObserveCompute(compute);
-    if (!outputs.ok()) {
-      return finish(outputs.status().WithContext(StrCat("model '", version->model, "'")));
-    }
+    metrics.ObserveCompute(result.compute_time);
     version->SaveToCacheOnce();
     InferenceResponse response;
     response.model = version->model;
     response.version = version->version;
-    response.id = request.id;
-    response.queue_time = start - begin;
-    response.compute_time = compute;
+    response.id = id;
+    response.queue_time = result.queue_time;
+    response.compute_time = result.compute_time;
     for (const size_t i : selected) {
-      response.outputs.push_back({version->session->outputs()[i].name, std::move((*outputs)[i])});
+      response.outputs.push_back(
+          {version->session->outputs()[i].name, std::move((*result.outputs)[i])});
     }
     finish(std::move(response));
   };
-  // std::function wants a copyable callable; the work is kept once and shared.
-  auto shared = std::make_shared<decltype(work)>(std::move(work));
-  const Status queued = executor_.Submit([shared] { (*shared)(); });
-  if (!queued.ok()) finish(queued);
+  scheduler_.Submit(scheduled, std::move(queued));
 }
 
 bool InferenceService::AdmitBytes(int64_t bytes) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/batching/executor.h"
+#include "server/batching/scheduler.h"
 #include "server/inference/inference_request.h"
 #include "server/models/model_manager.h"
 
@@ -21,7 +21,7 @@ struct ModelMetadata {
 // Any thread.
 class InferenceService {
  public:
-  InferenceService(const ModelRegistry& registry, const ModelManager& manager, Executor& executor,
+  InferenceService(const ModelRegistry& registry, const ModelManager& manager, Scheduler& scheduler,
                    ServerMetrics& metrics, std::string default_model, int64_t max_buffered_bytes);
 
   // Never waits for a model or a lock.
@@ -56,7 +56,7 @@ class InferenceService {
  private:
   const ModelRegistry& registry_;
   const ModelManager& manager_;
-  Executor& executor_;
+  Scheduler& scheduler_;
   ServerMetrics& metrics_;
   const std::string default_model_;
   const int64_t max_buffered_bytes_;

@@ -196,7 +196,8 @@ class Deadlines(unittest.TestCase):
         request = self.request(1)
         futures = [self.infer.future(request, timeout=0.004) for _ in range(512)]
         codes = {future.code() for future in futures}
-        self.assertLessEqual(codes, {grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED})
+        self.assertLessEqual(codes, {grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED,
+                                     grpc.StatusCode.UNAVAILABLE})
         self.assertEqual(len(self.infer(self.request(1), timeout=20).outputs), 1)
 
 

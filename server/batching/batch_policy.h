@@ -1,0 +1,40 @@
+// When a batch begins and how large it is: a pure function of what waits and what is known.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "server/batching/service_times.h"
+
+namespace onnxd {
+
+// As Triton's dynamic_batching has them; what is not given follows the measurements.
+struct BatchSettings {
+  int64_t max_batch_size = 1;                 // rows; 1: requests run alone
+  std::vector<int64_t> preferred_batch_size;  // ascending
+  double max_queue_delay = -1;                // seconds; below 0: found out
+  double target_p99 = 0;                      // seconds; 0: none
+};
+
+struct BatchView {
+  int64_t rows = 0;            // that wait and fit into one batch with the most urgent request
+  double waited = 0;           // seconds, the longest of them
+  double rows_per_second = 0;  // that arrive
+  int64_t idle_executors = 1;  // the one that asks included
+  int64_t executors = 1;
+};
+
+struct BatchDecision {
+  int64_t rows;  // how many to take now; 0: none yet
+  double wait;   // seconds until asking again is worth it
+};
+
+// Requires view.rows > 0.
+//
+// Never larger than ServiceTimes::BestSize, since then rows only wait for each other; split among
+// idle executors; waits for more rows only where max_queue_delay says so, or where the executors
+// are busy most of the time and the missing rows come within a quarter of what the batch takes.
+BatchDecision DecideBatch(const BatchView& view, const ServiceTimes& times,
+                          const BatchSettings& settings);
+
+}  // namespace onnxd

@@ -1,0 +1,27 @@
+// One run for several requests, and one request in several runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "server/batching/request_queue.h"
+#include "server/batching/scheduler.h"
+
+namespace onnxd {
+
+struct BatchOutputs {
+  Status status;
+  int64_t rows = 0;                       // that ran together
+  std::vector<std::vector<Value>> parts;  // of each request
+  bool mixes_rows = false;  // an output has not one row for each row of the inputs: kInternal
+};
+
+// Requires requests; several only where all have rows and equal shape keys. The run ends early when
+// the last of their deadlines has passed, or the client of a lone request is gone.
+BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFunction& run);
+
+// Requests of at most `part_rows` rows each; the `done` of the whole is called once all of them
+// have, with joined outputs or the first failure.
+std::vector<BatchRequest> SplitRequest(BatchRequest request, int64_t part_rows);
+
+}  // namespace onnxd

@@ -1,0 +1,39 @@
+#include "server/batching/rows.h"
+
+#include <cstring>
+
+namespace onnxd {
+namespace {
+
+Shape WithRows(const Shape& shape, int64_t rows) {
+  std::vector<int64_t> dims(shape.begin(), shape.end());
+  dims[0] = rows;
+  return Shape(std::move(dims));
+}
+
+}  // namespace
+
+Result<Tensor> JoinRows(std::span<const Tensor> parts) {
+  if (parts.size() == 1) return parts[0];
+  int64_t rows = 0;
+  for (const Tensor& part : parts) rows += part.shape()[0];
+  ONNXD_ASSIGN_OR_RETURN(Tensor whole,
+                         Tensor::Create(parts[0].type(), WithRows(parts[0].shape(), rows)));
+  auto* to = static_cast<std::byte*>(whole.mutable_raw());
+  for (const Tensor& part : parts) {
+    if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
+    to += part.bytes();
+  }
+  return whole;
+}
+
+Tensor RowsOf(const Tensor& whole, int64_t begin, int64_t count) {
+  const int64_t rows = whole.shape()[0];
+  if (begin == 0 && count == rows) return whole;
+  const size_t row_bytes = rows > 0 ? whole.bytes() / static_cast<size_t>(rows) : 0;
+  auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(whole.raw()));
+  return Tensor::Wrap(whole.type(), WithRows(whole.shape(), count),
+                      from + static_cast<size_t>(begin) * row_bytes, whole.owner());
+}
+
+}  // namespace onnxd

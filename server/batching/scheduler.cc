@@ -1,0 +1,362 @@
+#include "server/batching/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
+#include "server/batching/batch_run.h"
+
+namespace onnxd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
+
+constexpr double kInlineP95 = 300e-6;
+constexpr double kLongRow = 5e-3;
+constexpr auto kLately = std::chrono::seconds(10);
+// Of one request. One with more rows than these and max_batch_size allow runs in larger parts.
+constexpr int64_t kMostParts = 64;
+constexpr size_t kMostLately = 256;
+// Requests without a deadline are due after so many times what a lone one takes, so that those of
+// quick models pass before those of slow ones, and nobody waits for ever.
+constexpr double kPatience = 10;
+constexpr double kLeastPatience = 1e-3;
+constexpr auto kWatchInterval = std::chrono::milliseconds(10);
+
+nanoseconds Nanoseconds(double seconds) {
+  return nanoseconds(static_cast<int64_t>(std::min(seconds, 1e6) * 1e9));
+}
+
+double SecondsBetween(SteadyTime from, SteadyTime to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+void Refuse(RequestQueue::Entry& entry, Status status) {
+  entry.request.done({std::move(status), Clock::now() - entry.queued, nanoseconds(0)});
+}
+
+// What ran for one request; too late is as bad as not at all.
+void Answer(RequestQueue::Entry& entry, Result<std::vector<Value>> outputs, SteadyTime start,
+            SteadyTime end) {
+  if (outputs.ok() && entry.request.deadline && *entry.request.deadline < end) {
+    outputs = DeadlineExceeded("the deadline expired while the request ran");
+  }
+  entry.request.done({std::move(outputs), start - entry.queued, end - start});
+}
+
+int64_t Milliseconds(double seconds) { return std::llround(seconds * 1e3); }
+
+// Why a request that waited is lost; success when it is not.
+Status LossOf(const BatchRequest& request, SteadyTime now) {
+  if (request.cancelled != nullptr && request.cancelled->load(std::memory_order_relaxed)) {
+    return Cancelled("the client is gone");
+  }
+  if (request.deadline && *request.deadline < now) {
+    return DeadlineExceeded("the deadline expired while the request waited");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const Options& options, ServerMetrics& metrics)
+    : options_(options), metrics_(metrics) {
+  for (int i = 0; i < options.executors; ++i) threads_.emplace_back([this] { Work(); });
+  threads_.emplace_back([this] { Watch(); });
+}
+
+Scheduler::~Scheduler() { Join(); }
+
+void Scheduler::Join() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  watch_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void Scheduler::Abandon() {
+  Entries dropped;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (auto& [key, model] : waiting_) {
+      for (RequestQueue::Entry& entry : model->queue_.TakeAll())
+        dropped.push_back(std::move(entry));
+    }
+    waiting_.clear();
+    queued_ = 0;
+  }
+  for (RequestQueue::Entry& entry : dropped) Refuse(entry, Unavailable("the server is stopping"));
+  Join();
+}
+
+void Scheduler::SetBatching(ScheduledModel& model, BatchSettings settings) {
+  std::lock_guard lock(mutex_);
+  model.settings_ = std::move(settings);
+}
+
+BatchSettings Scheduler::Batching(const ScheduledModel& model) const {
+  std::lock_guard lock(mutex_);
+  return model.settings_;
+}
+
+int64_t Scheduler::queued() const {
+  std::lock_guard lock(mutex_);
+  return queued_;
+}
+
+void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now) {
+  // The mean over about the last tenth of a second, or the last arrival where they are rarer.
+  const double gap = std::max(1e-6, SecondsBetween(model.last_arrival_, now));
+  const double kept = std::exp(-gap / 0.1);
+  model.rows_per_second_ =
+      kept * model.rows_per_second_ + (1 - kept) * static_cast<double>(rows) / gap;
+  model.last_arrival_ = now;
+  lately_[&model] = now;
+  if (lately_.size() > kMostLately) {
+    std::erase_if(lately_, [now](const auto& other) { return now - other.second > kLately; });
+  }
+}
+
+bool Scheduler::RunsInline(const ScheduledModel& model) const {
+  return !stopping_ && inline_running_ < options_.inline_callers && model.queue_.empty() &&
+         model.running_ == 0 && model.times_.LoneP95().value_or(1) < kInlineP95;
+}
+
+Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request,
+                        SteadyTime now) const {
+  if (stopping_) return Unavailable("the server is stopping");
+  if (queued_ >= options_.max_queued) {
+    metrics_.CountShed("queue_full");
+    return Unavailable(StrCat("the queue is full (", options_.max_queued, " requests)"));
+  }
+  if (!request.deadline) return Status::Ok();
+  const double left = SecondsBetween(now, *request.deadline);
+  const double own = model.times_.Expected(std::max<int64_t>(request.rows, 1)).value_or(0);
+  if (own > left) {
+    metrics_.CountShed("deadline");
+    return DeadlineExceeded(StrCat("it takes about ", Milliseconds(own), " ms and has ",
+                                   Milliseconds(left), " until its deadline"));
+  }
+  const int64_t size = model.times_.BestSize(model.settings_.max_batch_size);
+  const double row = model.times_.Expected(size).value_or(0) / static_cast<double>(size);
+  const int64_t rows = model.queue_.RowsBefore(request.priority, *request.deadline);
+  const double before =
+      static_cast<double>(rows) * row + static_cast<double>(model.running_) * own / 2;
+  const double finish = before / static_cast<double>(options_.executors) + own;
+  if (finish <= left) return Status::Ok();
+  metrics_.CountShed("deadline");
+  return Unavailable(StrCat("it would be answered in about ", Milliseconds(finish), " ms and has ",
+                            Milliseconds(left), " until its deadline"));
+}
+
+void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request) {
+  const SteadyTime now = Clock::now();
+  Status refused;
+  bool here = false;
+  {
+    std::lock_guard lock(mutex_);
+    NoteArrival(*model, std::max<int64_t>(request.rows, 1), now);
+    here = RunsInline(*model);
+    if (here) {
+      ++inline_running_;
+      ++model->running_;
+    } else {
+      refused = Admit(*model, request, now);
+      if (refused.ok()) Enqueue(model, std::move(request), now);
+    }
+  }
+  if (here) return RunHere(model, std::move(request), now);
+  if (!refused.ok()) return request.done({std::move(refused), nanoseconds(0), nanoseconds(0)});
+  wake_.notify_one();
+  watch_.notify_one();
+}
+
+void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
+                        SteadyTime now) {
+  const double expected = model->times_.Expected(1).value_or(0);
+  const nanoseconds patience = Nanoseconds(std::max(kLeastPatience, kPatience * expected));
+  const int64_t most = model->settings_.max_batch_size;
+  if (most > 1 && request.rows > most) {
+    const int64_t part_rows = std::max(most, (request.rows + kMostParts - 1) / kMostParts);
+    for (BatchRequest& part : SplitRequest(std::move(request), part_rows)) {
+      model->queue_.Push(std::move(part), now, patience);
+    }
+  } else {
+    model->queue_.Push(std::move(request), now, patience);
+  }
+  waiting_.emplace(model.get(), model);
+  CountQueued();
+}
+
+void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
+                        SteadyTime now) {
+  Entries alone;
+  alone.push_back({std::move(request), now});
+  Run(model, std::move(alone));
+  std::lock_guard lock(mutex_);
+  --inline_running_;
+}
+
+bool Scheduler::HasItsShare(const ScheduledModel& model, SteadyTime now) const {
+  if (options_.executors < 2 || model.running_ < options_.executors - 1) return false;
+  if (model.times_.Expected(1).value_or(0) < kLongRow) return false;
+  return std::any_of(lately_.begin(), lately_.end(), [&](const auto& other) {
+    return other.first != &model && now - other.second < kLately;
+  });
+}
+
+BatchDecision Scheduler::Decide(const ScheduledModel& model, SteadyTime now) const {
+  if (model.settings_.max_batch_size <= 1 || stopping_) return {1, 0};
+  const auto together = model.queue_.Count(model.settings_.max_batch_size);
+  BatchView view;
+  view.rows = together.rows;
+  view.waited = SecondsBetween(together.oldest, now);
+  view.rows_per_second = model.rows_per_second_;
+  view.idle_executors = idle_ + 1;
+  view.executors = options_.executors;
+  return DecideBatch(view, model.times_, model.settings_);
+}
+
+std::optional<Scheduler::Batch> Scheduler::NextBatch(SteadyTime now, double& wait) {
+  std::shared_ptr<ScheduledModel> chosen;
+  int64_t rows = 0;
+  for (const auto& [key, model] : waiting_) {
+    if (HasItsShare(*model, now)) continue;
+    if (chosen != nullptr && chosen->queue_.Urgency() <= model->queue_.Urgency()) continue;
+    const BatchDecision decision = Decide(*model, now);
+    if (decision.rows == 0) {
+      wait = std::min(wait, decision.wait);
+      continue;
+    }
+    chosen = model;
+    rows = decision.rows;
+  }
+  if (chosen == nullptr) return std::nullopt;
+  Batch batch{chosen, chosen->queue_.Take(rows)};
+  NoteTaken(chosen);
+  ++chosen->running_;
+  return batch;
+}
+
+void Scheduler::NoteTaken(const std::shared_ptr<ScheduledModel>& model) {
+  if (model->queue_.empty()) waiting_.erase(model.get());
+  CountQueued();
+}
+
+void Scheduler::CountQueued() {
+  queued_ = 0;
+  for (const auto& [key, model] : waiting_) queued_ += static_cast<int64_t>(model->queue_.size());
+  metrics_.SetQueueDepth(queued_);
+}
+
+void Scheduler::Work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    double wait = 1;
+    std::optional<Batch> batch = NextBatch(Clock::now(), wait);
+    if (batch) {
+      lock.unlock();
+      Run(batch->model, std::move(batch->entries));
+      batch.reset();
+      lock.lock();
+      continue;
+    }
+    if (stopping_ && waiting_.empty()) return;
+    ++idle_;
+    if (waiting_.empty()) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_for(lock, Nanoseconds(wait));
+    }
+    --idle_;
+  }
+}
+
+// Answers requests that are lost while all executors are busy.
+void Scheduler::Watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (waiting_.empty()) {
+      watch_.wait(lock);
+      continue;
+    }
+    watch_.wait_for(lock, kWatchInterval, [this] { return stopping_; });
+    const SteadyTime now = Clock::now();
+    Entries lost;
+    const auto models = waiting_;
+    for (const auto& [key, model] : models) {
+      Entries of_model = model->queue_.TakeLost(now);
+      NoteTaken(model);
+      std::move(of_model.begin(), of_model.end(), std::back_inserter(lost));
+    }
+    lock.unlock();
+    for (RequestQueue::Entry& entry : lost) Refuse(entry, LossOf(entry.request, now));
+    lost.clear();
+    lock.lock();
+  }
+}
+
+void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entries) {
+  const SteadyTime start = Clock::now();
+  Entries alive;
+  for (RequestQueue::Entry& entry : entries) {
+    Status loss = LossOf(entry.request, start);
+    if (loss.ok()) {
+      alive.push_back(std::move(entry));
+    } else {
+      Refuse(entry, std::move(loss));
+    }
+  }
+  std::optional<BatchOutputs> outputs;
+  if (!alive.empty()) outputs = RunBatch(alive, model->run_);
+  const SteadyTime end = Clock::now();
+  {
+    std::lock_guard lock(mutex_);
+    --model->running_;
+    if (outputs && outputs->status.ok()) {
+      model->times_.Record(outputs->rows, SecondsBetween(start, end));
+    }
+    if (outputs && outputs->mixes_rows) model->settings_ = BatchSettings{};
+  }
+  wake_.notify_one();  // this model may have had its share
+  if (!outputs) return;
+  model->metrics_.ObserveBatch(outputs->rows);
+  if (outputs->mixes_rows) {
+    LogWarning(StrCat("model '", model->name_, "': outputs of a batch of ", outputs->rows,
+                      " rows have other numbers of rows; it runs requests alone from now on"));
+  }
+  if (!outputs->status.ok() && alive.size() > 1) {
+    for (RequestQueue::Entry& entry : alive) RunAlone(*model, std::move(entry));
+    return;
+  }
+  for (size_t i = 0; i < alive.size(); ++i) {
+    if (outputs->status.ok()) {
+      Answer(alive[i], std::move(outputs->parts[i]), start, end);
+    } else {
+      Answer(alive[i], outputs->status, start, end);
+    }
+  }
+}
+
+void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
+  const SteadyTime start = Clock::now();
+  std::vector<RequestQueue::Entry> alone;
+  alone.push_back(std::move(entry));
+  BatchOutputs outputs = RunBatch(alone, model.run_);
+  const SteadyTime end = Clock::now();
+  model.metrics_.ObserveBatch(outputs.rows);
+  if (outputs.status.ok()) {
+    Answer(alone[0], std::move(outputs.parts[0]), start, end);
+  } else {
+    Answer(alone[0], outputs.status, start, end);
+  }
+}
+
+}  // namespace onnxd

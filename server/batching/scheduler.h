@@ -1,0 +1,128 @@
+// Scheduler: a fixed set of threads that runs the most urgent ready batch of all models.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/batching/batch_policy.h"
+#include "server/batching/request_queue.h"
+#include "server/metrics/server_metrics.h"
+
+namespace onnxd {
+
+// What stops a run between its steps.
+struct RunLimits {
+  std::optional<SteadyTime> deadline;
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+// Computes the outputs of one batch. Called by several threads at once; must not throw.
+using RunFunction =
+    std::function<Result<std::vector<Value>>(std::span<const Value> inputs, const RunLimits&)>;
+
+// What the scheduler keeps of a model: its queue and its times. Whoever submits keeps alive what
+// `run` needs until the request's `done` was called.
+class ScheduledModel {
+ public:
+  ScheduledModel(std::string name, RunFunction run, ModelMetrics& metrics)
+      : name_(std::move(name)), run_(std::move(run)), metrics_(metrics) {}
+
+ private:
+  friend class Scheduler;
+  const std::string name_;
+  const RunFunction run_;
+  ModelMetrics& metrics_;
+  // All below is guarded by the scheduler's mutex.
+  BatchSettings settings_;
+  RequestQueue queue_;
+  ServiceTimes times_;
+  double rows_per_second_ = 0;
+  SteadyTime last_arrival_{};
+  int64_t running_ = 0;
+};
+
+// Any thread.
+//
+// One failing request of a batch fails alone: the others run again without it. A model whose rows
+// take 5 ms or more leaves one executor to others while these have had requests lately. A lone
+// request of a model whose last runs took less than 300 us runs on the thread that submits it, as
+// long as `inline_callers` allows. Requests of more rows than a batch may have are split and
+// joined.
+class Scheduler {
+ public:
+  struct Options {
+    int executors = 1;
+    int64_t max_queued = 1024;  // requests of all models together, or parts of large ones
+    int inline_callers = 0;     // threads that may run what they submit, at once
+  };
+
+  Scheduler(const Options& options, ServerMetrics& metrics);
+  // Runs what is queued, then joins.
+  ~Scheduler();
+  // Answers what is queued with kUnavailable, lets what runs finish, and joins; Submit refuses from
+  // then on.
+  void Abandon();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // From now on requests of this model may share runs.
+  void SetBatching(ScheduledModel& model, BatchSettings settings);
+  BatchSettings Batching(const ScheduledModel& model) const;
+
+  // `done` gets kUnavailable when the queue is full, so much waits that the request would miss its
+  // deadline, or the scheduler is stopping; kDeadlineExceeded when even an idle server would miss
+  // it, or it passes before the answer; kCancelled when the client went, or what the run returns.
+  void Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request);
+
+  int64_t queued() const;
+
+ private:
+  using Entries = std::vector<RequestQueue::Entry>;
+  struct Batch {
+    std::shared_ptr<ScheduledModel> model;
+    Entries entries;
+  };
+
+  void Work();
+  void Watch();
+  void Join();
+
+  // With mutex_ held.
+  std::optional<Batch> NextBatch(SteadyTime now, double& wait);
+  BatchDecision Decide(const ScheduledModel& model, SteadyTime now) const;
+  bool HasItsShare(const ScheduledModel& model, SteadyTime now) const;
+  Status Admit(const ScheduledModel& model, const BatchRequest& request, SteadyTime now) const;
+  bool RunsInline(const ScheduledModel& model) const;
+  void NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now);
+  void Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
+  void NoteTaken(const std::shared_ptr<ScheduledModel>& model);
+  void CountQueued();
+
+  // Without.
+  void RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
+  void Run(const std::shared_ptr<ScheduledModel>& model, Entries entries);
+  void RunAlone(ScheduledModel& model, RequestQueue::Entry entry);
+
+  const Options options_;
+  ServerMetrics& metrics_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, watch_;
+  std::map<const ScheduledModel*, std::shared_ptr<ScheduledModel>> waiting_;  // guarded by mutex_
+  std::map<const ScheduledModel*, SteadyTime> lately_;                        // guarded by mutex_
+  int64_t queued_ = 0;                                                        // guarded by mutex_
+  int64_t idle_ = 0;                                                          // guarded by mutex_
+  int64_t inline_running_ = 0;                                                // guarded by mutex_
+  bool stopping_ = false;                                                     // guarded by mutex_
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace onnxd

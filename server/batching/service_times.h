@@ -1,0 +1,44 @@
+// ServiceTimes: how long batches of a model take, learned while it serves.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+namespace onnxd {
+
+// Sizes are kept by powers of two: 1, 2, 3-4, 5-8, ... Guarded by its owner.
+class ServiceTimes {
+ public:
+  // A batch of so many rows took so long.
+  void Record(int64_t rows, double seconds);
+
+  // What a batch of so many rows will take, from its own sizes or the nearest that were seen;
+  // nullopt before the first Record.
+  std::optional<double> Expected(int64_t rows) const;
+
+  // The least size up to `most` whose rows are nearly as cheap as any, or twice the largest seen
+  // where larger ones were better each time: the way to find out. 1 before the first Record.
+  int64_t BestSize(int64_t most) const;
+
+  // Within which 19 of 20 lone rows stayed, of the last ones; nullopt before there are 20.
+  std::optional<double> LoneP95() const;
+
+ private:
+  static constexpr size_t kSizes = 32;
+  static constexpr size_t kLoneKept = 64;
+
+  struct Size {
+    double seconds_per_row = 0;
+    int64_t batches = 0;
+    int64_t last = 0;  // total_ when it was last seen
+  };
+  const Size* Nearest(size_t index) const;
+
+  std::array<Size, kSizes> sizes_{};
+  std::array<double, kLoneKept> lone_{};
+  int64_t lone_count_ = 0;
+  int64_t total_ = 0;
+};
+
+}  // namespace onnxd

@@ -1,0 +1,129 @@
+#include "server/models/batch_trial.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/tensor/convert.h"
+#include "server/batching/rows.h"
+
+namespace onnxd {
+namespace {
+
+constexpr int64_t kRows = 3;
+constexpr auto kTimeLimit = std::chrono::seconds(10);
+// Kernels may sum in another order for more rows.
+constexpr double kRelative = 1e-3, kAbsolute = 1e-5;
+// Of free dimensions, in the order they are tried: models may want other sizes.
+constexpr int64_t kSizes[] = {8, 1, 32, 128};
+
+using Rows = std::vector<Value>;  // one value per input
+
+class Trial {
+ public:
+  Trial(const InferenceSession& session, const std::atomic<bool>& stopping) : session_(session) {
+    options_.deadline = std::chrono::steady_clock::now() + kTimeLimit;
+    options_.cancelled = &stopping;
+  }
+
+  std::string Run() {
+    std::string why;
+    for (const int64_t size : kSizes) {
+      const Result<Rows> together = RandomRows(size);
+      if (!together.ok()) return together.status().ToString();
+      auto outputs = session_.Run(*together, options_);
+      if (!outputs.ok()) {
+        why = StrCat("the trial failed: ", outputs.status().ToString());
+        continue;
+      }
+      return Compare(*together, *outputs);
+    }
+    return why;
+  }
+
+ private:
+  // Whole numbers are 0 and 1: most models take these, whatever they mean.
+  Result<Tensor> Random(DataType type, const Shape& shape) {
+    ONNXD_ASSIGN_OR_RETURN(Tensor numbers, Tensor::Create(DataType::kDouble, shape));
+    std::uniform_real_distribution<double> reals(-1, 1);
+    const bool whole = IsInteger(type) || type == DataType::kBool;
+    for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+      numbers.mutable_data<double>()[i] =
+          whole ? static_cast<double>(random_() % 2) : reals(random_);
+    }
+    return Converted(numbers, type);
+  }
+
+  Result<Rows> RandomRows(int64_t size) {
+    Rows rows;
+    for (const TensorSignature& input : session_.inputs()) {
+      Shape shape{kRows};
+      for (size_t axis = 1; axis < input.type.shape->size(); ++axis) {
+        const Dimension& dimension = (*input.type.shape)[axis];
+        shape.Append(dimension.known() ? dimension.value : size);
+      }
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Random(input.type.element, shape));
+      rows.emplace_back(std::move(tensor));
+    }
+    return rows;
+  }
+
+  std::string Compare(const Rows& together, const std::vector<Value>& outputs) {
+    for (const Value& output : outputs) {
+      if (output.is_tensor() && output.tensor().shape().rank() > 0 &&
+          output.tensor().shape()[0] == kRows) {
+        continue;
+      }
+      return StrCat("output '", NameOf(outputs, output),
+                    "' has not one row for each row of inputs");
+    }
+    for (int64_t row = 0; row < kRows; ++row) {
+      Rows alone;
+      for (const Value& input : together) alone.emplace_back(RowsOf(input.tensor(), row, 1));
+      const auto lone = session_.Run(alone, options_);
+      if (!lone.ok()) return StrCat("a lone row failed: ", lone.status().ToString());
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (Agree(RowsOf(outputs[i].tensor(), row, 1), (*lone)[i])) continue;
+        return StrCat("output '", session_.outputs()[i].name, "' of a row differs beside others");
+      }
+    }
+    return "";
+  }
+
+  std::string NameOf(const std::vector<Value>& outputs, const Value& output) const {
+    return session_.outputs()[static_cast<size_t>(&output - outputs.data())].name;
+  }
+
+  static bool Agree(const Tensor& a, const Value& value) {
+    if (!value.is_tensor() || !(value.tensor().shape() == a.shape())) return false;
+    const Tensor& b = value.tensor();
+    if (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0) return true;
+    const auto x = Converted(a, DataType::kDouble), y = Converted(b, DataType::kDouble);
+    if (!x.ok() || !y.ok()) return false;
+    const auto together = x->elements<double>(), alone = y->elements<double>();
+    double largest = 0;
+    for (const double number : alone) largest = std::max(largest, std::abs(number));
+    for (size_t i = 0; i < together.size(); ++i) {
+      const bool same = together[i] == alone[i] ||
+                        (std::isnan(together[i]) && std::isnan(alone[i])) ||
+                        std::abs(together[i] - alone[i]) <= kAbsolute + kRelative * largest;
+      if (!same) return false;
+    }
+    return true;
+  }
+
+  const InferenceSession& session_;
+  RunOptions options_;
+  std::mt19937 random_{11};
+};
+
+}  // namespace
+
+std::string TryBatch(const InferenceSession& session, const std::atomic<bool>& stopping) {
+  return Trial(session, stopping).Run();
+}
+
+}  // namespace onnxd

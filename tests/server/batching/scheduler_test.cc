@@ -1,0 +1,333 @@
+#include "server/batching/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <future>
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Tensor Column(std::vector<float> rows) {
+  return Tensor::Of<float>(Shape{static_cast<int64_t>(rows.size()), 1}, rows);
+}
+
+BatchRequest RequestOf(std::vector<float> rows) {
+  BatchRequest request;
+  request.rows = static_cast<int64_t>(rows.size());
+  request.inputs = {Column(std::move(rows))};
+  return request;
+}
+
+// Doubles its rows; refuses batches with a negative row; holds every run while `gate` is locked.
+class FakeModel {
+ public:
+  explicit FakeModel(ServerMetrics& metrics, const std::string& name = "fake")
+      : model(std::make_shared<ScheduledModel>(
+            name,
+            [this](std::span<const Value> inputs, const RunLimits& limits) {
+              return Run(inputs, limits);
+            },
+            metrics.ForModel(name, "1"))) {}
+
+  Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunLimits& limits) {
+    ++started;
+    std::lock_guard pass(gate);
+    if (limits.cancelled != nullptr && limits.cancelled->load()) return Cancelled("stopped");
+    const Tensor& x = inputs[0].tensor();
+    std::lock_guard lock(mutex);
+    batches.push_back(x.shape()[0]);
+    Tensor y = *Tensor::Create(DataType::kFloat, x.shape());
+    for (int64_t i = 0; i < x.ElementCount(); ++i) {
+      if (x.data<float>()[i] < 0) return InvalidArgument("a negative row");
+      y.mutable_data<float>()[i] = 2 * x.data<float>()[i];
+    }
+    if (drops_rows && x.shape()[0] > 1) return std::vector<Value>{Tensor::Scalar(1.0f)};
+    return std::vector<Value>{y};
+  }
+
+  // Until a run has begun.
+  void AwaitStart(int count) {
+    while (started.load() < count) std::this_thread::sleep_for(milliseconds(1));
+  }
+
+  std::mutex gate, mutex;
+  std::atomic<int> started{0};
+  std::vector<int64_t> batches;  // rows of each run; guarded by mutex
+  bool drops_rows = false;
+  const std::shared_ptr<ScheduledModel> model;
+};
+
+BatchSettings UpTo(int64_t rows) {
+  BatchSettings settings;
+  settings.max_batch_size = rows;
+  settings.preferred_batch_size = {rows};
+  settings.max_queue_delay = 0;
+  return settings;
+}
+
+std::future<BatchResult> Submit(Scheduler& scheduler, FakeModel& fake, BatchRequest request) {
+  auto promise = std::make_shared<std::promise<BatchResult>>();
+  std::future<BatchResult> future = promise->get_future();
+  request.done = [promise](BatchResult result) { promise->set_value(std::move(result)); };
+  scheduler.Submit(fake.model, std::move(request));
+  return future;
+}
+
+std::vector<float> Rows(std::future<BatchResult>& future) {
+  const BatchResult result = future.get();
+  if (!result.outputs.ok()) return {};
+  const auto elements = (*result.outputs)[0].tensor().elements<float>();
+  return {elements.begin(), elements.end()};
+}
+
+StatusCode Code(std::future<BatchResult>& future) { return future.get().outputs.status().code(); }
+
+class SchedulerTest : public testing::Test {
+ protected:
+  ServerMetrics metrics_;
+  FakeModel fake_{metrics_};
+};
+
+TEST_F(SchedulerTest, WaitingRequestsShareARunAndGetTheirOwnRows) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  scheduler.SetBatching(*fake_.model, UpTo(8));
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({9}));
+  fake_.AwaitStart(1);
+  auto a = Submit(scheduler, fake_, RequestOf({1, 2}));
+  auto b = Submit(scheduler, fake_, RequestOf({3}));
+  auto c = Submit(scheduler, fake_, RequestOf({4, 5, 6}));
+  hold.unlock();
+  EXPECT_EQ(Rows(first), (std::vector<float>{18}));
+  EXPECT_EQ(Rows(a), (std::vector<float>{2, 4}));
+  EXPECT_EQ(Rows(b), (std::vector<float>{6}));
+  EXPECT_EQ(Rows(c), (std::vector<float>{8, 10, 12}));
+  EXPECT_EQ(fake_.batches, (std::vector<int64_t>{1, 6}));
+  EXPECT_NE(metrics_.Serialize().find("onnxd_batch_size_sum{model=\"fake\",version=\"1\"} 7"),
+            std::string::npos);
+}
+
+TEST_F(SchedulerTest, RequestsRunAloneUntilBatchingIsSet) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({9}));
+  fake_.AwaitStart(1);
+  auto a = Submit(scheduler, fake_, RequestOf({1})), b = Submit(scheduler, fake_, RequestOf({2}));
+  hold.unlock();
+  EXPECT_EQ(Rows(b), (std::vector<float>{4}));
+  EXPECT_EQ(fake_.batches, (std::vector<int64_t>{1, 1, 1}));
+}
+
+TEST_F(SchedulerTest, ABadRequestFailsAlone) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  scheduler.SetBatching(*fake_.model, UpTo(8));
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({9}));
+  fake_.AwaitStart(1);
+  auto good = Submit(scheduler, fake_, RequestOf({1}));
+  auto bad = Submit(scheduler, fake_, RequestOf({-1}));
+  auto other = Submit(scheduler, fake_, RequestOf({2, 3}));
+  hold.unlock();
+  EXPECT_EQ(Rows(good), (std::vector<float>{2}));
+  EXPECT_EQ(Code(bad), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Rows(other), (std::vector<float>{4, 6}));
+}
+
+TEST_F(SchedulerTest, ALargeRequestIsSplitAndJoined) {
+  Scheduler scheduler({2, 100, 0}, metrics_);
+  scheduler.SetBatching(*fake_.model, UpTo(4));
+  auto whole = Submit(scheduler, fake_, RequestOf({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(Rows(whole), (std::vector<float>{2, 4, 6, 8, 10, 12, 14, 16, 18, 20}));
+  for (const int64_t rows : fake_.batches) EXPECT_LE(rows, 4);
+  auto huge = Submit(scheduler, fake_, RequestOf(std::vector<float>(100'000, 3)));
+  EXPECT_EQ(Rows(huge), std::vector<float>(100'000, 6));  // in 64 parts
+  auto bad = Submit(scheduler, fake_, RequestOf({1, 2, 3, 4, 5, -6}));
+  EXPECT_EQ(Code(bad), StatusCode::kInvalidArgument);
+}
+
+TEST_F(SchedulerTest, AModelThatDropsRowsRunsRequestsAloneFromThenOn) {
+  fake_.drops_rows = true;
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  scheduler.SetBatching(*fake_.model, UpTo(8));
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({9}));
+  fake_.AwaitStart(1);
+  auto a = Submit(scheduler, fake_, RequestOf({1})), b = Submit(scheduler, fake_, RequestOf({2}));
+  hold.unlock();
+  EXPECT_EQ(Rows(a), (std::vector<float>{2}));
+  EXPECT_EQ(Rows(b), (std::vector<float>{4}));
+  EXPECT_EQ(scheduler.Batching(*fake_.model).max_batch_size, 1);
+}
+
+TEST_F(SchedulerTest, RefusesWhatItsQueueCannotHold) {
+  Scheduler scheduler({1, 2, 0}, metrics_);
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({1}));
+  fake_.AwaitStart(1);
+  auto a = Submit(scheduler, fake_, RequestOf({1})), b = Submit(scheduler, fake_, RequestOf({1}));
+  auto refused = Submit(scheduler, fake_, RequestOf({1}));
+  EXPECT_EQ(Code(refused), StatusCode::kUnavailable);
+  EXPECT_EQ(scheduler.queued(), 2);
+  hold.unlock();
+  EXPECT_EQ(Code(a), StatusCode::kOk);
+  EXPECT_EQ(Code(b), StatusCode::kOk);
+  EXPECT_NE(metrics_.Serialize().find("onnxd_requests_shed_total{reason=\"queue_full\"} 1"),
+            std::string::npos);
+}
+
+TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  const auto due_in = [](int64_t ms) {
+    BatchRequest request = RequestOf({1});
+    request.deadline = std::chrono::steady_clock::now() + milliseconds(ms);
+    return request;
+  };
+  {
+    std::unique_lock hold(fake_.gate);
+    auto slow = Submit(scheduler, fake_, RequestOf({1}));
+    std::this_thread::sleep_for(milliseconds(100));
+    hold.unlock();
+    EXPECT_EQ(Code(slow), StatusCode::kOk);
+  }
+  auto hopeless = Submit(scheduler, fake_, due_in(20));
+  EXPECT_EQ(Code(hopeless), StatusCode::kDeadlineExceeded);
+  std::unique_lock hold(fake_.gate);
+  std::vector<std::future<BatchResult>> before;
+  for (int i = 0; i < 5; ++i) before.push_back(Submit(scheduler, fake_, due_in(20'000 + i)));
+  fake_.AwaitStart(2);
+  auto refused = Submit(scheduler, fake_, due_in(20'010));
+  EXPECT_NE(refused.wait_for(milliseconds(1)), std::future_status::ready);  // it has time enough
+  for (int i = 0; i < 9; ++i) before.push_back(Submit(scheduler, fake_, due_in(990)));
+  auto late = Submit(scheduler, fake_, due_in(1000));
+  EXPECT_EQ(Code(late), StatusCode::kUnavailable);  // ten of 100 ms come first
+  hold.unlock();
+  for (auto& future : before) future.wait();
+  EXPECT_NE(metrics_.Serialize().find("onnxd_requests_shed_total{reason=\"deadline\"}"),
+            std::string::npos);
+}
+
+TEST_F(SchedulerTest, ExpiredAndCancelledRequestsLeaveTheQueueWhileExecutorsAreBusy) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({1}));
+  fake_.AwaitStart(1);
+  BatchRequest hasty = RequestOf({1}), gone = RequestOf({1});
+  hasty.deadline = std::chrono::steady_clock::now() + milliseconds(30);
+  gone.cancelled = std::make_shared<std::atomic<bool>>(false);
+  const auto cancelled = gone.cancelled;
+  auto expired = Submit(scheduler, fake_, std::move(hasty));
+  auto left = Submit(scheduler, fake_, std::move(gone));
+  cancelled->store(true);
+  EXPECT_EQ(Code(expired), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Code(left), StatusCode::kCancelled);
+  EXPECT_EQ(scheduler.queued(), 0);
+  hold.unlock();
+  EXPECT_EQ(Code(first), StatusCode::kOk);
+  EXPECT_EQ(fake_.batches.size(), 1u);
+}
+
+TEST_F(SchedulerTest, ASlowModelLeavesAnExecutorToOthers) {
+  Scheduler scheduler({2, 100, 0}, metrics_);
+  FakeModel quick(metrics_, "quick");
+  {
+    std::unique_lock hold(fake_.gate);
+    auto slow = Submit(scheduler, fake_, RequestOf({1}));
+    std::this_thread::sleep_for(milliseconds(30));
+    hold.unlock();
+    EXPECT_EQ(Code(slow), StatusCode::kOk);
+  }
+  auto before = Submit(scheduler, quick, RequestOf({1}));
+  EXPECT_EQ(Code(before), StatusCode::kOk);
+  std::unique_lock hold(fake_.gate);
+  std::vector<std::future<BatchResult>> waiting;
+  for (int i = 0; i < 4; ++i) waiting.push_back(Submit(scheduler, fake_, RequestOf({1})));
+  fake_.AwaitStart(2);
+  auto passing = Submit(scheduler, quick, RequestOf({1}));
+  EXPECT_EQ(passing.wait_for(seconds(20)), std::future_status::ready);
+  EXPECT_EQ(fake_.started.load(), 2);  // one of the four, and the first of all
+  hold.unlock();
+  for (auto& future : waiting) EXPECT_EQ(Code(future), StatusCode::kOk);
+}
+
+TEST_F(SchedulerTest, AQuickModelRunsOnTheThreadThatSubmits) {
+  Scheduler scheduler({1, 100, 1}, metrics_);
+  for (int i = 0; i < 64; ++i) {
+    auto warm = Submit(scheduler, fake_, RequestOf({1}));
+    EXPECT_EQ(Code(warm), StatusCode::kOk);
+  }
+  // Whatever this machine does: at the latest when the model was quick for 20 runs in a row.
+  bool here = false;
+  for (int i = 0; i < 10'000 && !here; ++i) {
+    BatchRequest request = RequestOf({1});
+    std::promise<std::thread::id> ran_on;
+    request.done = [&](const BatchResult&) { ran_on.set_value(std::this_thread::get_id()); };
+    scheduler.Submit(fake_.model, std::move(request));
+    here = ran_on.get_future().get() == std::this_thread::get_id();
+  }
+  EXPECT_TRUE(here);
+}
+
+TEST_F(SchedulerTest, AbandonAnswersWhatWaitsAndRefusesFromThenOn) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({1}));
+  fake_.AwaitStart(1);
+  auto waiting = Submit(scheduler, fake_, RequestOf({1}));
+  std::thread abandons([&] { scheduler.Abandon(); });
+  EXPECT_EQ(Code(waiting), StatusCode::kUnavailable);
+  hold.unlock();
+  abandons.join();
+  EXPECT_EQ(Code(first), StatusCode::kOk);
+  auto late = Submit(scheduler, fake_, RequestOf({1}));
+  EXPECT_EQ(Code(late), StatusCode::kUnavailable);
+}
+
+TEST_F(SchedulerTest, DestructionRunsWhatIsQueued) {
+  std::vector<std::future<BatchResult>> futures;
+  {
+    Scheduler scheduler({2, 1000, 0}, metrics_);
+    scheduler.SetBatching(*fake_.model, UpTo(8));
+    for (int i = 0; i < 200; ++i) futures.push_back(Submit(scheduler, fake_, RequestOf({1})));
+  }
+  for (auto& future : futures) EXPECT_EQ(Code(future), StatusCode::kOk);
+}
+
+TEST_F(SchedulerTest, EveryRequestIsAnsweredOnceWhateverHappens) {
+  Scheduler scheduler({2, 50, 1}, metrics_);
+  scheduler.SetBatching(*fake_.model, UpTo(8));
+  std::atomic<int> answers{0}, wrong{0};
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (int i = 0; i < 500; ++i) {
+        const float row = static_cast<float>(client * 1000 + i);
+        BatchRequest request = RequestOf({row, i % 7 == 0 ? -1.0f : row});
+        if (i % 3 == 0) {
+          request.deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(i);
+        }
+        request.cancelled = std::make_shared<std::atomic<bool>>(false);
+        const auto cancelled = request.cancelled;
+        request.done = [&, row](const BatchResult& result) {
+          ++answers;
+          if (!result.outputs.ok()) return;
+          if ((*result.outputs)[0].tensor().data<float>()[0] != 2 * row) ++wrong;
+        };
+        scheduler.Submit(fake_.model, std::move(request));
+        if (i % 5 == 0) cancelled->store(true);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  scheduler.Abandon();
+  EXPECT_EQ(answers.load(), 2000);
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+}  // namespace
+}  // namespace onnxd
