@@ -14,7 +14,9 @@ bool MayJoin(const BatchRequest& first, const BatchRequest& other) {
 }  // namespace
 
 void RequestQueue::Push(BatchRequest request, SteadyTime now, std::chrono::nanoseconds patience) {
-  const Key key{request.priority, request.deadline.value_or(now + patience), sequence_++};
+  // Whatever becomes of `patience`, requests without a deadline keep their order.
+  if (!request.deadline) patient_ = std::max(patient_, now + patience);
+  const Key key{request.priority, request.deadline.value_or(patient_), sequence_++};
   entries_.emplace(key, Entry{std::move(request), now});
 }
 

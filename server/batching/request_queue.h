@@ -83,6 +83,7 @@ class RequestQueue {
 
   std::map<Key, Entry> entries_;
   uint64_t sequence_ = 0;
+  SteadyTime patient_{};  // when the last request without a deadline is due
 };
 
 }  // namespace onnxd

@@ -9,7 +9,7 @@ namespace {
 // Means forget: the last ten batches of a size weigh most.
 constexpr double kWeight = 0.1;
 // A larger batch must make rows cheaper by so much, or it only makes them wait for each other.
-constexpr double kGain = 0.95;
+constexpr double kGain = 0.9;
 // Batches after which a size that lost is tried again.
 constexpr int64_t kForgetAfter = 2000;
 

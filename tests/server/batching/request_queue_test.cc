@@ -54,6 +54,13 @@ TEST(RequestQueue, EqualRequestsKeepTheirOrder) {
   EXPECT_EQ(RowsOf(queue.Take(100)), (std::vector<int64_t>{1, 2, 3}));
 }
 
+TEST(RequestQueue, APatienceThatShrinksLetsNobodyPass) {
+  RequestQueue queue;
+  queue.Push(Request(1), kStart, milliseconds(500));
+  queue.Push(Request(2), kStart + milliseconds(1), milliseconds(5));
+  EXPECT_EQ(RowsOf(queue.Take(1)), std::vector<int64_t>{1});
+}
+
 TEST(RequestQueue, ABatchHoldsWhatFitsAndSharesItsShape) {
   RequestQueue queue;
   queue.Push(Request(2, "a"), kStart, milliseconds(0));
