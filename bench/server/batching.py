@@ -41,7 +41,7 @@ def make_perceptron(path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-def request_of(inputs):
+def request_of(inputs, **parameters):
     """Header and body of an Open Inference request with binary tensors."""
     listed, data = [], b""
     for name, array in inputs.items():
@@ -49,11 +49,13 @@ def request_of(inputs):
         listed.append({"name": name, "datatype": kind, "shape": list(array.shape),
                        "parameters": {"binary_data_size": array.nbytes}})
         data += array.tobytes()
-    head = json.dumps({"inputs": listed, "parameters": {"binary_data_output": True}}).encode()
+    head = json.dumps({"inputs": listed, "parameters": {"binary_data_output": True, **parameters}}).encode()
     return len(head), head + data
 
 
 class Daemon:
+    """onnxd with one model in a repository of its own."""
+
     def __init__(self, onnxd, repository, mode, *options):
         self.process = subprocess.Popen(
             [onnxd, "serve", str(repository), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *options],

@@ -80,8 +80,9 @@ class Load {
     }
     std::vector<epoll_event> events(clients_.size());
     while (Clock::now() < end_) {
-      const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()),
-                                   settings_.rate > 0 ? 0 : 10);
+      const timespec timeout = UntilNext();
+      const int count =
+          epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
       for (int i = 0; i < count; ++i) Handle(events[static_cast<size_t>(i)].data.u64);
       if (settings_.rate > 0) SendWhatIsDue();
     }
@@ -139,6 +140,12 @@ class Load {
       if (count <= 0) return Connect(index);
       sent += static_cast<size_t>(count);
     }
+  }
+
+  timespec UntilNext() const {
+    if (settings_.rate == 0) return {0, 10'000'000};
+    const auto left = std::clamp<int64_t>((next_ - Clock::now()).count(), 0, 10'000'000);
+    return {0, left};
   }
 
   // Poisson arrivals.

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""A model at three times its capacity: what is answered, what is refused, and how soon.
+
+Capacity is what closed-loop clients get; a lone request's median time is what one client gets. Then requests arrive
+at three times the capacity, each with a timeout of four times the lone request's time. Printed: answers in time per
+second as a part of the capacity (goal: 0.9), the share of answers that came late, and how long refusals took.
+
+Needs onnx and numpy. Usage: overload.py [--rounds N] MODEL.onnx   (one input [batch, 3, 224, 224])
+"""
+
+import argparse
+import pathlib
+import statistics
+import tempfile
+
+import numpy
+
+from batching import Daemon, load, request_of, ROOT
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
+    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--times", type=float, default=3, help="of the capacity")
+    arguments = parser.parse_args()
+    image = {"x": numpy.random.default_rng(1).random((1, 3, 224, 224), numpy.float32)}
+    print("| lone ms | capacity/s | deadline ms | in time/s | of capacity | p99 ms | refused/s | p50 ms | p99 ms |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        target = pathlib.Path(folder) / "model" / "1" / "model.onnx"
+        target.parent.mkdir(parents=True)
+        target.symlink_to(arguments.model.resolve())
+        daemon = Daemon(arguments.onnxd, folder, "auto")
+        goodputs = []
+        for _ in range(arguments.rounds):
+            seconds = ("--seconds", arguments.seconds)
+            send = lambda request, *options: load(arguments.load, daemon.port, "model", request, *seconds, *options)
+            lone = send(request_of(image), "--clients", 1)["200"]["p50_ms"]
+            capacity = send(request_of(image), "--clients", 8)["200"]["per_second"]
+            timeout = int(4 * lone * 1000)
+            result = send(request_of(image, timeout=timeout), "--clients", 256, "--rate", arguments.times * capacity)
+            good = result["200"]
+            refused = [result[code] for code in ("503", "504") if code in result]
+            goodputs.append(good["per_second"] / capacity)
+            print("| " + " | ".join([
+                f"{lone:.1f}", f"{capacity:.1f}", f"{timeout / 1000:.0f}", f"{good['per_second']:.1f}",
+                f"{goodputs[-1]:.2f}", f"{good['p99_ms']:.1f}", f"{sum(r['per_second'] for r in refused):.1f}",
+                f"{max(r['p50_ms'] for r in refused):.2f}", f"{max(r['p99_ms'] for r in refused):.2f}"]) + " |",
+                " ".join(f"{code}: {entry['per_second']:.1f}/s" for code, entry in result.items()
+                         if code.isdigit()), f"unsent {result['unsent']}", flush=True)
+        daemon.close()
+        print(f"\nMedian of the goodput: {statistics.median(goodputs):.2f} of the capacity")
+
+
+if __name__ == "__main__":
+    main()
