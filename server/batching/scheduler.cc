@@ -23,6 +23,9 @@ constexpr size_t kMostLately = 256;
 // quick models pass before those of slow ones, and nobody waits for ever.
 constexpr double kPatience = 10;
 constexpr double kLeastPatience = 1e-3;
+// Times vary: a request is let in only if it would make its deadline with this much to spare, and
+// run with that much.
+constexpr double kAdmitMargin = 1.25, kRunMargin = 1.1;
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 
 nanoseconds Nanoseconds(double seconds) {
@@ -150,7 +153,7 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
   const double before =
       static_cast<double>(rows) * row + static_cast<double>(model.running_) * own / 2;
   const double finish = before / static_cast<double>(options_.executors) + own;
-  if (finish <= left) return Status::Ok();
+  if (kAdmitMargin * finish <= left) return Status::Ok();
   metrics_.CountShed("deadline");
   return Unavailable(StrCat("it would be answered in about ", Milliseconds(finish), " ms and has ",
                             Milliseconds(left), " until its deadline"));
@@ -303,17 +306,37 @@ void Scheduler::Watch() {
   }
 }
 
-void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entries) {
-  const SteadyTime start = Clock::now();
+// Those that are gone, too late or about to be: running them would make the next ones late as well.
+Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entries,
+                                       SteadyTime now) {
+  int64_t rows = 0;
+  for (const RequestQueue::Entry& entry : entries) rows += entry.request.rows;
+  double expected = 0;
+  {
+    std::lock_guard lock(mutex_);
+    expected = model.times_.Expected(rows).value_or(0);
+  }
   Entries alive;
   for (RequestQueue::Entry& entry : entries) {
-    Status loss = LossOf(entry.request, start);
+    Status loss = LossOf(entry.request, now);
+    if (loss.ok() && entry.request.deadline &&
+        SecondsBetween(now, *entry.request.deadline) < kRunMargin * expected) {
+      metrics_.CountShed("deadline");
+      loss = Unavailable(StrCat("it waited until its deadline could not be met any more: it takes ",
+                                "about ", Milliseconds(expected), " ms"));
+    }
     if (loss.ok()) {
       alive.push_back(std::move(entry));
     } else {
       Refuse(entry, std::move(loss));
     }
   }
+  return alive;
+}
+
+void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entries) {
+  const SteadyTime start = Clock::now();
+  Entries alive = DropLost(*model, std::move(entries), start);
   std::optional<BatchOutputs> outputs;
   if (!alive.empty()) outputs = RunBatch(alive, model->run_);
   const SteadyTime end = Clock::now();

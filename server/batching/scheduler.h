@@ -109,6 +109,7 @@ class Scheduler {
 
   // Without.
   void RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
+  Entries DropLost(const ScheduledModel& model, Entries entries, SteadyTime now);
   void Run(const std::shared_ptr<ScheduledModel>& model, Entries entries);
   void RunAlone(ScheduledModel& model, RequestQueue::Entry entry);
 
