@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/split_list.h"
 #include "runtime/session/inference_session.h"
 
 namespace onnxd {
@@ -83,7 +84,5 @@ int Serve(const ServeFlags& flags);
 
 // Prints "onnxd: message" to stderr and returns kExitFailure.
 int Fail(const Status& status);
-
-std::vector<std::string> SplitList(const std::string& text, char separator);
 
 }  // namespace onnxd

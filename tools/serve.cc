@@ -106,7 +106,7 @@ class Daemon {
         scheduler_({ExecutorCount(options), options.limits.queue_requests,
                     static_cast<int>(options.server.io_threads) - 1},
                    metrics_),
-        manager_(session, options.batching, registry_, scheduler_, metrics_),
+        manager_(session, options, registry_, scheduler_, metrics_),
         service_(registry_, manager_, scheduler_, metrics_, options.models.default_model,
                  options.limits.buffered_bytes),
         api_(service_, options.limits),
@@ -162,14 +162,13 @@ class Daemon {
       std::printf("ready: %s\n", StrJoin(service_.ModelNames(), ", ").c_str());
       std::fflush(stdout);
     }
-    trials_ = std::thread([this] { manager_.TryBatches(stopping_); });
+    manager_.Follow();
     return failures;
   }
 
   // Not ready any more, no new connections; what is in flight is finished within the drain timeout.
   void Drain() {
     LogInfo("draining");
-    stopping_ = true;
     service_.BeginDrain();
     metrics_.SetReady(false);
     http_listener_->Close();
@@ -186,7 +185,7 @@ class Daemon {
     // I/O first, so that nothing new is queued; then what still runs may post to stopped threads.
     io_.Stop();
     scheduler_.Abandon();
-    trials_.join();
+    manager_.Stop();
     LogInfo("stopped");
   }
 
@@ -208,8 +207,6 @@ class Daemon {
   HttpServer http_, metrics_http_;
   GrpcServer grpc_;
   std::shared_ptr<Listener> http_listener_, grpc_listener_, metrics_listener_;
-  std::atomic<bool> stopping_{false};
-  std::thread trials_;  // whether models may compute several requests at once
 };
 
 }  // namespace
@@ -219,7 +216,7 @@ int Serve(const ServeFlags& flags) {
     Fail(status);
     return kExitUsage;
   };
-  const auto options = ReadOptions(flags);
+  auto options = ReadOptions(flags);
   if (!options.ok()) return usage(options.status());
   if (options->models.repository.empty()) {
     return usage(InvalidArgument("no model: name a MODEL.onnx, a repository folder, or --config"));
@@ -227,8 +224,20 @@ int Serve(const ServeFlags& flags) {
   ConfigureLogging(*options);
   const auto session = SessionOptionsOf(*options);
   if (!session.ok()) return usage(session.status());
-  const auto wanted = ScanRepository(options->models.repository, options->models.model_name);
+  const auto policy = ParseVersionPolicy(options->models.versions);
+  if (!policy.ok()) return usage(policy.status().WithContext("models.versions"));
+  const auto wanted =
+      ScanRepository(options->models.repository, options->models.model_name, *policy);
   if (!wanted.ok()) return usage(wanted.status());
+  const std::string& repository = options->models.repository;
+  if (wanted->empty() && options->models.control_mode != "poll") {
+    return usage(InvalidArgument(StrCat("no models in ", repository, ": expected ", repository,
+                                        "/NAME/VERSION/model.onnx")));
+  }
+  const bool single_file = wanted->size() == 1 && (*wanted)[0].path == repository;
+  if (options->models.control_mode == "auto") {
+    options->models.control_mode = single_file ? "fixed" : "poll";
+  }
 
   const sigset_t signals = BlockSignals();
   Daemon daemon(*options, *session);
@@ -240,7 +249,6 @@ int Serve(const ServeFlags& flags) {
   daemon.Expect(*wanted);
   daemon.Start();
   const auto failures = daemon.Load(*wanted);
-  const bool single_file = wanted->size() == 1 && (*wanted)[0].path == options->models.repository;
   if (single_file && !failures.empty()) {
     Fail(failures[0]);
     daemon.Drain();

@@ -24,7 +24,11 @@ struct ServerOptions {
   struct Models {
     std::string repository;     // folder NAME/VERSION/model.onnx, or one .onnx file
     std::string default_model;  // what /predict means without a name
-    std::string model_name;     // the name of a single-file model; empty: the file's stem
+    // poll: follow the repository; fixed: what is there at the start; auto: poll a folder
+    std::string control_mode = "auto";
+    int64_t poll_interval_s = 5;      // where changes are not noticed at once
+    std::string versions = "latest";  // latest, latest:N, all, or numbers
+    std::string model_name;           // the name of a single-file model; empty: the file's stem
   } models;
   struct Runtime {
     std::string providers = "cpu";  // by priority, separated by commas

@@ -88,6 +88,10 @@ struct ModelMetrics::Families {
                           .Name("onnxd_model_load_duration_seconds")
                           .Help("Time the last load of a model version took")
                           .Register(registry)),
+        model_loads(BuildCounter()
+                        .Name("onnxd_model_loads_total")
+                        .Help("Loads of versions of a model, by result: succeeded or failed")
+                        .Register(registry)),
         model_ready(BuildGauge()
                         .Name("onnxd_model_ready")
                         .Help("1 while a model version can answer")
@@ -99,6 +103,7 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Histogram>& compute_duration;
   prometheus::Family<prometheus::Histogram>& batch_size;
   prometheus::Family<prometheus::Gauge>& load_duration;
+  prometheus::Family<prometheus::Counter>& model_loads;
   prometheus::Family<prometheus::Gauge>& model_ready;
 };
 
@@ -249,6 +254,11 @@ ModelMetrics& ServerMetrics::ForModel(const std::string& model, const std::strin
 void ServerMetrics::SetModelState(const std::string& model, const std::string& version,
                                   bool ready) {
   state_->families.model_ready.Add({{"model", model}, {"version", version}}).Set(ready ? 1 : 0);
+}
+
+void ServerMetrics::CountModelLoad(const std::string& model, bool succeeded) {
+  const std::string result = succeeded ? "succeeded" : "failed";
+  state_->families.model_loads.Add({{"model", model}, {"result", result}}).Increment();
 }
 
 void ServerMetrics::CountUnroutedRequest(Protocol protocol, StatusCode code) {

@@ -1,6 +1,8 @@
 #include "server/models/model_manager.h"
 
+#include <algorithm>
 #include <chrono>
+#include <ctime>
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
@@ -8,6 +10,10 @@
 
 namespace onnxd {
 namespace {
+
+// How long files must stay as they are before they count as whole.
+constexpr auto kMoment = std::chrono::milliseconds(200);
+constexpr int64_t kFreshSeconds = 2;
 
 RunFunction RunFunctionOf(const InferenceSession& session) {
   return [&session](std::span<const Value> inputs, const RunLimits& limits) {
@@ -27,7 +33,24 @@ std::string WhyAlone(const ServerOptions::Batching& batching, const InferenceSes
   return TryBatch(session, stopping);
 }
 
+// Whether somebody may still be writing.
+bool IsFresh(const WantedVersion& version) {
+  const int64_t age = std::time(nullptr) - version.changed;
+  return age >= 0 && age < kFreshSeconds;
+}
+
 }  // namespace
+
+ModelManager::ModelManager(const SessionOptions& session, const ServerOptions& options,
+                           ModelRegistry& registry, Scheduler& scheduler, ServerMetrics& metrics)
+    : session_(session),
+      options_(options),
+      registry_(registry),
+      scheduler_(scheduler),
+      metrics_(metrics),
+      watch_(options.models.repository) {}
+
+ModelManager::~ModelManager() { Stop(); }
 
 void ModelManager::Expect(const std::vector<WantedVersion>& wanted) {
   for (const WantedVersion& version : wanted) registry_.Expect(version.model, version.version);
@@ -36,49 +59,38 @@ void ModelManager::Expect(const std::vector<WantedVersion>& wanted) {
 std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& wanted) {
   std::vector<Status> failures;
   for (const WantedVersion& version : wanted) {
-    const Status status = Load(version);
-    if (status.ok()) continue;
-    const Status failure = status.WithContext(
-        StrCat("model '", version.model, "' version ", version.version, " (", version.path, ")"));
-    LogError(failure.ToString());
-    registry_.GiveUp(version.model, version.version);
-    metrics_.SetModelState(version.model, version.version, false);
-    failures.push_back(failure);
+    const Status status = LoadOrGiveUp(version, false);
+    if (!status.ok()) failures.push_back(status);
   }
   done_.store(true, std::memory_order_release);
   return failures;
 }
 
-void ModelManager::TryBatches(const std::atomic<bool>& stopping) {
-  const auto models = registry_.Snapshot();
-  for (const auto& [name, versions] : *models) {
-    for (const auto& [number, version] : versions) {
-      if (stopping.load(std::memory_order_relaxed)) return;
-      TryBatches(*version, stopping);
-    }
+Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, bool try_batches) {
+  const VersionKey key(wanted.model, wanted.version);
+  auto loaded = Load(wanted);
+  if (FingerprintOf(wanted) != wanted.fingerprint) {  // half of this and half of that: next time
+    return Unavailable(StrCat(wanted.path, " changed while it was loaded"));
   }
+  known_[key] = {wanted.fingerprint, loaded.ok() || registry_.Has(wanted.model, wanted.version)};
+  if (loaded.ok()) {
+    if (try_batches) TryBatches(**loaded);
+    auto replaced = registry_.Publish(*std::move(loaded));
+    if (replaced != nullptr) retired_.push_back(std::move(replaced));
+    metrics_.SetModelState(wanted.model, wanted.version, true);
+    metrics_.CountModelLoad(wanted.model, true);
+    return Status::Ok();
+  }
+  const Status failure = loaded.status().WithContext(
+      StrCat("model '", wanted.model, "' version ", wanted.version, " (", wanted.path, ")"));
+  LogError(failure.ToString());
+  registry_.GiveUp(wanted.model, wanted.version);
+  if (!known_[key].serving) metrics_.SetModelState(wanted.model, wanted.version, false);
+  metrics_.CountModelLoad(wanted.model, false);
+  return failure;
 }
 
-void ModelManager::TryBatches(const ModelVersion& version, const std::atomic<bool>& stopping) {
-  const std::string why = WhyAlone(batching_, *version.session, stopping);
-  if (stopping.load(std::memory_order_relaxed)) return;
-  if (!why.empty()) {
-    LogInfo(StrCat("model '", version.model, "': requests run alone, max_batch_size 1: ", why));
-    return;
-  }
-  BatchSettings settings;
-  settings.max_batch_size = batching_.max_batch_size;
-  if (batching_.max_queue_delay_us >= 0) {
-    settings.max_queue_delay = static_cast<double>(batching_.max_queue_delay_us) * 1e-6;
-  }
-  settings.target_p99 = static_cast<double>(batching_.target_p99_ms) * 1e-3;
-  scheduler_.SetBatching(*version.scheduled, settings);
-  version.joins_rows.store(true, std::memory_order_release);
-  LogInfo(StrCat("model '", version.model, "': requests may share runs, up to ",
-                 settings.max_batch_size, " rows"));
-}
-
-Status ModelManager::Load(const WantedVersion& wanted) {
+Result<std::shared_ptr<ModelVersion>> ModelManager::Load(const WantedVersion& wanted) {
   const auto begin = std::chrono::steady_clock::now();
   auto version = std::make_shared<ModelVersion>();
   version->model = wanted.model;
@@ -91,12 +103,104 @@ Status ModelManager::Load(const WantedVersion& wanted) {
   version->metrics->SetLoadDuration(took);
   const bool from_cache = version->session->from_cache();
   if (session_.cache != nullptr) metrics_.CountPreparedModel(from_cache ? "found" : "missing");
-  metrics_.SetModelState(wanted.model, wanted.version, true);
-  registry_.Publish(std::move(version));
   LogInfo(StrCat("model '", wanted.model, "' version ", wanted.version,
                  from_cache ? " found in the cache, loaded in " : " loaded in ",
                  static_cast<int64_t>(took.count() * 1e6) / 1000, " ms"));
-  return Status::Ok();
+  return version;
+}
+
+void ModelManager::TryBatches(const ModelVersion& version) {
+  const std::string why = WhyAlone(options_.batching, *version.session, stopping_);
+  if (stopping_.load(std::memory_order_relaxed)) return;
+  if (!why.empty()) {
+    LogInfo(StrCat("model '", version.model, "': requests run alone, max_batch_size 1: ", why));
+    return;
+  }
+  BatchSettings settings;
+  settings.max_batch_size = options_.batching.max_batch_size;
+  if (options_.batching.max_queue_delay_us >= 0) {
+    settings.max_queue_delay = static_cast<double>(options_.batching.max_queue_delay_us) * 1e-6;
+  }
+  settings.target_p99 = static_cast<double>(options_.batching.target_p99_ms) * 1e-3;
+  scheduler_.SetBatching(*version.scheduled, settings);
+  version.joins_rows.store(true, std::memory_order_release);
+  LogInfo(StrCat("model '", version.model, "': requests may share runs, up to ",
+                 settings.max_batch_size, " rows"));
+}
+
+void ModelManager::Follow() {
+  thread_ = std::thread([this] { Work(); });
+}
+
+void ModelManager::Stop() {
+  stopping_ = true;
+  watch_.Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ModelManager::Work() {
+  const auto models = registry_.Snapshot();
+  for (const auto& [name, versions] : *models) {
+    for (const auto& [number, version] : versions) TryBatches(*version);
+  }
+  const bool follows = options_.models.control_mode == "poll";
+  const auto interval = std::chrono::seconds(options_.models.poll_interval_s);
+  while (!stopping_) {
+    if (follows) watch_.Refresh();
+    const bool busy = !retired_.empty() || !settled_;
+    if (!watch_.Wait(busy ? kMoment : std::chrono::milliseconds(interval))) return;
+    if (follows) {
+      FollowOnce();
+      // Events that follow each other closely are one change.
+      if (!settled_) std::this_thread::sleep_for(kMoment);
+    }
+    DropRetired();
+  }
+}
+
+void ModelManager::FollowOnce() {
+  const auto wanted = ScanRepository(options_.models.repository, options_.models.model_name,
+                                     *ParseVersionPolicy(options_.models.versions));
+  if (!wanted.ok()) {
+    // What serves stays: a repository that cannot be read says nothing about its models.
+    if (!scan_failed_) LogWarning(wanted.status().ToString());
+    scan_failed_ = true;
+    settled_ = true;
+    return;
+  }
+  scan_failed_ = false;
+  const std::vector<WantedVersion> to_load = Reconcile(*wanted, known_).load;
+  settled_ = AreStable(*wanted) && std::none_of(to_load.begin(), to_load.end(), IsFresh);
+  if (!settled_) return;
+  for (const WantedVersion& version : to_load) {
+    if (stopping_) return;
+    (void)LoadOrGiveUp(version, true);
+  }
+  for (const VersionKey& key : Reconcile(*wanted, known_).unload) Unload(key);
+}
+
+bool ModelManager::AreStable(const std::vector<WantedVersion>& wanted) {
+  std::map<VersionKey, uint64_t> scan;
+  for (const WantedVersion& version : wanted) {
+    scan[{version.model, version.version}] = version.fingerprint;
+  }
+  const bool stable = scan == last_scan_;
+  last_scan_ = std::move(scan);
+  return stable;
+}
+
+void ModelManager::Unload(const VersionKey& key) {
+  known_.erase(key);
+  auto removed = registry_.Remove(key.first, key.second);
+  if (removed == nullptr) return;
+  metrics_.SetModelState(key.first, key.second, false);
+  LogInfo(StrCat("model '", key.first, "' version ", key.second, " is not served any more"));
+  retired_.push_back(std::move(removed));
+}
+
+// Frees what no request holds any more, here and not on the thread of its last request.
+void ModelManager::DropRetired() {
+  std::erase_if(retired_, [](const auto& version) { return version.use_count() == 1; });
 }
 
 }  // namespace onnxd

@@ -1,25 +1,31 @@
-// ModelManager: loads what the repository wants and publishes it.
+// ModelManager: makes what serves follow what the repository holds.
+//
+//   wanted --load--> loaded --warm--> published (serving) --not wanted--> retired --last request-->
+//      \--fails--> given up until its files change                                        gone
 #pragma once
 
 #include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/config/server_options.h"
+#include "server/models/folder_watch.h"
 #include "server/models/model_registry.h"
 #include "server/models/model_repository.h"
+#include "server/models/reconciliation.h"
 
 namespace onnxd {
 
+// Start, Follow and Stop are for one thread; the rest for any.
 class ModelManager {
  public:
-  ModelManager(const SessionOptions& session, const ServerOptions::Batching& batching,
-               ModelRegistry& registry, Scheduler& scheduler, ServerMetrics& metrics)
-      : session_(session),
-        batching_(batching),
-        registry_(registry),
-        scheduler_(scheduler),
-        metrics_(metrics) {}
+  ModelManager(const SessionOptions& session, const ServerOptions& options, ModelRegistry& registry,
+               Scheduler& scheduler, ServerMetrics& metrics);
+  ~ModelManager();
 
   // Before requests are accepted: until LoadAll has come to them, they are told that these load.
   void Expect(const std::vector<WantedVersion>& wanted);
@@ -27,23 +33,42 @@ class ModelManager {
   // Loads all, one after the other; a model that fails is logged and skipped. Returns the failures.
   std::vector<Status> LoadAll(const std::vector<WantedVersion>& wanted);
 
-  // Tries for each loaded model whether requests may share runs, and lets them where they may.
-  // Until then each runs alone. Returns early when `stopping` turns true.
-  void TryBatches(const std::atomic<bool>& stopping);
+  // From now on a thread of the manager's own finds out whether requests may share runs, and with
+  // models.control_mode `poll` follows the repository: new and changed versions are loaded and
+  // tried beside what serves, then published in one step; what they replace goes when its last
+  // request has been answered. A version is loaded once its files have stayed the same for a
+  // moment.
+  void Follow();
+  // Ends the thread; a load in progress is finished first.
+  void Stop();
 
-  // True once LoadAll has gone through its list. Any thread.
+  // True once LoadAll has gone through its list.
   bool first_load_done() const { return done_.load(std::memory_order_acquire); }
 
  private:
-  Status Load(const WantedVersion& wanted);
-  void TryBatches(const ModelVersion& version, const std::atomic<bool>& stopping);
+  void Work();
+  void FollowOnce();
+  bool AreStable(const std::vector<WantedVersion>& wanted);
+  Status LoadOrGiveUp(const WantedVersion& wanted, bool try_batches);
+  Result<std::shared_ptr<ModelVersion>> Load(const WantedVersion& wanted);
+  void TryBatches(const ModelVersion& version);
+  void Unload(const VersionKey& key);
+  void DropRetired();
 
-  SessionOptions session_;
-  const ServerOptions::Batching batching_;
+  const SessionOptions session_;
+  const ServerOptions options_;
   ModelRegistry& registry_;
   Scheduler& scheduler_;
   ServerMetrics& metrics_;
-  std::atomic<bool> done_{false};
+  std::atomic<bool> done_{false}, stopping_{false};
+  FolderWatch watch_;
+  std::thread thread_;
+  // Of the loading thread.
+  std::map<VersionKey, KnownVersion> known_;
+  std::map<VersionKey, uint64_t> last_scan_;
+  std::vector<std::shared_ptr<const ModelVersion>> retired_;
+  bool settled_ = true;  // the last two scans agreed
+  bool scan_failed_ = false;
 };
 
 }  // namespace onnxd

@@ -26,12 +26,36 @@ Status ModelRegistry::Missing(const std::string& model, const std::string& versi
   return NotFound(StrCat("Request for unknown model: ", name, " is not found"));
 }
 
-void ModelRegistry::Publish(std::shared_ptr<const ModelVersion> version) {
+std::shared_ptr<const ModelVersion> ModelRegistry::Publish(
+    std::shared_ptr<const ModelVersion> version) {
   std::lock_guard lock(mutex_);
   loading_.erase({version->model, version->version});
   auto models = std::make_shared<Models>(*models_);
-  (*models)[version->model][version->version] = std::move(version);
+  auto& place = (*models)[version->model][version->version];
+  std::swap(place, version);
   models_ = std::move(models);
+  return version;
+}
+
+std::shared_ptr<const ModelVersion> ModelRegistry::Remove(const std::string& model,
+                                                          const std::string& version) {
+  std::lock_guard lock(mutex_);
+  auto models = std::make_shared<Models>(*models_);
+  const auto found = models->find(model);
+  if (found == models->end()) return nullptr;
+  const auto place = found->second.find(version);
+  if (place == found->second.end()) return nullptr;
+  auto removed = std::move(place->second);
+  found->second.erase(place);
+  if (found->second.empty()) models->erase(found);
+  models_ = std::move(models);
+  return removed;
+}
+
+bool ModelRegistry::Has(const std::string& model, const std::string& version) const {
+  const auto models = Snapshot();
+  const auto found = models->find(model);
+  return found != models->end() && found->second.contains(version);
 }
 
 std::shared_ptr<const ModelRegistry::Models> ModelRegistry::Snapshot() const {

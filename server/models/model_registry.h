@@ -21,7 +21,11 @@ class ModelRegistry {
 
   // Announces a version that is being loaded, until it is published or given up.
   void Expect(const std::string& model, const std::string& version);
-  void Publish(std::shared_ptr<const ModelVersion> version);
+  // Returns what it replaces, if anything.
+  std::shared_ptr<const ModelVersion> Publish(std::shared_ptr<const ModelVersion> version);
+  // New requests do not find it any more. Null when there is none.
+  std::shared_ptr<const ModelVersion> Remove(const std::string& model, const std::string& version);
+  bool Has(const std::string& model, const std::string& version) const;
   void GiveUp(const std::string& model, const std::string& version);
 
   // The version, or with an empty `version` the newest published one. kUnavailable while what is

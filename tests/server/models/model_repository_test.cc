@@ -30,7 +30,7 @@ class Repository : public testing::Test {
 };
 
 TEST_F(Repository, WantsTheNewestNumberedVersionOfEachName) {
-  const auto wanted = ScanRepository(root_.string(), "");
+  const auto wanted = ScanRepository(root_.string(), "", {});
   ASSERT_TRUE(wanted.ok());
   ASSERT_EQ(wanted->size(), 2u);
   EXPECT_EQ((*wanted)[0].model, "a");
@@ -40,15 +40,50 @@ TEST_F(Repository, WantsTheNewestNumberedVersionOfEachName) {
 
 TEST_F(Repository, TakesASingleFileUnderItsStemOrAName) {
   const std::string file = (root_ / "b" / "3" / "model.onnx").string();
-  EXPECT_EQ((*ScanRepository(file, ""))[0].model, "model");
-  EXPECT_EQ((*ScanRepository(file, "named"))[0].model, "named");
-  EXPECT_FALSE(ScanRepository(file, "../x").ok());
+  EXPECT_EQ((*ScanRepository(file, "", {}))[0].model, "model");
+  EXPECT_EQ((*ScanRepository(file, "named", {}))[0].model, "named");
+  EXPECT_FALSE(ScanRepository(file, "../x", {}).ok());
 }
 
 TEST_F(Repository, SaysWhatItExpected) {
-  EXPECT_EQ(ScanRepository((root_ / "none").string(), "").status().code(), StatusCode::kNotFound);
-  const auto empty = ScanRepository((root_ / "empty").string(), "");
-  EXPECT_NE(empty.status().message().find("NAME/VERSION/model.onnx"), std::string_view::npos);
+  EXPECT_EQ(ScanRepository((root_ / "none").string(), "", {}).status().code(),
+            StatusCode::kNotFound);
+  const auto empty = ScanRepository((root_ / "empty").string(), "", {});
+  ASSERT_TRUE(empty.ok());
+  EXPECT_TRUE(empty->empty());
+}
+
+TEST_F(Repository, WantsWhatThePolicySays) {
+  const auto versions = [&](const std::string& policy) {
+    std::string found;
+    const auto wanted = ScanRepository(root_.string(), "", *ParseVersionPolicy(policy));
+    for (const WantedVersion& version : *wanted) found += version.model + version.version + " ";
+    return found;
+  };
+  EXPECT_EQ(versions("all"), "a1 a2 a10 b3 ");
+  EXPECT_EQ(versions("latest:2"), "a2 a10 b3 ");
+  EXPECT_EQ(versions("3,1"), "a1 b3 ");
+}
+
+TEST_F(Repository, AFingerprintChangesWithAnyFileOfTheVersion) {
+  const auto fingerprint = [&] {
+    const WantedVersion version = (*ScanRepository(root_.string(), "", {}))[1];
+    EXPECT_EQ(FingerprintOf(version), version.fingerprint);
+    return version.fingerprint;
+  };
+  const uint64_t before = fingerprint();
+  EXPECT_EQ(fingerprint(), before);
+  ASSERT_TRUE(WriteFile((root_ / "b/3/weights.bin").string(), "w").ok());
+  const uint64_t with_data = fingerprint();
+  EXPECT_NE(with_data, before);
+  ASSERT_TRUE(WriteFile((root_ / "b/3/weights.bin").string(), "other").ok());
+  EXPECT_NE(fingerprint(), with_data);
+}
+
+TEST(VersionPolicy, RefusesOtherTexts) {
+  for (const char* text : {"", "newest", "latest:", "latest:0", "1,x", "-1"}) {
+    EXPECT_FALSE(ParseVersionPolicy(text).ok()) << text;
+  }
 }
 
 TEST(ModelRegistry, PinsVersionsAndFindsTheNewest) {

@@ -1,0 +1,33 @@
+// FolderWatch: notices changes below a repository folder, by inotify where the file system has it.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "runtime/base/status.h"
+
+namespace onnxd {
+
+// One thread, except Stop.
+class FolderWatch {
+ public:
+  explicit FolderWatch(std::string root);
+  ~FolderWatch();
+  FolderWatch(const FolderWatch&) = delete;
+  FolderWatch& operator=(const FolderWatch&) = delete;
+
+  // Watches the root, its folders and theirs, a few thousand in all; what is watched already stays.
+  void Refresh();
+
+  // Until something changed, or so long. False once Stop was called.
+  bool Wait(std::chrono::milliseconds most);
+
+  // Ends this and later Waits. Any thread.
+  void Stop();
+
+ private:
+  const std::string root_;
+  int inotify_ = -1, stop_ = -1;
+};
+
+}  // namespace onnxd
