@@ -1,0 +1,165 @@
+"""Models that come, change and go while the daemon serves."""
+
+import json
+import pathlib
+import shutil
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+import numpy
+import onnx
+from onnx import TensorProto, helper
+
+import daemon
+
+
+def factor_model(factor):
+    """y = factor * x."""
+    return daemon.model_of(
+        [helper.make_node("Mul", ["x", "factor"], ["y"])],
+        [("x", TensorProto.FLOAT, ["batch", 4])], [("y", TensorProto.FLOAT, ["batch", 4])],
+        [("factor", numpy.array(factor, numpy.float32))])
+
+
+class Following(unittest.TestCase):
+    def setUp(self):
+        self.repository = daemon.repository(m=factor_model(1))
+        self.folder = pathlib.Path(self.repository.__enter__())
+        self.addCleanup(self.repository.__exit__, None, None, None)
+
+    def serve(self, **environment):
+        served = daemon.Daemon(self.folder, environment=environment)
+        self.addCleanup(served.close)
+        return served
+
+    def put(self, version, content):
+        """As a careful deployment does: written elsewhere, then moved."""
+        hidden = self.folder / f".incoming{version}"
+        hidden.mkdir()
+        if isinstance(content, bytes):
+            (hidden / "model.onnx").write_bytes(content)
+        else:
+            onnx.save(content, hidden / "model.onnx")
+        target = self.folder / "m" / str(version)
+        if target.exists():
+            (hidden / "model.onnx").replace(target / "model.onnx")
+            hidden.rmdir()
+        else:
+            hidden.rename(target)
+
+    def answer(self, served, path="/predict/m"):
+        body = json.dumps({"input": [[1, 1, 1, 1]]}).encode()
+        with urllib.request.urlopen(served.url + path, body, timeout=10) as response:
+            document = json.load(response)
+        return document["prediction"][0][0]
+
+    def eventually(self, condition, timeout=20):
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if condition():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def test_versions_change_under_load_and_no_request_fails(self):
+        served = self.serve()
+        stop, failures, seen = threading.Event(), [], [set() for _ in range(4)]
+
+        def client(own):
+            while not stop.is_set():
+                try:
+                    own.add(self.answer(served))
+                except Exception as error:  # anything at all is a failure
+                    failures.append(repr(error))
+
+        clients = [threading.Thread(target=client, args=(own,)) for own in seen]
+        for thread in clients:
+            thread.start()
+        for version in (2, 3, 4):
+            self.put(version, factor_model(version))
+            self.assertTrue(self.eventually(lambda: all(version in own for own in seen)), served.stderr_lines)
+        self.put(4, factor_model(40))  # in place
+        self.assertTrue(self.eventually(lambda: all(40 in own for own in seen)), served.stderr_lines)
+        stop.set()
+        for thread in clients:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertTrue(set.union(*seen) <= {1, 2, 3, 4, 40})
+
+    def test_a_bad_version_leaves_the_old_one_serving_and_is_not_tried_again(self):
+        served = self.serve()
+        self.put(2, b"\x08\x08nonsense")
+        self.assertTrue(served.logged("model 'm' version 2"))
+        time.sleep(1.5)
+        self.assertEqual(self.answer(served), 1)
+        self.assertEqual(sum("nonsense" in line or "version 2" in line for line in served.stderr_lines), 1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{served.metrics_port}/metrics") as response:
+            self.assertIn('onnxd_model_loads_total{model="m",result="failed"} 1', response.read().decode())
+        self.put(2, factor_model(2))
+        self.assertTrue(self.eventually(lambda: self.answer(served) == 2))
+
+    def test_a_version_that_is_still_being_written_waits(self):
+        served = self.serve()
+        whole = factor_model(2).SerializeToString()
+        folder = self.folder / "m" / "2"
+        folder.mkdir()
+        with open(folder / "model.onnx", "wb") as file:
+            for byte in range(0, len(whole), max(1, len(whole) // 6)):
+                file.write(whole[byte:byte + max(1, len(whole) // 6)])
+                file.flush()
+                time.sleep(0.5)
+                self.assertEqual(self.answer(served), 1)
+        self.assertTrue(self.eventually(lambda: self.answer(served) == 2))
+        self.assertFalse([line for line in served.stderr_lines if " error " in line])
+
+    def test_a_removed_version_gives_way_to_the_one_before(self):
+        self.put(2, factor_model(2))
+        served = self.serve()
+        self.assertEqual(self.answer(served), 2)
+        shutil.rmtree(self.folder / "m" / "2")
+        self.assertTrue(self.eventually(lambda: self.answer(served) == 1))
+
+    def test_models_come_and_go(self):
+        served = self.serve()
+        hidden = self.folder / ".n"
+        (hidden / "1").mkdir(parents=True)
+        onnx.save(factor_model(7), hidden / "1" / "model.onnx")
+        hidden.rename(self.folder / "n")
+
+        def code(path):
+            try:
+                return self.answer(served, path)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        self.assertTrue(self.eventually(lambda: code("/predict/n") == 7))
+        shutil.rmtree(self.folder / "n")
+        self.assertTrue(self.eventually(lambda: code("/predict/n") == 404))
+        self.assertEqual(code("/predict/m"), 1)
+
+    def test_a_repository_that_goes_away_leaves_its_models_serving(self):
+        served = self.serve(ONNXD_MODELS_POLL_INTERVAL_S="1")
+        moved = self.folder.with_name(self.folder.name + ".moved")
+        self.folder.rename(moved)
+        self.assertTrue(served.logged("no such model or repository"))
+        self.assertEqual(self.answer(served), 1)
+        moved.rename(self.folder)
+
+    def test_all_versions_serve_where_the_configuration_says_so(self):
+        self.put(2, factor_model(2))
+        served = self.serve(ONNXD_MODELS_VERSIONS="all")
+        with urllib.request.urlopen(f"{served.url}/v2/models/m") as response:
+            self.assertEqual(json.load(response)["versions"], ["1", "2"])
+
+    def test_a_fixed_repository_is_not_followed(self):
+        served = self.serve(ONNXD_MODELS_CONTROL_MODE="fixed")
+        self.put(2, factor_model(2))
+        time.sleep(3.5)
+        self.assertEqual(self.answer(served), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
