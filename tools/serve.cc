@@ -87,7 +87,7 @@ Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
   return session;
 }
 
-// SIGTERM and SIGINT are taken by WaitForSignal; SIGPIPE would end the process on a closed socket.
+// SIGTERM and SIGINT are waited for; SIGPIPE would end the process on a closed socket.
 sigset_t BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
   sigset_t signals;
@@ -96,6 +96,12 @@ sigset_t BlockSignals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
+}
+
+// The signal that came within that time, or 0.
+int WaitForSignal(const sigset_t& signals, std::chrono::milliseconds most) {
+  const timespec time{most.count() / 1000, most.count() % 1000 * 1'000'000};
+  return std::max(0, sigtimedwait(&signals, nullptr, &time));
 }
 
 // The parts of the running daemon, in the order of construction; destroyed in reverse.
@@ -166,11 +172,16 @@ class Daemon {
     return failures;
   }
 
-  // Not ready any more, no new connections; what is in flight is finished within the drain timeout.
-  void Drain() {
+  // Not ready any more, but serving: load balancers need a moment to notice.
+  void BeginDrain() {
     LogInfo("draining");
     service_.BeginDrain();
     metrics_.SetReady(false);
+  }
+
+  // No new connections; what is in flight is finished within the drain timeout, or until one of
+  // `signals` comes.
+  void Drain(const sigset_t& signals) {
     http_listener_->Close();
     grpc_listener_->Close();
     http_.BeginDrain();
@@ -179,7 +190,7 @@ class Daemon {
         std::chrono::steady_clock::now() + std::chrono::seconds(options_.limits.drain_timeout_s);
     while (http_.busy() + grpc_.busy() + service_.in_flight() > 0 &&
            std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (WaitForSignal(signals, std::chrono::milliseconds(5)) != 0) break;
     }
     metrics_listener_->Close();
     // I/O first, so that nothing new is queued; then what still runs may post to stopped threads.
@@ -251,12 +262,18 @@ int Serve(const ServeFlags& flags) {
   const auto failures = daemon.Load(*wanted);
   if (single_file && !failures.empty()) {
     Fail(failures[0]);
-    daemon.Drain();
+    daemon.BeginDrain();
+    daemon.Drain(signals);
     return kExitModelFailed;
   }
   int received = 0;
   sigwait(&signals, &received);
-  daemon.Drain();
+  daemon.BeginDrain();
+  // Nobody who presses Ctrl-C waits for a load balancer.
+  if (received == SIGTERM) {
+    WaitForSignal(signals, std::chrono::seconds(options->limits.drain_delay_s));
+  }
+  daemon.Drain(signals);
   return kExitOk;
 }
 

@@ -122,6 +122,7 @@ const std::vector<OptionKey>& OptionKeys() {
       Number("limits", "queue_requests", &O::limits, &O::Limits::queue_requests, 1, 10000000),
       Number("limits", "requests_per_connection", &O::limits, &O::Limits::requests_per_connection,
              1, std::numeric_limits<int64_t>::max()),
+      Number("limits", "drain_delay_s", &O::limits, &O::Limits::drain_delay_s, 0, kMaxSeconds, "s"),
       Number("limits", "drain_timeout_s", &O::limits, &O::Limits::drain_timeout_s, 0, kMaxSeconds,
              "s"),
       Text("log", "level", &O::log, &O::LogSettings::level,

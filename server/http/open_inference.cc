@@ -7,6 +7,7 @@
 #include "runtime/base/str_cat.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_writer.h"
+#include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
 #include "server/inference/binary_tensor.h"
 #include "server/inference/data_type_name.h"
@@ -419,6 +420,8 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
   if (!version.ok()) return fail(version.status());
   auto parsed = ReadInfer(**version, limits, request);
   if (!parsed.ok()) return fail(parsed.status());
+  const Status timeout = ApplyTimeout(request, parsed->request);
+  if (!timeout.ok()) return fail(timeout);
   service.Infer(*version, std::move(parsed->request), Protocol::kHttp,
                 [respond = std::move(respond), outputs = std::move(parsed->outputs),
                  binary = parsed->binary_default](Result<InferenceResponse> result) {

@@ -6,6 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_writer.h"
+#include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
 
 namespace onnxd {
@@ -135,9 +136,11 @@ Result<std::string> WriteAnswer(const InferenceResponse& response) {
 void HandlePredict(InferenceService& service, const ServerOptions::Limits& limits,
                    const std::string& model, HttpRequest request, HttpRespond respond) {
   auto prediction = ReadRequest(service, limits, model, request.body);
-  if (!prediction.ok()) {
-    service.metrics().CountUnroutedRequest(Protocol::kHttp, prediction.status().code());
-    return respond(ErrorResponse(prediction.status()));
+  const Status status =
+      prediction.ok() ? ApplyTimeout(request, prediction->request) : prediction.status();
+  if (!status.ok()) {
+    service.metrics().CountUnroutedRequest(Protocol::kHttp, status.code());
+    return respond(ErrorResponse(status));
   }
   service.Infer(prediction->version, std::move(prediction->request), Protocol::kHttp,
                 [respond = std::move(respond)](Result<InferenceResponse> result) {

@@ -60,7 +60,7 @@ class ServerMetrics {
   void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
   void CountShed(const std::string& reason);                      // queue_full, deadline, memory
   void CountModelLoad(const std::string& model, bool succeeded);
-  void CountPreparedModel(const std::string& result);             // found, missing
+  void CountPreparedModel(const std::string& result);  // found, missing
   void ConnectionOpened(Protocol protocol);
   void ConnectionClosed(Protocol protocol);
   void CountAcceptError();

@@ -28,7 +28,7 @@ class Daemon:
             [BINARY, "serve", *map(str, arguments), "--http-port", "0", "--grpc-port", "0",
              "--metrics-port", "0"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "ONNXD_LIMITS_DRAIN_DELAY_S": "0", **(environment or {})},
         )
         line = self.process.stdout.readline()
         ports = re.findall(r":(\d+)", line)

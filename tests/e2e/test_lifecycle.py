@@ -3,12 +3,14 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 import daemon
@@ -159,6 +161,31 @@ class Stop(unittest.TestCase):
                     begin = time.monotonic()
                     self.assertEqual(running.terminate(), 0)
                     self.assertLess(time.monotonic() - begin, 5)
+
+    def test_it_serves_on_until_balancers_have_noticed(self):
+        def code(path, body=None):
+            try:
+                return urllib.request.urlopen(running.url + path, body, timeout=5).status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_DRAIN_DELAY_S": "2"}) as running:
+            row = json.dumps({"input": [[5.1, 3.5, 1.4, 0.2]]}).encode()
+            self.assertEqual(code("/health/ready"), 200)
+            begin = time.monotonic()
+            running.process.send_signal(signal.SIGTERM)
+            while code("/health/ready") == 200:
+                self.assertLess(time.monotonic() - begin, 1)
+            self.assertEqual(code("/predict/iris_forest", row), 200)
+            self.assertEqual(code("/health/live"), 200)
+            self.assertEqual(running.process.wait(30), 0)
+            self.assertGreater(time.monotonic() - begin, 1.9)
+
+    def test_a_second_signal_ends_the_wait(self):
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_DRAIN_DELAY_S": "60"}) as running:
+            running.process.send_signal(signal.SIGTERM)
+            self.assertTrue(running.logged("draining"))
+            self.assertEqual(running.terminate(20), 0)
 
     def test_requests_in_flight_are_answered(self):
         with daemon.repository(slow=daemon.slow_model()) as folder, daemon.Daemon(folder) as running:
