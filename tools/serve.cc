@@ -110,7 +110,8 @@ class Daemon {
   Daemon(const ServerOptions& options, const SessionOptions& session)
       : options_(options),
         scheduler_({ExecutorCount(options), options.limits.queue_requests,
-                    static_cast<int>(options.server.io_threads) - 1},
+                    static_cast<int>(options.server.io_threads) - 1,
+                    options.batching.priority_levels, options.batching.default_priority_level},
                    metrics_),
         manager_(session, options, registry_, scheduler_, metrics_),
         service_(registry_, manager_, scheduler_, metrics_, options.models.default_model,

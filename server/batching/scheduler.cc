@@ -161,6 +161,9 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
 
 void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request) {
   const SteadyTime now = Clock::now();
+  if (request.priority < 1 || request.priority > options_.priority_levels) {
+    request.priority = options_.default_priority_level;
+  }
   Status refused;
   bool here = false;
   {

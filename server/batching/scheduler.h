@@ -63,6 +63,10 @@ class Scheduler {
     int executors = 1;
     int64_t max_queued = 1024;  // requests of all models together, or parts of large ones
     int inline_callers = 0;     // threads that may run what they submit, at once
+    // A request's priority counts where there are levels: 1 is the most urgent, and what is not
+    // from 1 to `priority_levels` is the default level.
+    int64_t priority_levels = 0;
+    int64_t default_priority_level = 1;
   };
 
   Scheduler(const Options& options, ServerMetrics& metrics);

@@ -47,6 +47,8 @@ struct ServerOptions {
     int64_t max_batch_size = 256;     // rows of one run
     int64_t max_queue_delay_us = -1;  // a request waits for others; -1: as long as it pays
     int64_t target_p99_ms = 0;        // batches are kept small enough for it; 0: none
+    int64_t priority_levels = 0;      // of requests; 0: their priority does not count
+    int64_t default_priority_level = 1;
   } batching;
   struct Limits {
     int64_t connections = 4096;

@@ -67,19 +67,20 @@ Result<grpc::health::v1::HealthCheckResponse> Check(
   return response;
 }
 
-// The protocol's timeout parameter, microseconds, shortens the deadline.
+// The protocol's parameters: timeout, microseconds, shortens the deadline; priority.
 Status ApplyParameters(const inference::ModelInferRequest& request, InferenceRequest& out) {
   for (const auto& [name, parameter] : request.parameters()) {
     if (name == "sequence_id") return Unimplemented("sequence requests are not supported");
-    if (name != "timeout") continue;
-    const int64_t microseconds =
+    if (name != "timeout" && name != "priority") continue;
+    const int64_t number =
         parameter.has_uint64_param()
             ? static_cast<int64_t>(std::min<uint64_t>(parameter.uint64_param(), uint64_t{1} << 62))
             : parameter.int64_param();
-    if (microseconds < 0) return InvalidArgument("timeout is negative");
-    if (microseconds == 0) continue;
+    if (number < 0) return InvalidArgument(StrCat(name, " is negative"));
+    if (name == "priority") out.priority = number;
+    if (name == "priority" || number == 0) continue;
     const auto deadline = std::chrono::steady_clock::now() +
-                          std::chrono::microseconds(std::min<int64_t>(microseconds, 86400000000));
+                          std::chrono::microseconds(std::min<int64_t>(number, 86400000000));
     out.deadline = out.deadline ? std::min(*out.deadline, deadline) : deadline;
   }
   return Status::Ok();

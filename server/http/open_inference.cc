@@ -235,6 +235,10 @@ Status ReadParameters(const element& json, ParsedRequest& parsed) {
             std::chrono::steady_clock::now() +
             std::chrono::microseconds(std::min<int64_t>(microseconds, int64_t{3600} * 1000000));
       }
+    } else if (key == "priority") {
+      if (value.get(parsed.request.priority) != simdjson::SUCCESS || parsed.request.priority < 0) {
+        return InvalidArgument("priority must be a whole number, 1 the most urgent");
+      }
     } else if (key == "sequence_id") {
       return Unimplemented("sequence requests are not supported");
     }

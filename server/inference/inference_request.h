@@ -32,6 +32,7 @@ struct InferenceRequest {
   std::vector<NamedValue> inputs;
   std::vector<std::string> outputs;  // empty: all
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  int64_t priority = 0;  // 1 is the most urgent; 0: the default
   // Set by the frontend when its client is gone; may be null.
   std::shared_ptr<std::atomic<bool>> cancelled;
 };

@@ -151,6 +151,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   BatchRequest queued;
   queued.inputs = std::move(*inputs);
   queued.deadline = request.deadline;
+  queued.priority = request.priority;
   queued.cancelled = std::move(request.cancelled);
   if (version->joins_rows.load(std::memory_order_acquire)) MarkRows(queued);
   const auto scheduled = version->scheduled;

@@ -7,6 +7,7 @@ import pathlib
 import re
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 import numpy
@@ -119,6 +120,18 @@ class Batching(unittest.TestCase):
         self.assertLessEqual({answer[0] for answer in answers}, {200, 503, 504})
         self.assertTrue(refused)
         self.assertEqual({answer[1] for answer in refused}, {"1"})
+
+    def test_priority_is_a_whole_number(self):
+        def code(priority):
+            body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}],
+                    "parameters": {"priority": priority}}
+            request = urllib.request.Request(self.daemon.url + "/v2/models/mixing/infer", json.dumps(body).encode())
+            try:
+                return urllib.request.urlopen(request, timeout=20).status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        self.assertEqual([code(priority) for priority in (0, 1, 7, -1, 1.5, "high")], [200, 200, 200, 400, 400, 400])
 
     def test_probes_answer_while_every_executor_is_busy(self):
         rows = [[0.0] * 700] * 400

@@ -232,6 +232,32 @@ TEST_F(SchedulerTest, ExpiredAndCancelledRequestsLeaveTheQueueWhileExecutorsAreB
   EXPECT_EQ(fake_.batches.size(), 1u);
 }
 
+TEST_F(SchedulerTest, PriorityCountsWhereThereAreLevels) {
+  for (const int64_t levels : {0, 2}) {
+    Scheduler scheduler({1, 100, 0, levels, 2}, metrics_);
+    std::vector<int> order;
+    std::unique_lock hold(fake_.gate);
+    const int started = fake_.started.load();
+    auto first = Submit(scheduler, fake_, RequestOf({1}));
+    fake_.AwaitStart(started + 1);
+    std::vector<std::future<void>> done;
+    for (const int64_t priority : {0, 9, 2, 1}) {
+      BatchRequest request = RequestOf({1});
+      request.priority = priority;
+      auto promise = std::make_shared<std::promise<void>>();
+      done.push_back(promise->get_future());
+      request.done = [&order, promise, priority](const BatchResult&) {
+        order.push_back(static_cast<int>(priority));
+        promise->set_value();
+      };
+      scheduler.Submit(fake_.model, std::move(request));
+    }
+    hold.unlock();
+    for (auto& future : done) future.wait();
+    EXPECT_EQ(order, levels == 0 ? (std::vector<int>{0, 9, 2, 1}) : (std::vector<int>{1, 0, 9, 2}));
+  }
+}
+
 TEST_F(SchedulerTest, ASlowModelLeavesAnExecutorToOthers) {
   Scheduler scheduler({2, 100, 0}, metrics_);
   FakeModel quick(metrics_, "quick");
