@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <future>
 #include <thread>
 
 #include "runtime/base/log.h"
@@ -16,6 +17,7 @@
 #include "server/http/http_server.h"
 #include "server/http/rest_api.h"
 #include "tools/command.h"
+#include "tools/service_manager.h"
 
 extern char** environ;
 
@@ -164,20 +166,28 @@ class Daemon {
 
   std::vector<Status> Load(const std::vector<WantedVersion>& wanted) {
     auto failures = manager_.LoadAll(wanted);
-    metrics_.SetReady(service_.Ready());
     if (service_.Ready()) {
       std::printf("ready: %s\n", StrJoin(service_.ModelNames(), ", ").c_str());
-      std::fflush(stdout);
+    } else {
+      std::printf("not ready: %zu of %zu models failed to load\n", failures.size(), wanted.size());
     }
+    std::fflush(stdout);
     manager_.Follow();
     return failures;
+  }
+
+  // Whether an I/O thread comes to work within that time.
+  bool Responds(std::chrono::milliseconds most) {
+    const auto answered = std::make_shared<std::promise<void>>();
+    auto answer = answered->get_future();
+    io_.Post([answered] { answered->set_value(); });
+    return answer.wait_for(most) == std::future_status::ready;
   }
 
   // Not ready any more, but serving: load balancers need a moment to notice.
   void BeginDrain() {
     LogInfo("draining");
     service_.BeginDrain();
-    metrics_.SetReady(false);
   }
 
   // No new connections; what is in flight is finished within the drain timeout, or until one of
@@ -220,6 +230,16 @@ class Daemon {
   GrpcServer grpc_;
   std::shared_ptr<Listener> http_listener_, grpc_listener_, metrics_listener_;
 };
+
+// The signal that ends the daemon. Until then the service manager hears that it works.
+int AwaitSignal(const sigset_t& signals, const ServiceManager& manager, Daemon& daemon) {
+  const auto watched = manager.watchdog_interval();
+  while (true) {
+    const int received = WaitForSignal(signals, watched.value_or(std::chrono::hours(1)));
+    if (received != 0) return received;
+    if (watched && daemon.Responds(*watched)) manager.Notify("WATCHDOG=1");
+  }
+}
 
 }  // namespace
 
@@ -267,8 +287,10 @@ int Serve(const ServeFlags& flags) {
     daemon.Drain(signals);
     return kExitModelFailed;
   }
-  int received = 0;
-  sigwait(&signals, &received);
+  const ServiceManager manager;
+  manager.Notify("READY=1");
+  const int received = AwaitSignal(signals, manager, daemon);
+  manager.Notify("STOPPING=1");
   daemon.BeginDrain();
   // Nobody who presses Ctrl-C waits for a load balancer.
   if (received == SIGTERM) {

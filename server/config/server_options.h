@@ -26,6 +26,7 @@ struct ServerOptions {
     std::string default_model;  // what /predict means without a name
     // poll: follow the repository; fixed: what is there at the start; auto: poll a folder
     std::string control_mode = "auto";
+    std::string readiness = "any";    // all: not ready if a model of the first scan failed
     int64_t poll_interval_s = 5;      // where changes are not noticed at once
     std::string versions = "latest";  // latest, latest:N, all, or numbers
     std::string model_name;           // the name of a single-file model; empty: the file's stem

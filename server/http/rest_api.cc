@@ -45,6 +45,7 @@ HttpResponse Flag(std::string_view name, bool value) {
 HttpResponse Metrics(const InferenceService& service) {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  service.metrics().SetReady(service.Ready());
   response.body = service.metrics().Serialize();
   return response;
 }

@@ -62,6 +62,7 @@ std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& want
     const Status status = LoadOrGiveUp(version, false);
     if (!status.ok()) failures.push_back(status);
   }
+  first_failures_ = failures.size();
   done_.store(true, std::memory_order_release);
   return failures;
 }

@@ -44,6 +44,10 @@ class ModelManager {
 
   // True once LoadAll has gone through its list.
   bool first_load_done() const { return done_.load(std::memory_order_acquire); }
+  // And that models.readiness is content with what came of it.
+  bool ready() const {
+    return first_load_done() && (options_.models.readiness == "any" || first_failures_ == 0);
+  }
 
  private:
   void Work();
@@ -60,6 +64,7 @@ class ModelManager {
   ModelRegistry& registry_;
   Scheduler& scheduler_;
   ServerMetrics& metrics_;
+  std::atomic<size_t> first_failures_{0};
   std::atomic<bool> done_{false}, stopping_{false};
   FolderWatch watch_;
   std::thread thread_;

@@ -58,6 +58,8 @@ void IoThreads::Start() {
   }
 }
 
+void IoThreads::Post(std::function<void()> work) { asio::post(context_, std::move(work)); }
+
 void IoThreads::Stop() {
   context_.stop();
   for (std::thread& thread : threads_) thread.join();

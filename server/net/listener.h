@@ -29,6 +29,8 @@ class IoThreads {
   boost::asio::io_context& context() { return context_; }
   void Start();
   void Stop();
+  // Runs `work` on one of the threads.
+  void Post(std::function<void()> work);
 
  private:
   boost::asio::io_context context_;

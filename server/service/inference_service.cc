@@ -92,7 +92,7 @@ InferenceService::InferenceService(const ModelRegistry& registry, const ModelMan
       max_buffered_bytes_(max_buffered_bytes) {}
 
 bool InferenceService::Ready() const {
-  return !draining_.load(std::memory_order_relaxed) && manager_.first_load_done() &&
+  return !draining_.load(std::memory_order_relaxed) && manager_.ready() &&
          !registry_.Snapshot()->empty();
 }
 

@@ -149,6 +149,39 @@ class Start(unittest.TestCase):
                     self.assertRegex(answer.read().decode(), r"onnxd_accept_errors_total [1-9]")
 
 
+class ServiceManager(unittest.TestCase):
+    def test_it_hears_of_start_life_and_stop(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(f"{folder}/notify")
+            manager.settimeout(10)
+            environment = {"NOTIFY_SOCKET": f"{folder}/notify", "WATCHDOG_USEC": "200000"}
+            with daemon.Daemon(daemon.MODELS, environment=environment) as running:
+                self.assertEqual([manager.recv(100) for _ in range(3)], [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
+                self.assertEqual(running.terminate(), 0)
+                last = b""
+                while last != b"STOPPING=1":
+                    last = manager.recv(100)
+
+    def test_one_that_went_away_disturbs_nobody(self):
+        with daemon.Daemon(daemon.MODELS, environment={"NOTIFY_SOCKET": "/nowhere/notify"}) as running:
+            self.assertEqual(running.terminate(), 0)
+
+
+class Readiness(unittest.TestCase):
+    def test_of_all_models_or_any(self):
+        for readiness, expected in (("any", 200), ("all", 503)):
+            with daemon.repository(good=daemon.identity_model(1)) as folder:
+                bad = pathlib.Path(folder) / "bad" / "1"
+                bad.mkdir(parents=True)
+                (bad / "model.onnx").write_bytes(b"nonsense")
+                with daemon.Daemon(folder, environment={"ONNXD_MODELS_READINESS": readiness}) as running:
+                    try:
+                        code = urllib.request.urlopen(running.url + "/health/ready", timeout=10).status
+                    except urllib.error.HTTPError as error:
+                        code = error.code
+                self.assertEqual(code, expected)
+
+
 class Stop(unittest.TestCase):
     def test_idle(self):
         with daemon.embedded() as running:
