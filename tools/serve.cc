@@ -258,11 +258,12 @@ int Serve(const ServeFlags& flags) {
   if (!session.ok()) return usage(session.status());
   const auto policy = ParseVersionPolicy(options->models.versions);
   if (!policy.ok()) return usage(policy.status().WithContext("models.versions"));
-  const auto wanted =
-      ScanRepository(options->models.repository, options->models.model_name, *policy);
+  auto wanted = ScanRepository(options->models.repository, options->models.model_name, *policy);
   if (!wanted.ok()) return usage(wanted.status());
   const std::string& repository = options->models.repository;
-  if (wanted->empty() && options->models.control_mode != "poll") {
+  const std::string& mode = options->models.control_mode;
+  if (mode == "explicit") wanted->clear();
+  if (wanted->empty() && mode != "poll" && mode != "explicit") {
     return usage(InvalidArgument(StrCat("no models in ", repository, ": expected ", repository,
                                         "/NAME/VERSION/model.onnx")));
   }

@@ -85,7 +85,7 @@ const std::vector<OptionKey>& OptionKeys() {
       Text("models", "repository", &O::models, &O::Models::repository),
       Text("models", "default_model", &O::models, &O::Models::default_model),
       Text("models", "control_mode", &O::models, &O::Models::control_mode,
-           {"auto", "poll", "fixed"}),
+           {"auto", "poll", "fixed", "explicit"}),
       Text("models", "readiness", &O::models, &O::Models::readiness, {"any", "all"}),
       Number("models", "poll_interval_s", &O::models, &O::Models::poll_interval_s, 1, kMaxSeconds,
              "s"),

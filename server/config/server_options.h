@@ -24,7 +24,8 @@ struct ServerOptions {
   struct Models {
     std::string repository;     // folder NAME/VERSION/model.onnx, or one .onnx file
     std::string default_model;  // what /predict means without a name
-    // poll: follow the repository; fixed: what is there at the start; auto: poll a folder
+    // poll: follow the repository; fixed: what is there at the start; explicit: nothing until a
+    // request loads it; auto: poll a folder
     std::string control_mode = "auto";
     std::string readiness = "any";    // all: not ready if a model of the first scan failed
     int64_t poll_interval_s = 5;      // where changes are not noticed at once

@@ -6,6 +6,7 @@
 #include "server/http/json_writer.h"
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
+#include "server/http/repository_api.h"
 #include "server/http/url.h"
 
 namespace onnxd {
@@ -118,6 +119,10 @@ void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
                          std::move(respond));
   }
   if (!path.empty() && path[0] == "v2") {
+    if (IsRepositoryPath(path)) {
+      if (!post) return respond(MethodNotAllowed("POST"));
+      return HandleRepository(service_, path, std::move(request), std::move(respond));
+    }
     const auto route = OpenInferenceRouteOf(path);
     if (!route) return respond(ErrorResponse(404, "no such path"));
     const bool infer = route->verb == OpenInferenceRoute::Verb::kInfer;

@@ -22,11 +22,11 @@ constexpr int kMostWatches = 4096;
 FolderWatch::FolderWatch(std::string root)
     : root_(std::move(root)),
       inotify_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
-      stop_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 FolderWatch::~FolderWatch() {
   if (inotify_ >= 0) close(inotify_);
-  if (stop_ >= 0) close(stop_);
+  if (wake_ >= 0) close(wake_);
 }
 
 void FolderWatch::Refresh() {
@@ -43,17 +43,18 @@ void FolderWatch::Refresh() {
   }
 }
 
-bool FolderWatch::Wait(std::chrono::milliseconds most) {
-  std::array<pollfd, 2> descriptors = {pollfd{stop_, POLLIN, 0}, pollfd{inotify_, POLLIN, 0}};
+void FolderWatch::Wait(std::chrono::milliseconds most) {
+  std::array<pollfd, 2> descriptors = {pollfd{wake_, POLLIN, 0}, pollfd{inotify_, POLLIN, 0}};
   poll(descriptors.data(), descriptors.size(), static_cast<int>(most.count()));
   std::array<char, 4096> events;
   while (inotify_ >= 0 && read(inotify_, events.data(), events.size()) > 0) continue;
-  return (descriptors[0].revents & POLLIN) == 0;
+  uint64_t wakes = 0;
+  (void)!read(wake_, &wakes, sizeof(wakes));
 }
 
-void FolderWatch::Stop() {
+void FolderWatch::Wake() {
   const uint64_t one = 1;
-  if (stop_ >= 0 && write(stop_, &one, sizeof(one)) < 0) return;  // it is full of such already
+  if (wake_ >= 0 && write(wake_, &one, sizeof(one)) < 0) return;  // it is about to wake anyway
 }
 
 }  // namespace onnxd

@@ -8,7 +8,7 @@
 
 namespace onnxd {
 
-// One thread, except Stop.
+// One thread, except Wake.
 class FolderWatch {
  public:
   explicit FolderWatch(std::string root);
@@ -19,15 +19,15 @@ class FolderWatch {
   // Watches the root, its folders and theirs, a few thousand in all; what is watched already stays.
   void Refresh();
 
-  // Until something changed, or so long. False once Stop was called.
-  bool Wait(std::chrono::milliseconds most);
+  // Until something changed, Wake was called, or so long.
+  void Wait(std::chrono::milliseconds most);
 
-  // Ends this and later Waits. Any thread.
-  void Stop();
+  // Ends this Wait, or the next one. Any thread.
+  void Wake();
 
  private:
   const std::string root_;
-  int inotify_ = -1, stop_ = -1;
+  int inotify_ = -1, wake_ = -1;
 };
 
 }  // namespace onnxd

@@ -14,6 +14,7 @@ namespace {
 // How long files must stay as they are before they count as whole.
 constexpr auto kMoment = std::chrono::milliseconds(200);
 constexpr int64_t kFreshSeconds = 2;
+constexpr size_t kMostCommands = 64;
 
 RunFunction RunFunctionOf(const InferenceSession& session) {
   return [&session](std::span<const Value> inputs, const RunLimits& limits) {
@@ -85,7 +86,7 @@ Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, bool try_batches)
   const Status failure = loaded.status().WithContext(
       StrCat("model '", wanted.model, "' version ", wanted.version, " (", wanted.path, ")"));
   LogError(failure.ToString());
-  registry_.GiveUp(wanted.model, wanted.version);
+  registry_.GiveUp(wanted.model, wanted.version, std::string(loaded.status().message()));
   if (!known_[key].serving) metrics_.SetModelState(wanted.model, wanted.version, false);
   metrics_.CountModelLoad(wanted.model, false);
   return failure;
@@ -135,8 +136,9 @@ void ModelManager::Follow() {
 
 void ModelManager::Stop() {
   stopping_ = true;
-  watch_.Stop();
+  watch_.Wake();
   if (thread_.joinable()) thread_.join();
+  ObeyControls();
 }
 
 void ModelManager::Work() {
@@ -149,8 +151,9 @@ void ModelManager::Work() {
   while (!stopping_) {
     if (follows) watch_.Refresh();
     const bool busy = !retired_.empty() || !settled_;
-    if (!watch_.Wait(busy ? kMoment : std::chrono::milliseconds(interval))) return;
-    if (follows) {
+    watch_.Wait(busy ? kMoment : std::chrono::milliseconds(interval));
+    ObeyControls();
+    if (follows && !stopping_) {
       FollowOnce();
       // Events that follow each other closely are one change.
       if (!settled_) std::this_thread::sleep_for(kMoment);
@@ -172,12 +175,69 @@ void ModelManager::FollowOnce() {
   scan_failed_ = false;
   const std::vector<WantedVersion> to_load = Reconcile(*wanted, known_).load;
   settled_ = AreStable(*wanted) && std::none_of(to_load.begin(), to_load.end(), IsFresh);
-  if (!settled_) return;
-  for (const WantedVersion& version : to_load) {
-    if (stopping_) return;
-    (void)LoadOrGiveUp(version, true);
+  if (settled_) (void)Approach(*wanted, "");  // failures are logged
+}
+
+void ModelManager::Control(bool load, const std::string& model, Done done) {
+  if (options_.models.control_mode != "explicit") {
+    return done(FailedPrecondition(StrCat("models.control_mode is ", options_.models.control_mode,
+                                          ": models are not loaded by request")));
   }
-  for (const VersionKey& key : Reconcile(*wanted, known_).unload) Unload(key);
+  if (!IsModelName(model)) return done(InvalidArgument("this cannot name a model"));
+  {
+    std::lock_guard lock(commands_mutex_);
+    if (!stopping_ && commands_.size() < kMostCommands) {
+      commands_.push_back({load, model, std::move(done)});
+      done = nullptr;
+    }
+  }
+  if (done) return done(Unavailable("too many loads wait, or the server is stopping"));
+  watch_.Wake();
+}
+
+void ModelManager::ObeyControls() {
+  std::vector<Command> commands;
+  {
+    std::lock_guard lock(commands_mutex_);
+    commands.swap(commands_);
+  }
+  for (const Command& command : commands) {
+    command.done(stopping_ ? Unavailable("the server is stopping")
+                           : Obey(command.load, command.model));
+  }
+}
+
+Status ModelManager::Obey(bool load, const std::string& model) {
+  std::vector<WantedVersion> wanted;
+  if (load) {
+    ONNXD_ASSIGN_OR_RETURN(wanted,
+                           ScanRepository(options_.models.repository, options_.models.model_name,
+                                          *ParseVersionPolicy(options_.models.versions)));
+    std::erase_if(wanted, [&](const WantedVersion& version) { return version.model != model; });
+    if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
+  }
+  if (!load && KnownOf(model).empty()) {
+    return NotFound(StrCat("model '", model, "' is not loaded"));
+  }
+  return Approach(wanted, model);
+}
+
+std::map<VersionKey, KnownVersion> ModelManager::KnownOf(const std::string& model) const {
+  auto known = known_;
+  if (model.empty()) return known;
+  std::erase_if(known, [&](const auto& version) { return version.first.first != model; });
+  return known;
+}
+
+Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const std::string& model) {
+  Status failure;
+  for (const WantedVersion& version : Reconcile(wanted, KnownOf(model)).load) {
+    if (stopping_) return Unavailable("the server is stopping");
+    const Status loaded = LoadOrGiveUp(version, true);
+    if (!loaded.ok()) failure = loaded;
+  }
+  for (const VersionKey& key : Reconcile(wanted, KnownOf(model)).unload) Unload(key);
+  return failure;
 }
 
 bool ModelManager::AreStable(const std::vector<WantedVersion>& wanted) {

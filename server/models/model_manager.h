@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,8 +43,16 @@ class ModelManager {
   // Ends the thread; a load in progress is finished first.
   void Stop();
 
+  // With models.control_mode `explicit`: loads what models.versions wants of a model in the
+  // repository, or unloads all of it. `done` is called once, by the manager's thread or at once:
+  // kFailedPrecondition in other modes, kUnavailable when too many wait, kNotFound, or why a load
+  // failed. Any thread.
+  using Done = std::function<void(const Status&)>;
+  void Control(bool load, const std::string& model, Done done);
+
   // True once LoadAll has gone through its list.
   bool first_load_done() const { return done_.load(std::memory_order_acquire); }
+  bool loads_by_request() const { return options_.models.control_mode == "explicit"; }
   // And that models.readiness is content with what came of it.
   bool ready() const {
     return first_load_done() && (options_.models.readiness == "any" || first_failures_ == 0);
@@ -52,6 +61,12 @@ class ModelManager {
  private:
   void Work();
   void FollowOnce();
+  void ObeyControls();
+  Status Obey(bool load, const std::string& model);
+  // Loads and unloads until what serves of this model, or of all if it is empty, is what is wanted.
+  // The last failure.
+  Status Approach(const std::vector<WantedVersion>& wanted, const std::string& model);
+  std::map<VersionKey, KnownVersion> KnownOf(const std::string& model) const;
   bool AreStable(const std::vector<WantedVersion>& wanted);
   Status LoadOrGiveUp(const WantedVersion& wanted, bool try_batches);
   Result<std::shared_ptr<ModelVersion>> Load(const WantedVersion& wanted);
@@ -72,7 +87,14 @@ class ModelManager {
   std::map<VersionKey, KnownVersion> known_;
   std::map<VersionKey, uint64_t> last_scan_;
   std::vector<std::shared_ptr<const ModelVersion>> retired_;
-  bool settled_ = true;  // the last two scans agreed
+  struct Command {
+    bool load;
+    std::string model;
+    Done done;
+  };
+  std::mutex commands_mutex_;
+  std::vector<Command> commands_;  // guarded by commands_mutex_
+  bool settled_ = true;            // the last two scans agreed
   bool scan_failed_ = false;
 };
 

@@ -9,9 +9,36 @@ void ModelRegistry::Expect(const std::string& model, const std::string& version)
   loading_.emplace(model, version);
 }
 
-void ModelRegistry::GiveUp(const std::string& model, const std::string& version) {
+void ModelRegistry::GiveUp(const std::string& model, const std::string& version,
+                           const std::string& reason) {
   std::lock_guard lock(mutex_);
   loading_.erase({model, version});
+  failed_[{model, version}] = reason;
+}
+
+const char* ModelRegistry::StateName(State state) {
+  if (state == State::kReady) return "READY";
+  return state == State::kLoading ? "LOADING" : "UNAVAILABLE";
+}
+
+std::vector<ModelRegistry::Entry> ModelRegistry::Index() const {
+  std::map<Key, Entry> entries;
+  std::lock_guard lock(mutex_);
+  for (const auto& [key, reason] : failed_) {
+    entries[key] = {key.first, key.second, State::kUnavailable, reason};
+  }
+  for (const Key& key : loading_) entries[key] = {key.first, key.second, State::kLoading, ""};
+  for (const auto& [model, versions] : *models_) {
+    for (const auto& [version, loaded] : versions) {
+      // A version whose new files do not load serves on from the old ones.
+      const auto failed = failed_.find({model, version});
+      entries[{model, version}] = {model, version, State::kReady,
+                                   failed == failed_.end() ? "" : failed->second};
+    }
+  }
+  std::vector<Entry> list;
+  for (auto& [key, entry] : entries) list.push_back(std::move(entry));
+  return list;
 }
 
 Status ModelRegistry::Missing(const std::string& model, const std::string& version) const {
@@ -23,6 +50,11 @@ Status ModelRegistry::Missing(const std::string& model, const std::string& versi
       (version.empty() || first->second == version)) {
     return Unavailable(StrCat("model ", name, " is still loading"));
   }
+  const auto failed = failed_.lower_bound({model, version});
+  if (failed != failed_.end() && failed->first.first == model &&
+      (version.empty() || failed->first.second == version)) {
+    return Unavailable(StrCat("model ", name, " did not load: ", failed->second));
+  }
   return NotFound(StrCat("Request for unknown model: ", name, " is not found"));
 }
 
@@ -30,6 +62,7 @@ std::shared_ptr<const ModelVersion> ModelRegistry::Publish(
     std::shared_ptr<const ModelVersion> version) {
   std::lock_guard lock(mutex_);
   loading_.erase({version->model, version->version});
+  failed_.erase({version->model, version->version});
   auto models = std::make_shared<Models>(*models_);
   auto& place = (*models)[version->model][version->version];
   std::swap(place, version);
@@ -40,6 +73,7 @@ std::shared_ptr<const ModelVersion> ModelRegistry::Publish(
 std::shared_ptr<const ModelVersion> ModelRegistry::Remove(const std::string& model,
                                                           const std::string& version) {
   std::lock_guard lock(mutex_);
+  failed_.erase({model, version});
   auto models = std::make_shared<Models>(*models_);
   const auto found = models->find(model);
   if (found == models->end()) return nullptr;

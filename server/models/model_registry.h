@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/models/model_version.h"
 
@@ -26,13 +27,24 @@ class ModelRegistry {
   // New requests do not find it any more. Null when there is none.
   std::shared_ptr<const ModelVersion> Remove(const std::string& model, const std::string& version);
   bool Has(const std::string& model, const std::string& version) const;
-  void GiveUp(const std::string& model, const std::string& version);
+  // `reason`: why it does not serve, until it does or is removed.
+  void GiveUp(const std::string& model, const std::string& version, const std::string& reason);
 
   // The version, or with an empty `version` the newest published one. kUnavailable while what is
-  // asked for is being loaded, else kNotFound, which names what is missing.
+  // asked for is being loaded or when its load failed, else kNotFound, which names what is missing.
   Result<std::shared_ptr<const ModelVersion>> Find(const std::string& model,
                                                    const std::string& version) const;
   std::shared_ptr<const Models> Snapshot() const;
+
+  enum class State { kReady, kLoading, kUnavailable };
+  static const char* StateName(State state);  // as Triton says it: "READY", ...
+  struct Entry {
+    std::string model, version;
+    State state;
+    std::string reason;  // why it is not ready
+  };
+  // All that serve, load or failed, ordered by model and version.
+  std::vector<Entry> Index() const;
 
  private:
   // What Find answers when it found nothing.
@@ -40,7 +52,9 @@ class ModelRegistry {
 
   mutable std::mutex mutex_;
   std::shared_ptr<const Models> models_ = std::make_shared<Models>();  // guarded by mutex_
-  std::set<std::pair<std::string, std::string>> loading_;              // guarded by mutex_
+  using Key = std::pair<std::string, std::string>;                     // model, version
+  std::set<Key> loading_;                                              // guarded by mutex_
+  std::map<Key, std::string> failed_;                                  // guarded by mutex_
 };
 
 }  // namespace onnxd

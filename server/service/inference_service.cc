@@ -81,7 +81,7 @@ void MarkRows(BatchRequest& request) {
 
 }  // namespace
 
-InferenceService::InferenceService(const ModelRegistry& registry, const ModelManager& manager,
+InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& manager,
                                    Scheduler& scheduler, ServerMetrics& metrics,
                                    std::string default_model, int64_t max_buffered_bytes)
     : registry_(registry),
@@ -93,7 +93,7 @@ InferenceService::InferenceService(const ModelRegistry& registry, const ModelMan
 
 bool InferenceService::Ready() const {
   return !draining_.load(std::memory_order_relaxed) && manager_.ready() &&
-         !registry_.Snapshot()->empty();
+         (manager_.loads_by_request() || !registry_.Snapshot()->empty());
 }
 
 bool InferenceService::ModelReady(const std::string& model, const std::string& version) const {

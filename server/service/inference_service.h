@@ -21,12 +21,13 @@ struct ModelMetadata {
 // Any thread.
 class InferenceService {
  public:
-  InferenceService(const ModelRegistry& registry, const ModelManager& manager, Scheduler& scheduler,
+  InferenceService(const ModelRegistry& registry, ModelManager& manager, Scheduler& scheduler,
                    ServerMetrics& metrics, std::string default_model, int64_t max_buffered_bytes);
 
   // Never waits for a model or a lock.
   bool Live() const { return true; }
-  // The first load is over, at least one model answers, and no drain has begun.
+  // The first load is over, at least one model answers unless they are loaded by request, and no
+  // drain has begun.
   bool Ready() const;
   bool ModelReady(const std::string& model, const std::string& version) const;
 
@@ -36,6 +37,12 @@ class InferenceService {
                                                         const std::string& version) const;
   Result<ModelMetadata> Metadata(const std::string& model, const std::string& version) const;
   std::vector<std::string> ModelNames() const;
+
+  std::vector<ModelRegistry::Entry> Index() const { return registry_.Index(); }
+  // As ModelManager::Control.
+  void Control(bool load, const std::string& model, ModelManager::Done done) {
+    manager_.Control(load, model, std::move(done));
+  }
 
   // Checks the request against the model's signature and queues it; `done` is called once, at once
   // when the request is refused. Failures: kInvalidArgument, kNotFound, kUnavailable (queue full or
@@ -55,7 +62,7 @@ class InferenceService {
 
  private:
   const ModelRegistry& registry_;
-  const ModelManager& manager_;
+  ModelManager& manager_;
   Scheduler& scheduler_;
   ServerMetrics& metrics_;
   const std::string default_model_;

@@ -148,6 +148,85 @@ class Following(unittest.TestCase):
         self.assertEqual(self.answer(served), 1)
         moved.rename(self.folder)
 
+    def post(self, served, path, body=None):
+        request = urllib.request.Request(served.url + path, json.dumps(body).encode() if body is not None else b"")
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:
+                text = response.read()
+                return response.status, json.loads(text) if text else None
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    def test_the_index_says_what_serves_and_why_something_does_not(self):
+        served = self.serve()
+        self.put(2, b"\x08\x08nonsense")
+        self.assertTrue(served.logged("model 'm' version 2"))
+        status, index = self.post(served, "/v2/repository/index")
+        self.assertEqual(status, 200)
+        self.assertEqual([(entry["name"], entry["version"], entry["state"]) for entry in index],
+                         [("m", "1", "READY"), ("m", "2", "UNAVAILABLE")])
+        self.assertEqual(index[0]["reason"], "")
+        self.assertTrue(index[1]["reason"])
+        self.assertEqual(len(self.post(served, "/v2/repository/index", {"ready": True})[1]), 1)
+        self.assertEqual(self.post(served, "/v2/models/m/versions/2/infer", {})[0], 503)
+        self.assertEqual(self.post(served, "/v2/repository/index", {"what": 1})[0], 400)
+        self.assertEqual(self.post(served, "/v2/repository/models/m/load")[0], 400)  # it polls
+
+    def test_models_are_loaded_and_unloaded_by_request(self):
+        self.put(2, factor_model(2))
+        served = self.serve(ONNXD_MODELS_CONTROL_MODE="explicit")
+        with urllib.request.urlopen(served.url + "/health/ready") as response:
+            self.assertEqual(response.status, 200)
+        self.assertEqual(self.post(served, "/v2/repository/index"), (200, []))
+        self.assertEqual(self.post(served, "/v2/repository/models/m/load"), (200, None))
+        self.assertEqual(self.answer(served), 2)
+        self.put(3, factor_model(3))
+        time.sleep(1)
+        self.assertEqual(self.answer(served), 2)
+        self.assertEqual(self.post(served, "/v2/repository/models/m/load"), (200, None))
+        self.assertEqual(self.answer(served), 3)
+        self.put(4, b"nonsense")
+        status, document = self.post(served, "/v2/repository/models/m/load")
+        self.assertEqual(status, 400)
+        self.assertIn("version 4", document["error"])
+        self.assertEqual(self.answer(served), 3)
+        self.assertEqual(self.post(served, "/v2/repository/models/m/unload"), (200, None))
+        self.assertEqual(self.post(served, "/v2/models/m/infer", {})[0], 404)
+        for name in ("none", "..", ".incoming", "a%2Fb", "x" * 300):
+            self.assertIn(self.post(served, f"/v2/repository/models/{name}/load")[0], (400, 404), name)
+        self.assertEqual(self.post(served, "/v2/repository/models/m/unload")[0], 404)
+        self.assertEqual(self.post(served, "/v2/repository/models/m/load", {"parameters": {"config": "{}"}})[0], 400)
+
+    def test_loads_and_unloads_under_load_lose_nothing_of_other_models(self):
+        hidden = self.folder / ".n"
+        (hidden / "1").mkdir(parents=True)
+        onnx.save(factor_model(7), hidden / "1" / "model.onnx")
+        hidden.rename(self.folder / "n")
+        served = self.serve(ONNXD_MODELS_CONTROL_MODE="explicit")
+        for name in "mn":
+            self.assertEqual(self.post(served, f"/v2/repository/models/{name}/load")[0], 200)
+        stop, failures = threading.Event(), []
+
+        def client():
+            while not stop.is_set():
+                try:
+                    if self.answer(served, "/predict/n") != 7:
+                        failures.append("wrong")
+                except Exception as error:  # anything at all is a failure
+                    failures.append(repr(error))
+
+        clients = [threading.Thread(target=client) for _ in range(4)]
+        for thread in clients:
+            thread.start()
+        for _ in range(20):
+            for verb in ("unload", "load"):
+                self.assertEqual(self.post(served, f"/v2/repository/models/m/{verb}")[0], 200)
+        stop.set()
+        for thread in clients:
+            thread.join()
+        self.assertEqual(failures, [])
+
     def test_all_versions_serve_where_the_configuration_says_so(self):
         self.put(2, factor_model(2))
         served = self.serve(ONNXD_MODELS_VERSIONS="all")

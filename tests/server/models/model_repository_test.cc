@@ -117,7 +117,7 @@ TEST(Registry, SaysThatAModelIsLoadingUntilItIsPublishedOrGivenUp) {
   version->model = "a";
   version->version = "2";
   registry.Publish(version);
-  registry.GiveUp("b", "1");
+  registry.GiveUp("b", "1", "it is broken");
   EXPECT_EQ(FoundCode(registry, "a", ""), StatusCode::kOk);
   EXPECT_EQ(FoundCode(registry, "b", ""), StatusCode::kNotFound);
 }

@@ -1,0 +1,70 @@
+#include "server/http/repository_api.h"
+
+#include "server/http/json_tensor.h"
+#include "server/http/json_writer.h"
+#include "server/http/rest_api.h"
+
+namespace onnxd {
+namespace {
+
+constexpr int64_t kJsonDepth = 8;
+
+// The body's member "ready"; false for an empty body. Other members are refused.
+Result<bool> ReadyOnly(const std::string& body) {
+  if (body.empty()) return false;
+  ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
+  if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
+  bool ready = false;
+  for (const auto& [key, value] : simdjson::dom::object(document->root())) {
+    if (key != "ready" || value.get(ready) != simdjson::SUCCESS) {
+      return InvalidArgument("the body may have one member, \"ready\": true or false");
+    }
+  }
+  return ready;
+}
+
+HttpResponse Index(const InferenceService& service, bool ready_only) {
+  HttpResponse response;
+  response.body = "[";
+  for (const ModelRegistry::Entry& entry : service.Index()) {
+    if (ready_only && entry.state != ModelRegistry::State::kReady) continue;
+    if (response.body.size() > 1) response.body += ',';
+    response.body += "{\"name\":";
+    AppendJsonString(response.body, entry.model);
+    response.body += ",\"version\":";
+    AppendJsonString(response.body, entry.version);
+    response.body += ",\"state\":";
+    AppendJsonString(response.body, ModelRegistry::StateName(entry.state));
+    response.body += ",\"reason\":";
+    AppendJsonString(response.body, entry.reason);
+    response.body += '}';
+  }
+  response.body += "]";
+  return response;
+}
+
+}  // namespace
+
+bool IsRepositoryPath(const std::vector<std::string>& path) {
+  if (path.size() < 3 || path[1] != "repository") return false;
+  if (path[2] == "index") return path.size() == 3;
+  return path.size() == 5 && path[2] == "models" && (path[4] == "load" || path[4] == "unload");
+}
+
+void HandleRepository(InferenceService& service, const std::vector<std::string>& path,
+                      HttpRequest request, HttpRespond respond) {
+  if (path[2] == "index") {
+    const auto ready_only = ReadyOnly(request.body);
+    return respond(ready_only.ok() ? Index(service, *ready_only)
+                                   : ErrorResponse(ready_only.status()));
+  }
+  if (!request.body.empty() && request.body != "{}") {
+    return respond(
+        ErrorResponse(InvalidArgument("parameters of load and unload are not supported")));
+  }
+  service.Control(path[4] == "load", path[3], [respond = std::move(respond)](const Status& status) {
+    respond(status.ok() ? HttpResponse{} : ErrorResponse(status));
+  });
+}
+
+}  // namespace onnxd
