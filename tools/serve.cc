@@ -164,8 +164,11 @@ class Daemon {
   // Before Start.
   void Expect(const std::vector<WantedVersion>& wanted) { manager_.Expect(wanted); }
 
+  void StopLoading() { manager_.StopLoading(); }
+
   std::vector<Status> Load(const std::vector<WantedVersion>& wanted) {
     auto failures = manager_.LoadAll(wanted);
+    if (!manager_.first_load_done()) return failures;
     if (service_.Ready()) {
       std::printf("ready: %s\n", StrJoin(service_.ModelNames(), ", ").c_str());
     } else {
@@ -175,6 +178,8 @@ class Daemon {
     manager_.Follow();
     return failures;
   }
+
+  bool Ready() const { return service_.Ready(); }
 
   // Whether an I/O thread comes to work within that time.
   bool Responds(std::chrono::milliseconds most) {
@@ -241,6 +246,60 @@ int AwaitSignal(const sigset_t& signals, const ServiceManager& manager, Daemon& 
   }
 }
 
+// What the repository holds at the start, and how it is followed if that is left open.
+Result<std::vector<WantedVersion>> FirstModels(ServerOptions& options) {
+  ServerOptions::Models& models = options.models;
+  if (models.repository.empty()) {
+    return InvalidArgument("no model: name a MODEL.onnx, a repository folder, or --config");
+  }
+  auto policy = ParseVersionPolicy(models.versions);
+  if (!policy.ok()) return policy.status().WithContext("models.versions");
+  ONNXD_ASSIGN_OR_RETURN(auto wanted,
+                         ScanRepository(models.repository, models.model_name, *policy));
+  if (models.control_mode == "explicit") return std::vector<WantedVersion>{};
+  if (wanted.empty() && models.control_mode != "poll") {
+    return InvalidArgument(StrCat("no models in ", models.repository, ": expected ",
+                                  models.repository, "/NAME/VERSION/model.onnx"));
+  }
+  if (models.control_mode == "auto") {
+    models.control_mode = wanted[0].path == models.repository ? "fixed" : "poll";
+  }
+  return wanted;
+}
+
+// From the first load to the end; the exit code.
+int RunDaemon(Daemon& daemon, const ServerOptions& options,
+              const std::vector<WantedVersion>& wanted, const sigset_t& signals) {
+  auto loading = std::async(std::launch::async, [&] { return daemon.Load(wanted); });
+  int received = 0;
+  while (received == 0 && loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    received = WaitForSignal(signals, std::chrono::milliseconds(10));
+  }
+  if (received != 0) daemon.StopLoading();
+  const auto failures = loading.get();
+  const bool single_file = wanted.size() == 1 && wanted[0].path == options.models.repository;
+  if (single_file && !failures.empty()) {
+    Fail(failures[0]);
+    daemon.BeginDrain();
+    daemon.Drain(signals);
+    return kExitModelFailed;
+  }
+  const ServiceManager manager;
+  if (received == 0) {
+    manager.Notify("READY=1");
+    received = AwaitSignal(signals, manager, daemon);
+  }
+  manager.Notify("STOPPING=1");
+  const bool was_ready = daemon.Ready();
+  daemon.BeginDrain();
+  // Nobody who presses Ctrl-C waits for a load balancer, and none looks where nothing was ready.
+  if (received == SIGTERM && was_ready) {
+    WaitForSignal(signals, std::chrono::seconds(options.limits.drain_delay_s));
+  }
+  daemon.Drain(signals);
+  return kExitOk;
+}
+
 }  // namespace
 
 int Serve(const ServeFlags& flags) {
@@ -250,27 +309,11 @@ int Serve(const ServeFlags& flags) {
   };
   auto options = ReadOptions(flags);
   if (!options.ok()) return usage(options.status());
-  if (options->models.repository.empty()) {
-    return usage(InvalidArgument("no model: name a MODEL.onnx, a repository folder, or --config"));
-  }
   ConfigureLogging(*options);
+  const auto wanted = FirstModels(*options);
+  if (!wanted.ok()) return usage(wanted.status());
   const auto session = SessionOptionsOf(*options);
   if (!session.ok()) return usage(session.status());
-  const auto policy = ParseVersionPolicy(options->models.versions);
-  if (!policy.ok()) return usage(policy.status().WithContext("models.versions"));
-  auto wanted = ScanRepository(options->models.repository, options->models.model_name, *policy);
-  if (!wanted.ok()) return usage(wanted.status());
-  const std::string& repository = options->models.repository;
-  const std::string& mode = options->models.control_mode;
-  if (mode == "explicit") wanted->clear();
-  if (wanted->empty() && mode != "poll" && mode != "explicit") {
-    return usage(InvalidArgument(StrCat("no models in ", repository, ": expected ", repository,
-                                        "/NAME/VERSION/model.onnx")));
-  }
-  const bool single_file = wanted->size() == 1 && (*wanted)[0].path == repository;
-  if (options->models.control_mode == "auto") {
-    options->models.control_mode = single_file ? "fixed" : "poll";
-  }
 
   const sigset_t signals = BlockSignals();
   Daemon daemon(*options, *session);
@@ -281,24 +324,7 @@ int Serve(const ServeFlags& flags) {
   }
   daemon.Expect(*wanted);
   daemon.Start();
-  const auto failures = daemon.Load(*wanted);
-  if (single_file && !failures.empty()) {
-    Fail(failures[0]);
-    daemon.BeginDrain();
-    daemon.Drain(signals);
-    return kExitModelFailed;
-  }
-  const ServiceManager manager;
-  manager.Notify("READY=1");
-  const int received = AwaitSignal(signals, manager, daemon);
-  manager.Notify("STOPPING=1");
-  daemon.BeginDrain();
-  // Nobody who presses Ctrl-C waits for a load balancer.
-  if (received == SIGTERM) {
-    WaitForSignal(signals, std::chrono::seconds(options->limits.drain_delay_s));
-  }
-  daemon.Drain(signals);
-  return kExitOk;
+  return RunDaemon(daemon, *options, *wanted, signals);
 }
 
 }  // namespace onnxd

@@ -60,6 +60,7 @@ void ModelManager::Expect(const std::vector<WantedVersion>& wanted) {
 std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& wanted) {
   std::vector<Status> failures;
   for (const WantedVersion& version : wanted) {
+    if (stopping_) return failures;
     const Status status = LoadOrGiveUp(version, false);
     if (!status.ok()) failures.push_back(status);
   }

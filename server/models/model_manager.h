@@ -31,8 +31,12 @@ class ModelManager {
   // Before requests are accepted: until LoadAll has come to them, they are told that these load.
   void Expect(const std::vector<WantedVersion>& wanted);
 
-  // Loads all, one after the other; a model that fails is logged and skipped. Returns the failures.
+  // Loads all, one after the other, until StopLoading; a model that fails is logged and skipped.
+  // Returns the failures.
   std::vector<Status> LoadAll(const std::vector<WantedVersion>& wanted);
+
+  // LoadAll ends after the model it is at. Any thread.
+  void StopLoading() { stopping_ = true; }
 
   // From now on a thread of the manager's own finds out whether requests may share runs, and with
   // models.control_mode `poll` follows the repository: new and changed versions are loaded and

@@ -13,6 +13,9 @@ import unittest
 import urllib.error
 import urllib.request
 
+import numpy
+from onnx import TensorProto, helper
+
 import daemon
 
 
@@ -213,6 +216,21 @@ class Stop(unittest.TestCase):
             self.assertEqual(code("/health/live"), 200)
             self.assertEqual(running.process.wait(30), 0)
             self.assertGreater(time.monotonic() - begin, 1.9)
+
+    def test_while_models_load(self):
+        weights = numpy.random.default_rng(1).random((1500, 1500), numpy.float32)
+        model = daemon.model_of([helper.make_node("MatMul", ["x", "w"], ["y"])],
+                                [("x", TensorProto.FLOAT, ["n", 1500])], [("y", TensorProto.FLOAT, ["n", 1500])],
+                                [("w", weights)])
+        with daemon.repository(**{f"m{i}": model for i in range(40)}) as folder:
+            process = subprocess.Popen(
+                [daemon.BINARY, "serve", folder, "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertIn("listens", process.stdout.readline())
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=20)
+            self.assertEqual(process.returncode, 0)
+            self.assertNotIn("ready", out)
 
     def test_a_second_signal_ends_the_wait(self):
         with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_DRAIN_DELAY_S": "60"}) as running:
