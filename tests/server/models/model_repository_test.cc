@@ -119,7 +119,45 @@ TEST(Registry, SaysThatAModelIsLoadingUntilItIsPublishedOrGivenUp) {
   registry.Publish(version);
   registry.GiveUp("b", "1", "it is broken");
   EXPECT_EQ(FoundCode(registry, "a", ""), StatusCode::kOk);
+  const Status broken = registry.Find("b", "").status();
+  EXPECT_EQ(broken.code(), StatusCode::kUnavailable);
+  EXPECT_NE(broken.message().find("it is broken"), std::string_view::npos);
+  EXPECT_EQ(registry.Remove("b", "1"), nullptr);
   EXPECT_EQ(FoundCode(registry, "b", ""), StatusCode::kNotFound);
+}
+
+TEST(Registry, APublishedVersionReplacesAndARemovedOneIsStillHeld) {
+  ModelRegistry registry;
+  const auto make = [] {
+    auto version = std::make_shared<ModelVersion>();
+    version->model = "a";
+    version->version = "1";
+    return version;
+  };
+  const auto first = make(), second = make();
+  EXPECT_EQ(registry.Publish(first), nullptr);
+  EXPECT_EQ(registry.Publish(second), first);
+  const auto held = *registry.Find("a", "1");
+  EXPECT_EQ(registry.Remove("a", "1"), second);
+  EXPECT_EQ(held, second);
+  EXPECT_FALSE(registry.Has("a", "1"));
+  EXPECT_EQ(registry.Remove("a", "1"), nullptr);
+}
+
+TEST(Registry, TheIndexNamesWhatServesLoadsAndFailed) {
+  ModelRegistry registry;
+  registry.Expect("b", "1");
+  registry.GiveUp("c", "3", "why");
+  auto version = std::make_shared<ModelVersion>();
+  version->model = "a";
+  version->version = "2";
+  registry.Publish(std::move(version));
+  std::string text;
+  for (const auto& entry : registry.Index()) {
+    text += StrCat(entry.model, entry.version, " ", ModelRegistry::StateName(entry.state), " ",
+                   entry.reason, "; ");
+  }
+  EXPECT_EQ(text, "a2 READY ; b1 LOADING ; c3 UNAVAILABLE why; ");
 }
 
 }  // namespace
