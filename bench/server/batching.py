@@ -9,6 +9,7 @@ Needs onnx and numpy. Usage: batching.py [--rounds N] [--encoder MODEL.onnx]
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -59,7 +60,7 @@ class Daemon:
     def __init__(self, onnxd, repository, mode, *options):
         self.process = subprocess.Popen(
             [onnxd, "serve", str(repository), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"ONNXD_BATCHING_MODE": mode, "ONNXD_LIMITS_DRAIN_DELAY_S": "0"})
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ONNXD_BATCHING_MODE": mode, "ONNXD_LIMITS_DRAIN_DELAY_S": "0"})
         self.port = int(re.findall(r":(\d+)", self.process.stdout.readline())[0])
         self.process.stdout.readline()
         for line in self.process.stderr:  # the trial has ended
