@@ -358,7 +358,8 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
     LogWarning(StrCat("model '", model->name_, "': outputs of a batch of ", outputs->rows,
                       " rows have other numbers of rows; it runs requests alone from now on"));
   }
-  if (!outputs->status.ok() && alive.size() > 1) {
+  const StatusCode code = outputs->status.code();
+  if (code != StatusCode::kOk && code != StatusCode::kDeadlineExceeded && alive.size() > 1) {
     for (RequestQueue::Entry& entry : alive) RunAlone(*model, std::move(entry));
     return;
   }
@@ -373,6 +374,8 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
 
 void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
   const SteadyTime start = Clock::now();
+  Status loss = LossOf(entry.request, start);
+  if (!loss.ok()) return Refuse(entry, std::move(loss));
   std::vector<RequestQueue::Entry> alone;
   alone.push_back(std::move(entry));
   BatchOutputs outputs = RunBatch(alone, model.run_);

@@ -39,6 +39,7 @@ class FakeModel {
     ++started;
     std::lock_guard pass(gate);
     if (limits.cancelled != nullptr && limits.cancelled->load()) return Cancelled("stopped");
+    if (runs_out_of_time) return DeadlineExceeded("too late");
     const Tensor& x = inputs[0].tensor();
     std::lock_guard lock(mutex);
     batches.push_back(x.shape()[0]);
@@ -59,7 +60,7 @@ class FakeModel {
   std::mutex gate, mutex;
   std::atomic<int> started{0};
   std::vector<int64_t> batches;  // rows of each run; guarded by mutex
-  bool drops_rows = false;
+  bool drops_rows = false, runs_out_of_time = false;
   const std::shared_ptr<ScheduledModel> model;
 };
 
@@ -137,6 +138,20 @@ TEST_F(SchedulerTest, ABadRequestFailsAlone) {
   EXPECT_EQ(Rows(good), (std::vector<float>{2}));
   EXPECT_EQ(Code(bad), StatusCode::kInvalidArgument);
   EXPECT_EQ(Rows(other), (std::vector<float>{4, 6}));
+}
+
+TEST_F(SchedulerTest, ABatchThatRanOutOfTimeIsNotRunAgain) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  scheduler.SetBatching(*fake_.model, UpTo(8));
+  fake_.runs_out_of_time = true;
+  std::unique_lock hold(fake_.gate);
+  auto first = Submit(scheduler, fake_, RequestOf({9}));
+  fake_.AwaitStart(1);
+  auto a = Submit(scheduler, fake_, RequestOf({1})), b = Submit(scheduler, fake_, RequestOf({2}));
+  hold.unlock();
+  EXPECT_EQ(Code(a), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Code(b), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(fake_.started.load(), 2);
 }
 
 TEST_F(SchedulerTest, ALargeRequestIsSplitAndJoined) {
