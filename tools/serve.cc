@@ -203,6 +203,8 @@ class Daemon {
   void BeginDrain() {
     LogInfo("draining");
     service_.BeginDrain();
+    http_.AnnounceDrain();
+    grpc_.BeginDrain();  // GOAWAY; whoever connects again is served
   }
 
   // No new connections; what is in flight is finished within the drain timeout, or until one of

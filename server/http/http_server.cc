@@ -83,7 +83,7 @@ struct HttpServer::Shared {
   BodyBudget budget;
   ServerMetrics* metrics;
   HttpHandler handler;
-  std::atomic<bool> draining{false};
+  std::atomic<bool> announced{false}, draining{false};
   std::atomic<int64_t> busy{0};
   std::mutex mutex;
   std::unordered_set<Session*> sessions;  // guarded by mutex
@@ -273,7 +273,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void Write(HttpResponse response) {
-    if (shared_->draining.load(std::memory_order_relaxed)) keep_alive_ = false;
+    if (shared_->announced.load(std::memory_order_relaxed)) keep_alive_ = false;
     const auto reason = http::obsolete_reason(static_cast<http::status>(response.status));
     head_text_ = StrCat(version_ == 10 ? "HTTP/1.0 " : "HTTP/1.1 ", response.status, " ",
                         ToString(reason), "\r\nServer: onnxd\r\n");
@@ -401,7 +401,10 @@ void HttpServer::Serve(TcpSocket socket) {
   session->Start();
 }
 
+void HttpServer::AnnounceDrain() { shared_->announced.store(true, std::memory_order_relaxed); }
+
 void HttpServer::BeginDrain() {
+  AnnounceDrain();
   shared_->draining.store(true, std::memory_order_relaxed);
   std::vector<std::shared_ptr<Session>> sessions;
   {

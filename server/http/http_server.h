@@ -30,7 +30,9 @@ class HttpServer {
   ~HttpServer();
 
   void Serve(TcpSocket socket);
-  // Answers from now on close their connection; idle connections are closed at once.
+  // Answers from now on close their connection, so that clients look for another server.
+  void AnnounceDrain();
+  // That, and idle connections are closed at once.
   void BeginDrain();
   // Requests between their first byte and the end of their answer.
   int64_t busy() const;

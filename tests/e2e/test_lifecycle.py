@@ -1,5 +1,6 @@
 """Starting, configuring and stopping the daemon."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import urllib.error
 import urllib.request
 
 import numpy
+import tritonclient.grpc
 from onnx import TensorProto, helper
 
 import daemon
@@ -207,15 +209,29 @@ class Stop(unittest.TestCase):
 
         with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_DRAIN_DELAY_S": "2"}) as running:
             row = json.dumps({"input": [[5.1, 3.5, 1.4, 0.2]]}).encode()
+            connection = http.client.HTTPConnection("127.0.0.1", running.http_port, timeout=5)
+
+            def kept():
+                connection.request("POST", "/predict/iris_forest", row)
+                answer = connection.getresponse()
+                answer.read()
+                return answer.status, answer.headers["Connection"]
+
             self.assertEqual(code("/health/ready"), 200)
+            self.assertEqual(kept(), (200, None))
             begin = time.monotonic()
             running.process.send_signal(signal.SIGTERM)
             while code("/health/ready") == 200:
                 self.assertLess(time.monotonic() - begin, 1)
-            self.assertEqual(code("/predict/iris_forest", row), 200)
+            self.assertEqual(kept(), (200, "close"))
+            over_grpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{running.grpc_port}")
+            self.assertFalse(over_grpc.is_server_ready())
+            self.assertTrue(over_grpc.is_server_live())
+            over_grpc.close()
             self.assertEqual(code("/health/live"), 200)
             self.assertEqual(running.process.wait(30), 0)
             self.assertGreater(time.monotonic() - begin, 1.9)
+            connection.close()
 
     def test_while_models_load(self):
         weights = numpy.random.default_rng(1).random((1500, 1500), numpy.float32)
