@@ -62,7 +62,10 @@ class Parts {
     }
     for (size_t i = 0; i < results_[0]->outputs->size(); ++i) {
       std::vector<Tensor> tensors;
-      for (const auto& result : results_) tensors.push_back((*result->outputs)[i].tensor());
+      for (const auto& result : results_) {
+        const Value& output = (*result->outputs)[i];
+        tensors.push_back(output.is_tensor() ? output.tensor() : Tensor());
+      }
       auto whole = JoinRows(tensors);
       if (!whole.ok()) {
         joined.outputs = whole.status();

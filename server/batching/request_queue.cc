@@ -81,16 +81,6 @@ std::vector<RequestQueue::Entry> RequestQueue::TakeAll() {
   return TakeIf([](const BatchRequest&) { return true; });
 }
 
-std::optional<SteadyTime> RequestQueue::FirstDeadline() const {
-  std::optional<SteadyTime> first;
-  for (const auto& [key, entry] : entries_) {
-    if (entry.request.deadline && (!first || *entry.request.deadline < *first)) {
-      first = entry.request.deadline;
-    }
-  }
-  return first;
-}
-
 int64_t RequestQueue::RowsBefore(int64_t priority, SteadyTime due) const {
   int64_t rows = 0;
   for (const auto& [key, entry] : entries_) {

@@ -64,8 +64,6 @@ class RequestQueue {
 
   // Takes those whose client is gone, or whose deadline is before `now`.
   std::vector<Entry> TakeLost(SteadyTime now);
-  // The first deadline of all; nullopt when no request has one.
-  std::optional<SteadyTime> FirstDeadline() const;
   std::vector<Entry> TakeAll();
 
   // Rows before a request that is due at `due`; one for each request that runs alone.

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "runtime/base/str_cat.h"
+
 namespace onnxd {
 namespace {
 
@@ -11,12 +13,23 @@ Shape WithRows(const Shape& shape, int64_t rows) {
   return Shape(std::move(dims));
 }
 
+bool SharesRowShape(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && a.type() != DataType::kString && a.shape().rank() > 0 &&
+         b.shape().rank() > 0 && WithRows(a.shape(), 0) == WithRows(b.shape(), 0);
+}
+
 }  // namespace
 
 Result<Tensor> JoinRows(std::span<const Tensor> parts) {
   if (parts.size() == 1) return parts[0];
   int64_t rows = 0;
-  for (const Tensor& part : parts) rows += part.shape()[0];
+  for (const Tensor& part : parts) {
+    if (!SharesRowShape(part, parts[0])) {
+      return Internal(StrCat("parts of shapes ", parts[0].shape().ToString(), " and ",
+                             part.shape().ToString(), " do not join"));
+    }
+    rows += part.shape()[0];
+  }
   ONNXD_ASSIGN_OR_RETURN(Tensor whole,
                          Tensor::Create(parts[0].type(), WithRows(parts[0].shape(), rows)));
   auto* to = static_cast<std::byte*>(whole.mutable_raw());

@@ -10,8 +10,9 @@
 
 namespace onnxd {
 
-// Requires dense tensors of one type, and of one shape but for the first dimension. One operand
-// comes back as it is. kResourceExhausted when memory is refused.
+// Requires tensors. One operand comes back as it is. kInternal unless they are of one type whose
+// elements fill bytes, and of one shape but for the first dimension; kResourceExhausted when memory
+// is refused.
 Result<Tensor> JoinRows(std::span<const Tensor> parts);
 
 // Rows [begin, begin + count) of a tensor with a first axis; they share its memory.

@@ -49,6 +49,11 @@ void Answer(RequestQueue::Entry& entry, Result<std::vector<Value>> outputs, Stea
   entry.request.done({std::move(outputs), start - entry.queued, end - start});
 }
 
+Result<std::vector<Value>> PartOf(BatchOutputs& outputs, size_t i) {
+  if (!outputs.status.ok()) return outputs.status;
+  return std::move(outputs.parts[i]);
+}
+
 int64_t Milliseconds(double seconds) { return std::llround(seconds * 1e3); }
 
 // Why a request that waited is lost; success when it is not.
@@ -139,7 +144,8 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
     metrics_.CountShed("queue_full");
     return Unavailable(StrCat("the queue is full (", options_.max_queued, " requests)"));
   }
-  if (!request.deadline) return Status::Ok();
+  // An idle model tries whatever was measured: one slow run must not refuse all that come later.
+  if (!request.deadline || (model.running_ == 0 && model.queue_.empty())) return Status::Ok();
   const double left = SecondsBetween(now, *request.deadline);
   const double own = model.times_.Expected(std::max<int64_t>(request.rows, 1)).value_or(0);
   if (own > left) {
@@ -317,7 +323,8 @@ Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entr
   double expected = 0;
   {
     std::lock_guard lock(mutex_);
-    expected = model.times_.Expected(rows).value_or(0);
+    const bool others_wait = model.running_ > 1 || !model.queue_.empty();
+    if (others_wait) expected = model.times_.Expected(rows).value_or(0);
   }
   Entries alive;
   for (RequestQueue::Entry& entry : entries) {
@@ -363,13 +370,7 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
     for (RequestQueue::Entry& entry : alive) RunAlone(*model, std::move(entry));
     return;
   }
-  for (size_t i = 0; i < alive.size(); ++i) {
-    if (outputs->status.ok()) {
-      Answer(alive[i], std::move(outputs->parts[i]), start, end);
-    } else {
-      Answer(alive[i], outputs->status, start, end);
-    }
-  }
+  for (size_t i = 0; i < alive.size(); ++i) Answer(alive[i], PartOf(*outputs, i), start, end);
 }
 
 void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
@@ -381,11 +382,7 @@ void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
   BatchOutputs outputs = RunBatch(alone, model.run_);
   const SteadyTime end = Clock::now();
   model.metrics_.ObserveBatch(outputs.rows);
-  if (outputs.status.ok()) {
-    Answer(alone[0], std::move(outputs.parts[0]), start, end);
-  } else {
-    Answer(alone[0], outputs.status, start, end);
-  }
+  Answer(alone[0], PartOf(outputs, 0), start, end);
 }
 
 }  // namespace onnxd

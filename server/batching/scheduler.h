@@ -83,8 +83,9 @@ class Scheduler {
   BatchSettings Batching(const ScheduledModel& model) const;
 
   // `done` gets kUnavailable when the queue is full, so much waits that the request would miss its
-  // deadline, or the scheduler is stopping; kDeadlineExceeded when even an idle server would miss
-  // it, or it passes before the answer; kCancelled when the client went, or what the run returns.
+  // deadline, or the scheduler is stopping; kDeadlineExceeded when it takes longer than that by
+  // itself, or the deadline passes before the answer; kCancelled when the client went, or what the
+  // run returns.
   void Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request);
 
   int64_t queued() const;

@@ -21,7 +21,7 @@
 
 namespace onnxd {
 
-// Start, Follow and Stop are for one thread; the rest for any.
+// Expect, LoadAll, Follow and Stop are for one thread at a time; the rest for any.
 class ModelManager {
  public:
   ModelManager(const SessionOptions& session, const ServerOptions& options, ModelRegistry& registry,

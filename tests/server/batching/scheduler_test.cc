@@ -210,12 +210,12 @@ TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
     hold.unlock();
     EXPECT_EQ(Code(slow), StatusCode::kOk);
   }
-  auto hopeless = Submit(scheduler, fake_, due_in(20));
-  EXPECT_EQ(Code(hopeless), StatusCode::kDeadlineExceeded);
   std::unique_lock hold(fake_.gate);
   std::vector<std::future<BatchResult>> before;
   for (int i = 0; i < 5; ++i) before.push_back(Submit(scheduler, fake_, due_in(20'000 + i)));
   fake_.AwaitStart(2);
+  auto hopeless = Submit(scheduler, fake_, due_in(20));
+  EXPECT_EQ(Code(hopeless), StatusCode::kDeadlineExceeded);
   auto refused = Submit(scheduler, fake_, due_in(20'010));
   EXPECT_NE(refused.wait_for(milliseconds(1)), std::future_status::ready);  // it has time enough
   for (int i = 0; i < 9; ++i) before.push_back(Submit(scheduler, fake_, due_in(990)));
@@ -225,6 +225,41 @@ TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
   for (auto& future : before) future.wait();
   EXPECT_NE(metrics_.Serialize().find("onnxd_requests_shed_total{reason=\"deadline\"}"),
             std::string::npos);
+}
+
+TEST_F(SchedulerTest, OneSlowRunDoesNotRefuseAllThatComeLater) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  {
+    std::unique_lock hold(fake_.gate);
+    auto slow = Submit(scheduler, fake_, RequestOf({1}));
+    std::this_thread::sleep_for(milliseconds(1500));
+    hold.unlock();
+    EXPECT_EQ(Code(slow), StatusCode::kOk);
+  }
+  BatchRequest quick = RequestOf({1});
+  quick.deadline = std::chrono::steady_clock::now() + milliseconds(1000);
+  auto answered = Submit(scheduler, fake_, std::move(quick));
+  EXPECT_EQ(Code(answered), StatusCode::kOk);
+}
+
+TEST_F(SchedulerTest, ALargeRequestWhosePartsDoNotJoinFails) {
+  ScheduledModel odd_model(
+      "odd",
+      [](std::span<const Value> inputs, const RunLimits&) -> Result<std::vector<Value>> {
+        // As wide as its first row says.
+        const auto width = static_cast<int64_t>(inputs[0].tensor().data<float>()[0]);
+        return std::vector<Value>{
+            *Tensor::Create(DataType::kFloat, Shape{inputs[0].tensor().shape()[0], width})};
+      },
+      metrics_.ForModel("odd", "1"));
+  const std::shared_ptr<ScheduledModel> odd(&odd_model, [](ScheduledModel*) {});
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  scheduler.SetBatching(odd_model, UpTo(2));
+  BatchRequest request = RequestOf({1, 1, 100'000, 1});
+  std::promise<StatusCode> code;
+  request.done = [&](const BatchResult& result) { code.set_value(result.outputs.status().code()); };
+  scheduler.Submit(odd, std::move(request));
+  EXPECT_EQ(code.get_future().get(), StatusCode::kInternal);
 }
 
 TEST_F(SchedulerTest, ExpiredAndCancelledRequestsLeaveTheQueueWhileExecutorsAreBusy) {
