@@ -332,8 +332,11 @@ Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entr
     if (loss.ok() && entry.request.deadline &&
         SecondsBetween(now, *entry.request.deadline) < kRunMargin * expected) {
       metrics_.CountShed("deadline");
-      loss = Unavailable(StrCat("it waited until its deadline could not be met any more: it takes ",
-                                "about ", Milliseconds(expected), " ms"));
+      // Had it been too long from the start, no other server would have helped.
+      const bool hopeless = SecondsBetween(entry.queued, *entry.request.deadline) < expected;
+      loss = Status(hopeless ? StatusCode::kDeadlineExceeded : StatusCode::kUnavailable,
+                    StrCat("its deadline could not be met any more: it takes about ",
+                           Milliseconds(expected), " ms"));
     }
     if (loss.ok()) {
       alive.push_back(std::move(entry));
