@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "runtime/base/memory_account.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -125,19 +126,28 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
   if (descriptor < 0) return NotFound(StrCat("cannot open ", path, ": ", ErrnoText(errno)));
   struct stat info {};
   void* mapped = MAP_FAILED;
-  if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+  MemoryAccount* const account = ChargeTo::Current();
+  const bool fits =
+      fstat(descriptor, &info) == 0 && (account == nullptr || account->Add(info.st_size));
+  if (fits && S_ISREG(info.st_mode) && info.st_size > 0) {
     mapped = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE | MAP_POPULATE,
                   descriptor, 0);
   }
   close(descriptor);
-  if (mapped == MAP_FAILED) return InvalidArgument(StrCat("cannot map ", path));
+  if (!fits) return ResourceExhausted(StrCat("no memory for ", path));
+  if (mapped == MAP_FAILED) {
+    if (account != nullptr) account->Release(info.st_size);
+    return InvalidArgument(StrCat("cannot map ", path));
+  }
   auto file = std::shared_ptr<MappedFile>(new MappedFile());
+  if (account != nullptr) file->account_ = account->shared_from_this();
   file->bytes_ = {static_cast<const char*>(mapped), static_cast<size_t>(info.st_size)};
   return std::shared_ptr<const MappedFile>(std::move(file));
 }
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+  if (account_ != nullptr) account_->Release(static_cast<int64_t>(bytes_.size()));
 }
 
 std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string name) {

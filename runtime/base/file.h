@@ -11,6 +11,8 @@
 
 namespace onnxd {
 
+class MemoryAccount;
+
 // Bytes at offsets. ReadAt may be called from any thread.
 class ByteSource {
  public:
@@ -39,7 +41,8 @@ std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string na
 // files that this program owns.
 class MappedFile {
  public:
-  // As OpenFile; kInvalidArgument as well for an empty file.
+  // As OpenFile; kInvalidArgument as well for an empty file, kResourceExhausted when the thread's
+  // MemoryAccount has no room for its bytes.
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -49,6 +52,7 @@ class MappedFile {
  private:
   MappedFile() = default;
   std::string_view bytes_;
+  std::shared_ptr<MemoryAccount> account_;  // that has the bytes; may be null
 };
 
 // The whole file; kResourceExhausted when it is larger than `limit` bytes.

@@ -8,7 +8,10 @@ std::vector<std::string> SplitList(const std::string& text, char separator) {
   while (begin < text.size()) {
     size_t end = text.find(separator, begin);
     if (end == std::string::npos) end = text.size();
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    const size_t first = text.find_first_not_of(' ', begin);
+    if (first < end) {
+      parts.push_back(text.substr(first, text.find_last_not_of(' ', end - 1) + 1 - first));
+    }
     begin = end + 1;
   }
   return parts;

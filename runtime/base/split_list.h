@@ -6,7 +6,7 @@
 
 namespace onnxd {
 
-// Empty parts are left out.
+// Empty parts are left out, and spaces around parts.
 std::vector<std::string> SplitList(const std::string& text, char separator);
 
 }  // namespace onnxd

@@ -86,6 +86,7 @@ InferenceSession::~InferenceSession() = default;
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::Load(const std::string& path,
                                                                  SessionOptions options) {
+  const ChargeTo charge(options.memory.get());
   return CatchExceptions([&]() -> Result<std::unique_ptr<InferenceSession>> {
     std::unique_ptr<CacheEntry> entry = EntryOf(path, options);
     if (entry != nullptr) {
@@ -99,6 +100,7 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::Load(const std::stri
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::LoadBytes(std::string bytes,
                                                                       SessionOptions options) {
+  const ChargeTo charge(options.memory.get());
   return CatchExceptions([&]() -> Result<std::unique_ptr<InferenceSession>> {
     ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelBytes(std::move(bytes)));
     return Make(std::move(model), std::move(options), nullptr);
@@ -107,6 +109,7 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::LoadBytes(std::strin
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::FromModel(Model model,
                                                                       SessionOptions options) {
+  const ChargeTo charge(options.memory.get());
   return CatchExceptions([&] { return Make(std::move(model), std::move(options), nullptr); });
 }
 
@@ -134,6 +137,7 @@ Status InferenceSession::MakeExecutor(Graph graph, const SessionOptions& options
     LogWarning(StrCat("precision ", PrecisionName(options.precision),
                       " is not faster than fp32 on this machine: computing in fp32"));
   }
+  memory_ = options.memory;
   ExecutorOptions executor{options.providers, options.pool, options.max_run_bytes,
                            options.max_plans};
   if (executor.pool == nullptr) executor.pool = std::make_shared<ThreadPool>(1);
@@ -187,8 +191,7 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(
   return session;
 }
 
-Status InferenceSession::CheckInput(size_t index, const Value& value) const {
-  const TensorSignature& expected = inputs_[index];
+Status CheckInput(const TensorSignature& expected, const Value& value) {
   const auto fail = [&](const std::string& got) {
     return InvalidArgument(
         StrCat("input '", expected.name, "': expected ", ToString(expected.type), ", got ", got));
@@ -220,8 +223,11 @@ Result<std::vector<Value>> InferenceSession::Run(std::span<const Value> inputs,
     return InvalidArgument(
         StrCat("the model takes ", inputs_.size(), " inputs, got ", inputs.size()));
   }
-  for (size_t i = 0; i < inputs.size(); ++i) ONNXD_RETURN_IF_ERROR(CheckInput(i, inputs[i]));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ONNXD_RETURN_IF_ERROR(CheckInput(inputs_[i], inputs[i]));
+  }
   if (inputs.size() > 1) ONNXD_RETURN_IF_ERROR(CheckSymbols(inputs_, inputs));
+  const ChargeTo charge(memory_.get());
   return CatchExceptions([&] { return executor_->Run(inputs, options); });
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/memory_account.h"
 #include "runtime/base/status.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/graph/graph_pass.h"
@@ -39,6 +40,8 @@ struct SessionOptions {
   Precision precision = Precision::kFloat32;
   // Takes denormal floats for zeros while a model computes; results below 1.18e-38 are lost.
   bool denormals_as_zero = false;
+  // Where constants, packed weights, memory of runs and outputs count; null: nowhere.
+  std::shared_ptr<MemoryAccount> memory;
   // Plans kept, one per combination of input shapes; the least recently used goes first.
   size_t max_plans = 64;
 };
@@ -63,6 +66,9 @@ struct ModelInfo {
   std::string rows_depend;
 };
 
+// As Run checks one input: kInvalidArgument says what was expected and what came.
+Status CheckInput(const TensorSignature& expected, const Value& value);
+
 // Immutable to callers; every method may be called from any thread, several Runs at once.
 class InferenceSession {
  public:
@@ -83,7 +89,8 @@ class InferenceSession {
   // One value per input of the signature, in its order; returns one per output. Input memory must
   // be aligned for its element type and stay unchanged during the call. kInvalidArgument names the
   // input, what was expected and what came; kDeadlineExceeded and kCancelled as in RunOptions;
-  // kResourceExhausted when the shapes need more than max_run_bytes. No exception leaves.
+  // kResourceExhausted when the shapes need more than max_run_bytes, or memory than there is. No
+  // exception leaves.
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
 
   // Puts the prepared model into the cache, with the weights packed so far: call it after a first
@@ -93,9 +100,6 @@ class InferenceSession {
   // Whether SaveToCache has something to do.
   bool wants_saving() const;
   bool from_cache() const { return from_cache_; }
-
-  // Checks one input against the signature without running: type, rank and fixed dimensions.
-  Status CheckInput(size_t index, const Value& value) const;
 
  private:
   InferenceSession();
@@ -108,6 +112,7 @@ class InferenceSession {
   std::vector<TensorSignature> inputs_, outputs_;
   ModelInfo info_;
   std::unique_ptr<GraphExecutor> executor_;
+  std::shared_ptr<MemoryAccount> memory_;  // may be null
   bool from_cache_ = false;
   mutable std::mutex cache_mutex_;
   mutable std::unique_ptr<CacheEntry> to_save_;  // guarded by cache_mutex_

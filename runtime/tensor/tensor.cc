@@ -7,6 +7,7 @@
 #include <limits>
 #include <new>
 
+#include "runtime/base/memory_account.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -21,11 +22,22 @@ Buffer AllocateBuffer(size_t bytes) {
   const size_t rounded = (bytes + kTensorAlignment) / kTensorAlignment * kTensorAlignment;
   if (rounded < bytes) return nullptr;
   const size_t alignment = rounded < kLeastHuge ? kTensorAlignment : kHugePage;
+  MemoryAccount* const account = ChargeTo::Current();
+  const auto charged = static_cast<int64_t>(rounded);
+  if (account != nullptr && !account->Add(charged)) return nullptr;
   void* memory = nullptr;
-  if (posix_memalign(&memory, alignment, rounded) != 0) return nullptr;
+  if (posix_memalign(&memory, alignment, rounded) != 0) {
+    if (account != nullptr) account->Release(charged);
+    return nullptr;
+  }
   // Whole huge pages only: the rest of the last one would be memory that nobody uses.
   if (rounded >= kLeastHuge) madvise(memory, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
-  return Buffer(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
+  auto* const begin = static_cast<std::byte*>(memory);
+  if (account == nullptr) return Buffer(begin, [](std::byte* p) { std::free(p); });
+  return Buffer(begin, [charged, held = account->shared_from_this()](std::byte* p) {
+    std::free(p);
+    held->Release(charged);
+  });
 }
 
 namespace {

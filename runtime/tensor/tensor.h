@@ -18,7 +18,8 @@ inline constexpr size_t kTensorAlignment = 64;
 
 // Owned bytes, 64-byte aligned. Frees itself; shared by every Tensor that points into it.
 using Buffer = std::shared_ptr<std::byte[]>;
-// nullptr when the system refuses. Contents are uninitialised.
+// nullptr when the system or the thread's MemoryAccount (ChargeTo) refuses. Contents are
+// uninitialised.
 Buffer AllocateBuffer(size_t bytes);
 
 // A cheap value: copies share the buffer. Elements of a kString tensor are std::string objects in

@@ -1,6 +1,7 @@
 #include "server/batching/request_queue.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace onnxd {
 namespace {
@@ -67,6 +68,20 @@ std::vector<RequestQueue::Entry> RequestQueue::TakeIf(const Wanted& wanted) {
     it = entries_.erase(it);
   }
   return taken;
+}
+
+void RequestQueue::DelayExpired(SteadyTime now) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const auto deadline = it->second.request.deadline;
+    if (!deadline || *deadline >= now) {
+      ++it;
+      continue;
+    }
+    auto late = entries_.extract(it++);
+    late.mapped().request.deadline.reset();
+    late.key().priority = std::numeric_limits<int64_t>::max();
+    entries_.insert(std::move(late));
+  }
 }
 
 std::vector<RequestQueue::Entry> RequestQueue::TakeLost(SteadyTime now) {

@@ -62,6 +62,9 @@ class RequestQueue {
   // Takes the most urgent request, and others that fit until there are `rows`. Requires entries.
   std::vector<Entry> Take(int64_t rows);
 
+  // Puts those whose deadline is before `now` behind all others, without a deadline.
+  void DelayExpired(SteadyTime now);
+
   // Takes those whose client is gone, or whose deadline is before `now`.
   std::vector<Entry> TakeLost(SteadyTime now);
   std::vector<Entry> TakeAll();

@@ -114,6 +114,11 @@ BatchSettings Scheduler::Batching(const ScheduledModel& model) const {
   return model.settings_;
 }
 
+bool Scheduler::IsIdle(const ScheduledModel& model) const {
+  std::lock_guard lock(mutex_);
+  return model.running_ == 0 && model.queue_.empty();
+}
+
 int64_t Scheduler::queued() const {
   std::lock_guard lock(mutex_);
   return queued_;
@@ -144,6 +149,12 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
     metrics_.CountShed("queue_full");
     return Unavailable(StrCat("the queue is full (", options_.max_queued, " requests)"));
   }
+  const int64_t most = model.policy_.max_requests;
+  if (most > 0 && static_cast<int64_t>(model.queue_.size()) >= most) {
+    metrics_.CountShed("queue_full");
+    return Unavailable(StrCat("the model's queue is full (", most, " requests)"));
+  }
+  if (model.policy_.delays_expired) return Status::Ok();
   // An idle model tries whatever was measured: one slow run must not refuse all that come later.
   if (!request.deadline || (model.running_ == 0 && model.queue_.empty())) return Status::Ok();
   const double left = SecondsBetween(now, *request.deadline);
@@ -167,8 +178,9 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
 
 void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request) {
   const SteadyTime now = Clock::now();
-  if (request.priority < 1 || request.priority > options_.priority_levels) {
-    request.priority = options_.default_priority_level;
+  const QueuePolicy& policy = model->policy_;
+  if (request.priority < 1 || request.priority > policy.priority_levels) {
+    request.priority = policy.default_priority_level;
   }
   Status refused;
   bool here = false;
@@ -217,6 +229,8 @@ void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchReque
 }
 
 bool Scheduler::HasItsShare(const ScheduledModel& model, SteadyTime now) const {
+  const int64_t share = model.policy_.max_executors;
+  if (share > 0 && model.running_ >= share) return true;
   if (options_.executors < 2 || model.running_ < options_.executors - 1) return false;
   if (model.times_.Expected(1).value_or(0) < kLongRow) return false;
   return std::any_of(lately_.begin(), lately_.end(), [&](const auto& other) {
@@ -304,6 +318,7 @@ void Scheduler::Watch() {
     Entries lost;
     const auto models = waiting_;
     for (const auto& [key, model] : models) {
+      if (model->policy_.delays_expired) model->queue_.DelayExpired(now);
       Entries of_model = model->queue_.TakeLost(now);
       NoteTaken(model);
       std::move(of_model.begin(), of_model.end(), std::back_inserter(lost));
@@ -328,6 +343,7 @@ Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entr
   }
   Entries alive;
   for (RequestQueue::Entry& entry : entries) {
+    if (model.policy_.delays_expired) entry.request.deadline.reset();
     Status loss = LossOf(entry.request, now);
     if (loss.ok() && entry.request.deadline &&
         SecondsBetween(now, *entry.request.deadline) < kRunMargin * expected) {

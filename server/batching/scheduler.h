@@ -29,18 +29,30 @@ struct RunLimits {
 using RunFunction =
     std::function<Result<std::vector<Value>>(std::span<const Value> inputs, const RunLimits&)>;
 
+// What a model's requests may ask for, as Triton's queue policy has it.
+struct QueuePolicy {
+  // A request's priority counts where there are levels: 1 is the most urgent, and what is not from
+  // 1 to `priority_levels` is the default level.
+  int64_t priority_levels = 0;
+  int64_t default_priority_level = 1;
+  int64_t max_requests = 0;     // that wait; 0: only the scheduler's limit holds
+  int64_t max_executors = 0;    // that run it at once; 0: see Scheduler
+  bool delays_expired = false;  // a deadline only orders: what missed it comes after the others
+};
+
 // What the scheduler keeps of a model: its queue and its times. Whoever submits keeps alive what
 // `run` needs until the request's `done` was called.
 class ScheduledModel {
  public:
-  ScheduledModel(std::string name, RunFunction run, ModelMetrics& metrics)
-      : name_(std::move(name)), run_(std::move(run)), metrics_(metrics) {}
+  ScheduledModel(std::string name, RunFunction run, ModelMetrics& metrics, QueuePolicy policy = {})
+      : name_(std::move(name)), run_(std::move(run)), metrics_(metrics), policy_(policy) {}
 
  private:
   friend class Scheduler;
   const std::string name_;
   const RunFunction run_;
   ModelMetrics& metrics_;
+  const QueuePolicy policy_;
   // All below is guarded by the scheduler's mutex.
   BatchSettings settings_;
   RequestQueue queue_;
@@ -63,10 +75,6 @@ class Scheduler {
     int executors = 1;
     int64_t max_queued = 1024;  // requests of all models together, or parts of large ones
     int inline_callers = 0;     // threads that may run what they submit, at once
-    // A request's priority counts where there are levels: 1 is the most urgent, and what is not
-    // from 1 to `priority_levels` is the default level.
-    int64_t priority_levels = 0;
-    int64_t default_priority_level = 1;
   };
 
   Scheduler(const Options& options, ServerMetrics& metrics);
@@ -89,6 +97,8 @@ class Scheduler {
   void Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request);
 
   int64_t queued() const;
+  // Of one model: waiting or running.
+  bool IsIdle(const ScheduledModel& model) const;
 
  private:
   using Entries = std::vector<RequestQueue::Entry>;

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "server/config/model_settings.h"
 
 namespace onnxd {
 
@@ -22,7 +22,8 @@ struct ServerOptions {
     int64_t io_threads = 2;
   } server;
   struct Models {
-    std::string repository;     // folder NAME/VERSION/model.onnx, or one .onnx file
+    // folders NAME/VERSION/model.onnx, separated by commas, or one .onnx file
+    std::string repository;
     std::string default_model;  // what /predict means without a name
     // poll: follow the repository; fixed: what is there at the start; explicit: nothing until a
     // request loads it; auto: poll a folder
@@ -30,7 +31,13 @@ struct ServerOptions {
     std::string readiness = "any";    // all: not ready if a model of the first scan failed
     int64_t poll_interval_s = 5;      // where changes are not noticed at once
     std::string versions = "latest";  // latest, latest:N, all, or numbers
-    std::string model_name;           // the name of a single-file model; empty: the file's stem
+    // availability: a new version loads beside the old one; unload_first: after it is gone
+    std::string update_policy = "availability";
+    bool warm_up = true;           // runs of each batch size before a version is published
+    int64_t load_timeout_s = 600;  // then a load counts as failed, and others go on
+    int64_t min_resident_s = 60;   // a loaded model is not unloaded sooner to make room
+    std::string state_dir;         // remembers what was loaded by request; empty: nothing does
+    std::string model_name;        // the name of a single-file model; empty: the file's stem
   } models;
   struct Runtime {
     std::string providers = "cpu";  // by priority, separated by commas
@@ -44,15 +51,10 @@ struct ServerOptions {
     int64_t executors = 0;  // requests computed at once; 0: one per processor
     int64_t max_run_bytes = int64_t{4} << 30;
   } runtime;
-  struct Batching {
-    std::string mode = "auto";        // auto: where a trial finds it safe; off
-    int64_t max_batch_size = 256;     // rows of one run
-    int64_t max_queue_delay_us = -1;  // a request waits for others; -1: as long as it pays
-    int64_t target_p99_ms = 0;        // batches are kept small enough for it; 0: none
-    int64_t priority_levels = 0;      // of requests; 0: their priority does not count
-    int64_t default_priority_level = 1;
-  } batching;
+  BatchingOptions batching;  // of models whose model.yaml says nothing else
   struct Limits {
+    // weights, packed copies, runs and request bodies of all models; 0: 80% of what there is
+    int64_t memory_bytes = 0;
     int64_t connections = 4096;
     int64_t header_timeout_s = 10;
     int64_t idle_timeout_s = 620;
@@ -71,17 +73,20 @@ struct ServerOptions {
   } log;
 };
 
-// One key: where it stands and how text sets it.
-struct OptionKey {
-  std::string section, key;
-  std::string unit;  // "bytes", "s", "" ...
-  // kInvalidArgument says what the value must be.
-  std::function<Status(ServerOptions&, const std::string& text)> set;
-  std::function<std::string(const ServerOptions&)> get;
-};
-
 // All keys, in the order of the struct.
-const std::vector<OptionKey>& OptionKeys();
+const std::vector<OptionKey<ServerOptions>>& OptionKeys();
+
+// Whether a change of the key takes effect without a restart.
+bool ChangesWhileServing(const std::string& section_key);
+
+// "section.key" of each that differs.
+std::vector<std::string> ChangedKeys(const ServerOptions& from, const ServerOptions& to);
+
+// What must hold between keys. kInvalidArgument names both.
+Status CheckOptions(const ServerOptions& options);
+
+// Of models without a model.yaml.
+ModelSettings DefaultSettings(const ServerOptions& options);
 
 // Applies a YAML file. Unknown keys are refused with file, line and the nearest known key; so are
 // duplicate keys, aliases, several documents and files over 1 MB.

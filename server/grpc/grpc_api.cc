@@ -67,7 +67,7 @@ Result<grpc::health::v1::HealthCheckResponse> Check(
   return response;
 }
 
-// The protocol's parameters: timeout, microseconds, shortens the deadline; priority.
+// The protocol's parameters: timeout, microseconds; priority.
 Status ApplyParameters(const inference::ModelInferRequest& request, InferenceRequest& out) {
   for (const auto& [name, parameter] : request.parameters()) {
     if (name == "sequence_id") return Unimplemented("sequence requests are not supported");
@@ -81,7 +81,7 @@ Status ApplyParameters(const inference::ModelInferRequest& request, InferenceReq
     if (name == "priority" || number == 0) continue;
     const auto deadline = std::chrono::steady_clock::now() +
                           std::chrono::microseconds(std::min<int64_t>(number, 86400000000));
-    out.deadline = out.deadline ? std::min(*out.deadline, deadline) : deadline;
+    out.timeout = deadline;
   }
   return Status::Ok();
 }
@@ -186,7 +186,7 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
   routed.request.deadline = call.deadline;
   routed.request.cancelled = call.cancelled;
-  const auto& signature = routed.version->session->inputs();
+  const auto& signature = routed.version->inputs;
   for (const v1::Tensor& input : message.inputs()) {
     const auto found = std::find_if(signature.begin(), signature.end(),
                                     [&](const auto& s) { return s.name == input.name(); });

@@ -7,6 +7,7 @@
 #include "runtime/base/str_cat.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_writer.h"
+#include "server/http/model_config.h"
 #include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
 #include "server/inference/binary_tensor.h"
@@ -231,7 +232,7 @@ Status ReadParameters(const element& json, ParsedRequest& parsed) {
         return InvalidArgument("timeout must be a number of microseconds");
       }
       if (microseconds > 0) {
-        parsed.request.deadline =
+        parsed.request.timeout =
             std::chrono::steady_clock::now() +
             std::chrono::microseconds(std::min<int64_t>(microseconds, int64_t{3600} * 1000000));
       }
@@ -302,7 +303,7 @@ Result<size_t> JsonLength(const HttpRequest& request) {
 
 // A raw binary request: the whole body is the only input, all outputs come back binary.
 Result<ParsedRequest> ReadRaw(const ModelVersion& version, const std::string& body) {
-  const auto& inputs = version.session->inputs();
+  const auto& inputs = version.inputs;
   if (inputs.size() != 1 || !inputs[0].type.is_tensor() ||
       inputs[0].type.element == DataType::kString || !inputs[0].type.shape) {
     return InvalidArgument(StrCat("a raw binary request needs a model with one numeric input; '",
@@ -451,6 +452,8 @@ std::optional<OpenInferenceRoute> OpenInferenceRouteOf(const std::vector<std::st
   if (path.size() != next + 1) return std::nullopt;
   if (path[next] == "ready") {
     route.verb = Verb::kModelReady;
+  } else if (path[next] == "config") {
+    route.verb = Verb::kModelConfig;
   } else if (path[next] == "infer") {
     route.verb = Verb::kInfer;
   } else {
@@ -469,6 +472,13 @@ void HandleOpenInference(InferenceService& service, const ServerOptions::Limits&
       const auto metadata = service.Metadata(route.model, route.version);
       return respond(metadata.ok() ? ModelMetadataResponse(*metadata)
                                    : ErrorResponse(metadata.status()));
+    }
+    case Verb::kModelConfig: {
+      const auto config = service.Config(route.model, route.version);
+      if (!config.ok()) return respond(ErrorResponse(config.status()));
+      HttpResponse response;
+      response.body = ModelConfigJson(*config->version, config->batching);
+      return respond(std::move(response));
     }
     case Verb::kModelReady: {
       const bool ready = service.ModelReady(route.model, route.version);

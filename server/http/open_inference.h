@@ -13,7 +13,7 @@
 namespace onnxd {
 
 struct OpenInferenceRoute {
-  enum class Verb { kServerMetadata, kModelMetadata, kModelReady, kInfer };
+  enum class Verb { kServerMetadata, kModelMetadata, kModelConfig, kModelReady, kInfer };
   Verb verb;
   std::string model, version;
 };

@@ -51,7 +51,7 @@ Result<PredictBody> ReadBody(const element& root) {
 
 Status AddInput(const ModelVersion& version, const std::string& name, const element& json,
                 int64_t max_elements, InferenceRequest& request) {
-  for (const auto& signature : version.session->inputs()) {
+  for (const auto& signature : version.inputs) {
     if (signature.name != name) continue;
     if (!signature.type.is_tensor()) {
       return Unimplemented(
@@ -63,7 +63,7 @@ Status AddInput(const ModelVersion& version, const std::string& name, const elem
     return Status::Ok();
   }
   std::vector<std::string> names;
-  for (const auto& signature : version.session->inputs()) names.push_back(signature.name);
+  for (const auto& signature : version.inputs) names.push_back(signature.name);
   return InvalidArgument(StrCat("model '", version.model, "' has no input '", name.substr(0, 128),
                                 "'; it takes: ", StrJoin(names, ", ")));
 }
@@ -84,7 +84,7 @@ Result<Prediction> ReadRequest(InferenceService& service, const ServerOptions::L
   ONNXD_ASSIGN_OR_RETURN(
       prediction.version,
       service.FindModel(path_model.empty() ? body.model : path_model, body.version));
-  const auto& signature = prediction.version->session->inputs();
+  const auto& signature = prediction.version->inputs;
   const auto max_elements = static_cast<int64_t>(text.size());
   if (body.input) {
     if (signature.size() != 1) {

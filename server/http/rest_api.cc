@@ -60,6 +60,17 @@ std::optional<HttpResponse> FixedPath(const InferenceService& service, const std
   return std::nullopt;
 }
 
+// {"changed": ["section.key", ..]}
+void ReloadConfig(InferenceService& service, HttpRespond respond) {
+  service.Reload([respond = std::move(respond)](const Result<std::vector<std::string>>& changed) {
+    if (!changed.ok()) return respond(ErrorResponse(changed.status()));
+    std::string quoted;
+    for (const std::string& key : *changed)
+      quoted += StrCat(quoted.empty() ? "\"" : ",\"", key, "\"");
+    respond(Json(StrCat("{\"changed\":[", quoted, "]}")));
+  });
+}
+
 }  // namespace
 
 int HttpStatusOf(StatusCode code) {
@@ -119,6 +130,10 @@ void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
                          std::move(respond));
   }
   if (!path.empty() && path[0] == "v2") {
+    if (joined == "v2/config/reload") {
+      if (!post) return respond(MethodNotAllowed("POST"));
+      return ReloadConfig(service_, std::move(respond));
+    }
     if (IsRepositoryPath(path)) {
       if (!post) return respond(MethodNotAllowed("POST"));
       return HandleRepository(service_, path, std::move(request), std::move(respond));

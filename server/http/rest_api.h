@@ -6,6 +6,9 @@
 //   GET  /v2  /v2/health/live  /v2/health/ready        Open Inference Protocol
 //   GET  /v2/models/{model}[/versions/{version}][/ready]
 //   POST /v2/models/{model}[/versions/{version}]/infer
+//   GET  /v2/models/{model}[/versions/{version}]/config  as Triton's ModelConfig
+//   POST /v2/repository/index  /v2/repository/models/{model}/load  .../unload
+//   POST /v2/config/reload                             as SIGHUP
 //   GET  /metrics                                      Prometheus
 #pragma once
 

@@ -88,6 +88,14 @@ struct ModelMetrics::Families {
                           .Name("onnxd_model_load_duration_seconds")
                           .Help("Time the last load of a model version took")
                           .Register(registry)),
+        model_memory(BuildGauge()
+                         .Name("onnxd_model_memory_bytes")
+                         .Help("Weights, packed copies and memory of runs of a model version")
+                         .Register(registry)),
+        model_evictions(BuildCounter()
+                            .Name("onnxd_model_evictions_total")
+                            .Help("Times a model left the memory to others")
+                            .Register(registry)),
         model_loads(BuildCounter()
                         .Name("onnxd_model_loads_total")
                         .Help("Loads of versions of a model, by result: succeeded or failed")
@@ -103,6 +111,8 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Histogram>& compute_duration;
   prometheus::Family<prometheus::Histogram>& batch_size;
   prometheus::Family<prometheus::Gauge>& load_duration;
+  prometheus::Family<prometheus::Gauge>& model_memory;
+  prometheus::Family<prometheus::Counter>& model_evictions;
   prometheus::Family<prometheus::Counter>& model_loads;
   prometheus::Family<prometheus::Gauge>& model_ready;
 };
@@ -156,6 +166,30 @@ struct ServerMetrics::State {
                             .Name("onnxd_prepared_models_total")
                             .Help("Models looked for in the cache of prepared models, by result")
                             .Register(registry)),
+        config_reloads(BuildCounter()
+                           .Name("onnxd_config_reloads_total")
+                           .Help("Times the configuration was read again, by result")
+                           .Register(registry)),
+        cache_entries(BuildGauge()
+                          .Name("onnxd_prepared_model_entries")
+                          .Help("Entries of the cache of prepared models since the start that were "
+                                "damaged, stored, or not stored for an error")
+                          .Register(registry)),
+        memory(BuildGauge()
+                   .Name("onnxd_memory_bytes")
+                   .Help("Models, their runs and request bodies, with what loads have reserved")
+                   .Register(registry)
+                   .Add({})),
+        memory_limit(BuildGauge()
+                         .Name("onnxd_memory_limit_bytes")
+                         .Help("limits.memory_bytes, or what it comes to")
+                         .Register(registry)
+                         .Add({})),
+        memory_refusals(BuildCounter()
+                            .Name("onnxd_memory_refusals_total")
+                            .Help("Allocations and loads refused for that limit")
+                            .Register(registry)
+                            .Add({})),
         cpu(BuildCounter()
                 .Name("onnxd_process_cpu_seconds_total")
                 .Help("Processor time used")
@@ -172,7 +206,10 @@ struct ServerMetrics::State {
                         .Register(registry)
                         .Add({})) {
     build_info.Set(1);
-    for (const char* reason : {"queue_full", "memory", "drain"}) shed.Add({{"reason", reason}});
+    for (const char* reason : {"queue_full", "deadline", "memory", "drain"}) {
+      shed.Add({{"reason", reason}});
+    }
+    for (const char* result : {"succeeded", "failed"}) config_reloads.Add({{"result", result}});
     for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
       const auto index = static_cast<size_t>(protocol);
       open[index] = &connections.Add({{"protocol", ProtocolName(protocol)}});
@@ -192,12 +229,18 @@ struct ServerMetrics::State {
   prometheus::Family<prometheus::Counter>& connections_total;
   prometheus::Family<prometheus::Counter>& shed;
   prometheus::Family<prometheus::Counter>& prepared_models;
+  prometheus::Family<prometheus::Counter>& config_reloads;
+  prometheus::Family<prometheus::Gauge>& cache_entries;
+  prometheus::Gauge& memory;
+  prometheus::Gauge& memory_limit;
+  prometheus::Counter& memory_refusals;
   prometheus::Counter& cpu;
   prometheus::Gauge& resident;
   prometheus::Gauge& descriptors;
   prometheus::Gauge* open[2];
   prometheus::Counter* opened[2];
   std::mutex mutex;
+  std::shared_ptr<MemoryAccount> whole;  // guarded by mutex
   std::map<std::pair<std::string, std::string>, std::unique_ptr<ModelMetrics>> models;
 };
 
@@ -220,6 +263,10 @@ void ModelMetrics::ObserveRequest(Protocol protocol, Seconds duration) {
 void ModelMetrics::ObserveQueue(Seconds duration) { queue_->Observe(duration.count()); }
 void ModelMetrics::ObserveCompute(Seconds duration) { compute_->Observe(duration.count()); }
 void ModelMetrics::ObserveBatch(int64_t rows) { batch_size_->Observe(static_cast<double>(rows)); }
+void ModelMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory) {
+  std::lock_guard lock(*mutex_);
+  memory_ = memory;
+}
 void ModelMetrics::SetLoadDuration(Seconds duration) { load_duration_->Set(duration.count()); }
 
 ServerMetrics::ServerMetrics() : state_(std::make_unique<State>()) {}
@@ -239,6 +286,8 @@ ModelMetrics& ServerMetrics::ForModel(const std::string& model, const std::strin
     slot->compute_ = &families.compute_duration.Add(labels, kSeconds);
     slot->batch_size_ = &families.batch_size.Add(labels, kRows);
     slot->load_duration_ = &families.load_duration.Add(labels);
+    slot->memory_bytes_ = &families.model_memory.Add(labels);
+    slot->mutex_ = &state_->mutex;
     for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
       prometheus::Labels with_protocol = labels;
       with_protocol["protocol"] = ProtocolName(protocol);
@@ -259,6 +308,41 @@ void ServerMetrics::SetModelState(const std::string& model, const std::string& v
 void ServerMetrics::CountModelLoad(const std::string& model, bool succeeded) {
   const std::string result = succeeded ? "succeeded" : "failed";
   state_->families.model_loads.Add({{"model", model}, {"result", result}}).Increment();
+}
+
+void ServerMetrics::CountEviction(const std::string& model) {
+  state_->families.model_evictions.Add({{"model", model}}).Increment();
+}
+
+void ServerMetrics::CountConfigReload(bool succeeded) {
+  state_->config_reloads.Add({{"result", succeeded ? "succeeded" : "failed"}}).Increment();
+}
+
+void ServerMetrics::SetCache(int64_t damaged, int64_t stored, int64_t not_stored) {
+  const auto set = [&](const char* event, int64_t count) {
+    state_->cache_entries.Add({{"event", event}}).Set(static_cast<double>(count));
+  };
+  set("damaged", damaged);
+  set("stored", stored);
+  set("not_stored", not_stored);
+}
+
+void ServerMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory) {
+  std::lock_guard lock(state_->mutex);
+  state_->whole = memory;
+}
+
+void ServerMetrics::ReadMemory() const {
+  std::lock_guard lock(state_->mutex);
+  for (const auto& [key, model] : state_->models) {
+    const auto memory = model->memory_.lock();
+    model->memory_bytes_->Set(memory == nullptr ? 0 : static_cast<double>(memory->bytes()));
+  }
+  if (state_->whole == nullptr) return;
+  state_->memory.Set(static_cast<double>(state_->whole->bytes()));
+  state_->memory_limit.Set(static_cast<double>(state_->whole->limit()));
+  const auto refusals = static_cast<double>(state_->whole->refusals());
+  state_->memory_refusals.Increment(refusals - state_->memory_refusals.Value());
 }
 
 void ServerMetrics::CountUnroutedRequest(Protocol protocol, StatusCode code) {
@@ -298,6 +382,7 @@ void ServerMetrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }
 std::string ServerMetrics::Serialize() const {
   const double used = CpuSeconds() - state_->cpu.Value();
   if (used > 0) state_->cpu.Increment(used);
+  ReadMemory();
   state_->resident.Set(ResidentBytes());
   state_->descriptors.Set(OpenDescriptors());
   return prometheus::TextSerializer().Serialize(state_->registry.Collect());

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "runtime/base/memory_account.h"
 #include "runtime/base/status.h"
 
 namespace prometheus {
@@ -33,6 +35,8 @@ class ModelMetrics {
   void ObserveCompute(Seconds duration);
   void ObserveBatch(int64_t rows);  // of one run
   void SetLoadDuration(Seconds duration);
+  // Its bytes are read when metrics are; none once it is gone.
+  void SetMemory(const std::shared_ptr<MemoryAccount>& memory);
 
  private:
   friend class ServerMetrics;
@@ -45,6 +49,9 @@ class ModelMetrics {
   prometheus::Histogram* batch_size_ = nullptr;
   prometheus::Counter* success_[2] = {};
   prometheus::Gauge* load_duration_ = nullptr;
+  prometheus::Gauge* memory_bytes_ = nullptr;
+  std::mutex* mutex_ = nullptr;
+  std::weak_ptr<MemoryAccount> memory_;  // guarded by *mutex_
 };
 
 // Any thread.
@@ -61,6 +68,12 @@ class ServerMetrics {
   void CountShed(const std::string& reason);                      // queue_full, deadline, memory
   void CountModelLoad(const std::string& model, bool succeeded);
   void CountPreparedModel(const std::string& result);  // found, missing
+  void CountEviction(const std::string& model);
+  void CountConfigReload(bool succeeded);
+  // Of the cache of prepared models: entries found damaged, stored, and not stored for an error.
+  void SetCache(int64_t damaged, int64_t stored, int64_t not_stored);
+  // The account of the whole process.
+  void SetMemory(const std::shared_ptr<MemoryAccount>& memory);
   void ConnectionOpened(Protocol protocol);
   void ConnectionClosed(Protocol protocol);
   void CountAcceptError();
@@ -73,6 +86,7 @@ class ServerMetrics {
   std::string Serialize() const;
 
  private:
+  void ReadMemory() const;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -3,12 +3,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <random>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/convert.h"
 #include "server/batching/rows.h"
+#include "server/models/random_rows.h"
 
 namespace onnxd {
 namespace {
@@ -32,7 +32,7 @@ class Trial {
   std::string Run() {
     std::string why;
     for (const int64_t size : kSizes) {
-      const Result<Rows> together = RandomRows(size);
+      const Result<Rows> together = RandomRows(session_.inputs(), kRows, size, random_);
       if (!together.ok()) return together.status().ToString();
       auto outputs = session_.Run(*together, options_);
       if (!outputs.ok()) {
@@ -45,32 +45,6 @@ class Trial {
   }
 
  private:
-  // Whole numbers are 0 and 1: most models take these, whatever they mean.
-  Result<Tensor> Random(DataType type, const Shape& shape) {
-    ONNXD_ASSIGN_OR_RETURN(Tensor numbers, Tensor::Create(DataType::kDouble, shape));
-    std::uniform_real_distribution<double> reals(-1, 1);
-    const bool whole = IsInteger(type) || type == DataType::kBool;
-    for (int64_t i = 0; i < shape.ElementCount(); ++i) {
-      numbers.mutable_data<double>()[i] =
-          whole ? static_cast<double>(random_() % 2) : reals(random_);
-    }
-    return Converted(numbers, type);
-  }
-
-  Result<Rows> RandomRows(int64_t size) {
-    Rows rows;
-    for (const TensorSignature& input : session_.inputs()) {
-      Shape shape{kRows};
-      for (size_t axis = 1; axis < input.type.shape->size(); ++axis) {
-        const Dimension& dimension = (*input.type.shape)[axis];
-        shape.Append(dimension.known() ? dimension.value : size);
-      }
-      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Random(input.type.element, shape));
-      rows.emplace_back(std::move(tensor));
-    }
-    return rows;
-  }
-
   std::string Compare(const Rows& together, const std::vector<Value>& outputs) {
     for (const Value& output : outputs) {
       if (output.is_tensor() && output.tensor().shape().rank() > 0 &&

@@ -17,10 +17,22 @@ constexpr uint32_t kEvents = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO
                              IN_MODIFY | IN_ATTRIB | IN_ONLYDIR;
 constexpr int kMostWatches = 4096;
 
+// Those that can be read.
+std::vector<fs::path> EntriesOf(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator() && entries.size() < kMostWatches;
+       entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  return entries;
+}
+
 }  // namespace
 
-FolderWatch::FolderWatch(std::string root)
-    : root_(std::move(root)),
+FolderWatch::FolderWatch(std::vector<std::string> roots)
+    : roots_(std::move(roots)),
       inotify_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
@@ -35,11 +47,12 @@ void FolderWatch::Refresh() {
   const auto watch = [&](const fs::path& folder) {
     return left-- > 0 && inotify_add_watch(inotify_, folder.c_str(), kEvents) >= 0;
   };
-  if (!watch(root_)) return;
-  std::error_code error;
-  for (const auto& model : fs::directory_iterator(root_, error)) {
-    if (model.path().filename().string()[0] == '.' || !watch(model.path())) continue;
-    for (const auto& version : fs::directory_iterator(model.path(), error)) watch(version.path());
+  for (const std::string& root : roots_) {
+    if (!watch(root)) continue;
+    for (const fs::path& model : EntriesOf(root)) {
+      if (model.filename().string()[0] == '.' || !watch(model)) continue;
+      for (const fs::path& version : EntriesOf(model)) watch(version);
+    }
   }
 }
 

@@ -1,8 +1,9 @@
-// FolderWatch: notices changes below a repository folder, by inotify where the file system has it.
+// FolderWatch: notices changes below repository folders, by inotify where the file system has it.
 #pragma once
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "runtime/base/status.h"
 
@@ -11,12 +12,13 @@ namespace onnxd {
 // One thread, except Wake.
 class FolderWatch {
  public:
-  explicit FolderWatch(std::string root);
+  explicit FolderWatch(std::vector<std::string> roots);
   ~FolderWatch();
   FolderWatch(const FolderWatch&) = delete;
   FolderWatch& operator=(const FolderWatch&) = delete;
 
-  // Watches the root, its folders and theirs, a few thousand in all; what is watched already stays.
+  // Watches the roots, their folders and theirs, a few thousand in all; what is watched already
+  // stays.
   void Refresh();
 
   // Until something changed, Wake was called, or so long.
@@ -26,7 +28,7 @@ class FolderWatch {
   void Wake();
 
  private:
-  const std::string root_;
+  const std::vector<std::string> roots_;
   int inotify_ = -1, wake_ = -1;
 };
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
-#include "server/models/batch_trial.h"
+#include "runtime/session/prepared_model_cache.h"
+#include "server/models/loaded_list.h"
 
 namespace onnxd {
 namespace {
@@ -15,24 +17,10 @@ namespace {
 constexpr auto kMoment = std::chrono::milliseconds(200);
 constexpr int64_t kFreshSeconds = 2;
 constexpr size_t kMostCommands = 64;
-
-RunFunction RunFunctionOf(const InferenceSession& session) {
-  return [&session](std::span<const Value> inputs, const RunLimits& limits) {
-    RunOptions options;
-    options.deadline = limits.deadline;
-    options.cancelled = limits.cancelled;
-    return session.Run(inputs, options);
-  };
-}
-
-// Why requests run alone; empty when they may share runs.
-std::string WhyAlone(const ServerOptions::Batching& batching, const InferenceSession& session,
-                     const std::atomic<bool>& stopping) {
-  if (batching.mode == "off") return "batching.mode is off";
-  if (batching.max_batch_size == 1) return "batching.max_batch_size is 1";
-  if (!session.info().rows_depend.empty()) return session.info().rows_depend;
-  return TryBatch(session, stopping);
-}
+constexpr size_t kMostWaiters = 1024;
+constexpr auto kUnloadFirst = std::chrono::seconds(10);
+constexpr int64_t kLeastEstimate = 1 << 20;
+constexpr int kMostAttempts = 3;
 
 // Whether somebody may still be writing.
 bool IsFresh(const WantedVersion& version) {
@@ -40,95 +28,138 @@ bool IsFresh(const WantedVersion& version) {
   return age >= 0 && age < kFreshSeconds;
 }
 
+VersionKey KeyOf(const WantedVersion& version) { return {version.model, version.version}; }
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+// Why the one who asked for an evicted version does not wait any more.
+Status LossOf(const ModelManager::Patience& patience) {
+  if (patience.cancelled != nullptr && patience.cancelled->load(std::memory_order_relaxed)) {
+    return Cancelled("the client is gone");
+  }
+  if (patience.deadline && *patience.deadline < std::chrono::steady_clock::now()) {
+    return DeadlineExceeded("the deadline expired while the model was loaded again");
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 ModelManager::ModelManager(const SessionOptions& session, const ServerOptions& options,
-                           ModelRegistry& registry, Scheduler& scheduler, ServerMetrics& metrics)
-    : session_(session),
-      options_(options),
+                           ModelRegistry& registry, Scheduler& scheduler, ServerMetrics& metrics,
+                           std::shared_ptr<MemoryAccount> memory, ModelLoader::LoadSession load)
+    : options_(options),
+      control_mode_(options.models.control_mode),
       registry_(registry),
-      scheduler_(scheduler),
       metrics_(metrics),
-      watch_(options.models.repository) {}
+      loader_(session, scheduler, metrics, std::move(load)),
+      resident_(registry, scheduler, metrics, std::move(memory)),
+      needs_all_(options.models.readiness == "all"),
+      watch_(RepositoryOptionsOf(options).paths) {
+  resident_.SetLeastResident(std::chrono::seconds(options.models.min_resident_s));
+}
 
 ModelManager::~ModelManager() { Stop(); }
 
 void ModelManager::Expect(const std::vector<WantedVersion>& wanted) {
-  for (const WantedVersion& version : wanted) registry_.Expect(version.model, version.version);
+  for (const WantedVersion& version : wanted) {
+    registry_.Expect(version.model, version.version);
+    if (version.settings.required) required_.insert(version.model);
+  }
+  required_missing_ = !required_.empty();
 }
 
 std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& wanted) {
   std::vector<Status> failures;
   for (const WantedVersion& version : wanted) {
     if (stopping_) return failures;
-    const Status status = LoadOrGiveUp(version, false);
+    const Status status = LoadOrGiveUp(version, WorkPriority::kNormal);
     if (!status.ok()) failures.push_back(status);
   }
   first_failures_ = failures.size();
+  NoteRequired();
   done_.store(true, std::memory_order_release);
   return failures;
 }
 
-Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, bool try_batches) {
-  const VersionKey key(wanted.model, wanted.version);
-  auto loaded = Load(wanted);
-  if (FingerprintOf(wanted) != wanted.fingerprint) {  // half of this and half of that: next time
-    return Unavailable(StrCat(wanted.path, " changed while it was loaded"));
+ModelLoader::Way ModelManager::WayOf(WorkPriority priority) {
+  ModelLoader::Way way;
+  way.priority = priority;
+  way.timeout = std::chrono::seconds(options_.models.load_timeout_s);
+  way.stopping = &stopping_;
+  way.meanwhile = [this] { RefuseLostWaiters(); };
+  return way;
+}
+
+int64_t ModelManager::EstimateOf(const WantedVersion& wanted) const {
+  const auto known = needs_.find(KeyOf(wanted));
+  if (known != needs_.end() && known->second.first == wanted.fingerprint) {
+    return known->second.second;
   }
-  known_[key] = {wanted.fingerprint, loaded.ok() || registry_.Has(wanted.model, wanted.version)};
-  if (loaded.ok()) {
-    if (try_batches) TryBatches(**loaded);
-    auto replaced = registry_.Publish(*std::move(loaded));
-    if (replaced != nullptr) retired_.push_back(std::move(replaced));
-    metrics_.SetModelState(wanted.model, wanted.version, true);
-    metrics_.CountModelLoad(wanted.model, true);
+  // Weights as the file has them, and packed.
+  return 2 * std::min<int64_t>(wanted.bytes, int64_t{1} << 50) + kLeastEstimate;
+}
+
+Result<std::shared_ptr<ModelVersion>> ModelManager::LoadVersion(const WantedVersion& wanted,
+                                                                WorkPriority priority) {
+  for (int attempt = 1;; ++attempt) {
+    auto memory = std::make_shared<MemoryAccount>(resident_.memory());
+    ONNXD_RETURN_IF_ERROR(resident_.Reserve(*memory, EstimateOf(wanted), wanted.model));
+    auto loaded = loader_.Load(wanted, memory, WayOf(priority));
+    auto& need = needs_[KeyOf(wanted)];
+    if (loaded.ok()) {
+      need = {wanted.fingerprint, memory->bytes()};
+      (void)memory->Reserve(0);
+      return loaded;
+    }
+    const int64_t wished = memory->most_refused();
+    if (loaded.status().code() != StatusCode::kResourceExhausted || wished == 0) return loaded;
+    // It takes more than it seemed to.
+    need = {wanted.fingerprint, wished + wished / 4};
+    if (attempt == kMostAttempts || stopping_) return loaded;
+  }
+}
+
+Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, WorkPriority priority) {
+  const VersionKey key = KeyOf(wanted);
+  if (wanted.settings.required) required_.insert(wanted.model);
+  if (resident_.PublishKept(key, wanted.fingerprint)) {
+    known_[key] = {wanted.fingerprint, true};
+    sources_[key] = wanted;
     return Status::Ok();
   }
-  const Status failure = loaded.status().WithContext(
+  auto loaded = LoadVersion(wanted, priority);
+  if (wanted.fault.ok() && FingerprintOf(wanted) != wanted.fingerprint) {
+    return Unavailable(StrCat(wanted.path, " changed while it was loaded"));  // next time
+  }
+  if (!loaded.ok()) return GiveUp(wanted, loaded.status());
+  known_[key] = {wanted.fingerprint, true};
+  sources_[key] = wanted;
+  short_of_memory_.erase(key);
+  if (priority == WorkPriority::kLow) loader_.TryBatches(*loaded, WayOf(priority));
+  resident_.Publish(*std::move(loaded), wanted.fingerprint);
+  metrics_.CountModelLoad(wanted.model, true);
+  return Status::Ok();
+}
+
+Status ModelManager::GiveUp(const WantedVersion& wanted, const Status& reason) {
+  const VersionKey key = KeyOf(wanted);
+  const bool serving = registry_.Has(wanted.model, wanted.version);
+  const Status failure = reason.WithContext(
       StrCat("model '", wanted.model, "' version ", wanted.version, " (", wanted.path, ")"));
-  LogError(failure.ToString());
-  registry_.GiveUp(wanted.model, wanted.version, std::string(loaded.status().message()));
-  if (!known_[key].serving) metrics_.SetModelState(wanted.model, wanted.version, false);
-  metrics_.CountModelLoad(wanted.model, false);
+  if (!serving) metrics_.SetModelState(wanted.model, wanted.version, false);
+  // What lacks only memory is tried again as soon as there is more, and complained of once.
+  const bool short_of_memory = reason.code() == StatusCode::kResourceExhausted;
+  if (!short_of_memory) known_[key] = {wanted.fingerprint, serving};
+  if (!short_of_memory || short_of_memory_.insert(key).second) {
+    LogError(failure.ToString());
+    metrics_.CountModelLoad(wanted.model, false);
+  }
+  registry_.GiveUp(wanted.model, wanted.version, std::string(reason.message()));
   return failure;
-}
-
-Result<std::shared_ptr<ModelVersion>> ModelManager::Load(const WantedVersion& wanted) {
-  const auto begin = std::chrono::steady_clock::now();
-  auto version = std::make_shared<ModelVersion>();
-  version->model = wanted.model;
-  version->version = wanted.version;
-  version->metrics = &metrics_.ForModel(wanted.model, wanted.version);
-  ONNXD_ASSIGN_OR_RETURN(version->session, InferenceSession::Load(wanted.path, session_));
-  version->scheduled = std::make_shared<ScheduledModel>(
-      wanted.model, RunFunctionOf(*version->session), *version->metrics);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  version->metrics->SetLoadDuration(took);
-  const bool from_cache = version->session->from_cache();
-  if (session_.cache != nullptr) metrics_.CountPreparedModel(from_cache ? "found" : "missing");
-  LogInfo(StrCat("model '", wanted.model, "' version ", wanted.version,
-                 from_cache ? " found in the cache, loaded in " : " loaded in ",
-                 static_cast<int64_t>(took.count() * 1e6) / 1000, " ms"));
-  return version;
-}
-
-void ModelManager::TryBatches(const ModelVersion& version) {
-  const std::string why = WhyAlone(options_.batching, *version.session, stopping_);
-  if (stopping_.load(std::memory_order_relaxed)) return;
-  if (!why.empty()) {
-    LogInfo(StrCat("model '", version.model, "': requests run alone, max_batch_size 1: ", why));
-    return;
-  }
-  BatchSettings settings;
-  settings.max_batch_size = options_.batching.max_batch_size;
-  if (options_.batching.max_queue_delay_us >= 0) {
-    settings.max_queue_delay = static_cast<double>(options_.batching.max_queue_delay_us) * 1e-6;
-  }
-  settings.target_p99 = static_cast<double>(options_.batching.target_p99_ms) * 1e-3;
-  scheduler_.SetBatching(*version.scheduled, settings);
-  version.joins_rows.store(true, std::memory_order_release);
-  LogInfo(StrCat("model '", version.model, "': requests may share runs, up to ",
-                 settings.max_batch_size, " rows"));
 }
 
 void ModelManager::Follow() {
@@ -139,33 +170,45 @@ void ModelManager::Stop() {
   stopping_ = true;
   watch_.Wake();
   if (thread_.joinable()) thread_.join();
-  ObeyControls();
+  ObeyCommands();
+  ReviveWaiting();
 }
 
 void ModelManager::Work() {
-  const auto models = registry_.Snapshot();
-  for (const auto& [name, versions] : *models) {
-    for (const auto& [number, version] : versions) TryBatches(*version);
+  for (const auto& [key, known] : known_) {
+    const auto found = registry_.Find(key.first, key.second);
+    if (found.ok() && !(*found)->evicted) loader_.TryBatches(*found, WayOf(WorkPriority::kLow));
   }
-  const bool follows = options_.models.control_mode == "poll";
-  const auto interval = std::chrono::seconds(options_.models.poll_interval_s);
-  while (!stopping_) {
-    if (follows) watch_.Refresh();
-    const bool busy = !retired_.empty() || !settled_;
-    watch_.Wait(busy ? kMoment : std::chrono::milliseconds(interval));
-    ObeyControls();
-    if (follows && !stopping_) {
-      FollowOnce();
-      // Events that follow each other closely are one change.
-      if (!settled_) std::this_thread::sleep_for(kMoment);
-    }
-    DropRetired();
-  }
+  while (!stopping_) Look();
 }
 
-void ModelManager::FollowOnce() {
-  const auto wanted = ScanRepository(options_.models.repository, options_.models.model_name,
-                                     *ParseVersionPolicy(options_.models.versions));
+void ModelManager::Look() {
+  const bool follows = control_mode_ == "poll";
+  if (follows) watch_.Refresh();
+  const bool busy = resident_.has_retired() || !settled_;
+  const auto interval = std::chrono::seconds(options_.models.poll_interval_s);
+  watch_.Wait(busy ? kMoment : std::chrono::milliseconds(interval));
+  ReviveWaiting();
+  ObeyCommands();
+  if (follows && !stopping_) {
+    FollowOnce(false);
+    // Events that follow each other closely are one change.
+    if (!settled_) std::this_thread::sleep_for(kMoment);
+  }
+  if (resident_.memory()->refusals() != refusals_seen_) {
+    resident_.Relieve();
+    refusals_seen_ = resident_.memory()->refusals();
+  }
+  if (const PreparedModelCache* cache = loader_.cache()) {
+    const auto statistics = cache->statistics();
+    metrics_.SetCache(statistics.damaged, statistics.stored, statistics.not_stored);
+  }
+  NoteRequired();
+  resident_.DropRetired();
+}
+
+void ModelManager::FollowOnce(bool known_only) {
+  auto wanted = ScanRepository(RepositoryOptionsOf(options_));
   if (!wanted.ok()) {
     // What serves stays: a repository that cannot be read says nothing about its models.
     if (!scan_failed_) LogWarning(wanted.status().ToString());
@@ -174,53 +217,83 @@ void ModelManager::FollowOnce() {
     return;
   }
   scan_failed_ = false;
+  if (known_only) {
+    std::erase_if(*wanted, [&](const WantedVersion& v) { return !known_.contains(KeyOf(v)); });
+  }
   const std::vector<WantedVersion> to_load = Reconcile(*wanted, known_).load;
-  settled_ = AreStable(*wanted) && std::none_of(to_load.begin(), to_load.end(), IsFresh);
+  settled_ =
+      known_only || (AreStable(*wanted) && std::none_of(to_load.begin(), to_load.end(), IsFresh));
   if (settled_) (void)Approach(*wanted, "");  // failures are logged
 }
 
 void ModelManager::Control(bool load, const std::string& model, Done done) {
-  if (options_.models.control_mode != "explicit") {
-    return done(FailedPrecondition(StrCat("models.control_mode is ", options_.models.control_mode,
-                                          ": models are not loaded by request")));
+  if (control_mode_ != "explicit") {
+    return done(FailedPrecondition(
+        StrCat("models.control_mode is ", control_mode_, ": models are not loaded by request")));
   }
   if (!IsModelName(model)) return done(InvalidArgument("this cannot name a model"));
   {
-    std::lock_guard lock(commands_mutex_);
+    std::lock_guard lock(mutex_);
     if (!stopping_ && commands_.size() < kMostCommands) {
-      commands_.push_back({load, model, std::move(done)});
-      done = nullptr;
+      commands_.push_back([this, load, model, done = std::exchange(done, nullptr)] {
+        done(stopping_ ? Unavailable("the server is stopping")
+                       : (load ? Load(model) : Unload(model)));
+      });
     }
   }
   if (done) return done(Unavailable("too many loads wait, or the server is stopping"));
   watch_.Wake();
 }
 
-void ModelManager::ObeyControls() {
-  std::vector<Command> commands;
+void ModelManager::Reconfigure(const ServerOptions& options) {
+  needs_all_ = options.models.readiness == "all";
   {
-    std::lock_guard lock(commands_mutex_);
-    commands.swap(commands_);
+    std::lock_guard lock(mutex_);
+    commands_.push_back([this, options] {
+      options_ = options;
+      options_.models.control_mode = control_mode_;
+      resident_.SetLeastResident(std::chrono::seconds(options_.models.min_resident_s));
+      if (control_mode_ != "poll" && !stopping_) FollowOnce(true);
+    });
   }
-  for (const Command& command : commands) {
-    command.done(stopping_ ? Unavailable("the server is stopping")
-                           : Obey(command.load, command.model));
-  }
+  watch_.Wake();
 }
 
-Status ModelManager::Obey(bool load, const std::string& model) {
-  std::vector<WantedVersion> wanted;
-  if (load) {
-    ONNXD_ASSIGN_OR_RETURN(wanted,
-                           ScanRepository(options_.models.repository, options_.models.model_name,
-                                          *ParseVersionPolicy(options_.models.versions)));
-    std::erase_if(wanted, [&](const WantedVersion& version) { return version.model != model; });
-    if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
+void ModelManager::ObeyCommands() {
+  std::vector<std::function<void()>> commands;
+  {
+    std::lock_guard lock(mutex_);
+    commands.swap(commands_);
   }
-  if (!load && KnownOf(model).empty()) {
-    return NotFound(StrCat("model '", model, "' is not loaded"));
+  for (const auto& command : commands) command();
+}
+
+Status ModelManager::Load(const std::string& model) {
+  ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(RepositoryOptionsOf(options_)));
+  std::erase_if(wanted, [&](const WantedVersion& version) { return version.model != model; });
+  if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
+  for (const VersionKey& key : resident_.Evicted(model)) ONNXD_RETURN_IF_ERROR(Revive(key));
+  const Status status = Approach(wanted, model);
+  RememberLoaded();
+  return status;
+}
+
+Status ModelManager::Unload(const std::string& model) {
+  if (KnownOf(model).empty()) return NotFound(StrCat("model '", model, "' is not loaded"));
+  const Status status = Approach({}, model);
+  RememberLoaded();
+  return status;
+}
+
+void ModelManager::RememberLoaded() {
+  NoteRequired();
+  if (options_.models.state_dir.empty()) return;
+  std::set<std::string> loaded;
+  for (const auto& [key, version] : known_) {
+    if (version.serving) loaded.insert(key.first);
   }
-  return Approach(wanted, model);
+  const Status written = WriteLoadedList(options_.models.state_dir, loaded);
+  if (!written.ok()) LogWarning(written.ToString());
 }
 
 std::map<VersionKey, KnownVersion> ModelManager::KnownOf(const std::string& model) const {
@@ -234,35 +307,134 @@ Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const st
   Status failure;
   for (const WantedVersion& version : Reconcile(wanted, KnownOf(model)).load) {
     if (stopping_) return Unavailable("the server is stopping");
-    const Status loaded = LoadOrGiveUp(version, true);
+    if (version.settings.update_policy == "unload_first") UnloadFirst(version, wanted);
+    const Status loaded = LoadOrGiveUp(version, WorkPriority::kLow);
     if (!loaded.ok()) failure = loaded;
   }
-  for (const VersionKey& key : Reconcile(wanted, KnownOf(model)).unload) Unload(key);
+  for (const VersionKey& key : Reconcile(wanted, KnownOf(model)).unload) {
+    // A newer one took its place: its like may be wanted again.
+    const bool superseded = Exists(sources_[key].path) && registry_.HasOther(key.first, key.second);
+    resident_.Unload(key, superseded && control_mode_ == "poll");
+    Forget(key);
+  }
   return failure;
+}
+
+// What serves of the model and will not once `version` does goes now.
+void ModelManager::UnloadFirst(const WantedVersion& version,
+                               const std::vector<WantedVersion>& wanted) {
+  std::vector<VersionKey> keys;
+  for (const auto& [key, known] : KnownOf(version.model)) {
+    const bool stays = std::any_of(wanted.begin(), wanted.end(), [&](const WantedVersion& other) {
+      return KeyOf(other) == key && key != KeyOf(version);
+    });
+    if (!stays) keys.push_back(key);
+  }
+  registry_.Expect(version.model, version.version);
+  resident_.UnloadAndWait(keys, kUnloadFirst);
+  for (const VersionKey& key : keys) Forget(key);
+}
+
+void ModelManager::Forget(const VersionKey& key) {
+  known_.erase(key);
+  sources_.erase(key);
+  needs_.erase(key);
+  short_of_memory_.erase(key);
 }
 
 bool ModelManager::AreStable(const std::vector<WantedVersion>& wanted) {
   std::map<VersionKey, uint64_t> scan;
-  for (const WantedVersion& version : wanted) {
-    scan[{version.model, version.version}] = version.fingerprint;
-  }
+  for (const WantedVersion& version : wanted) scan[KeyOf(version)] = version.fingerprint;
   const bool stable = scan == last_scan_;
   last_scan_ = std::move(scan);
   return stable;
 }
 
-void ModelManager::Unload(const VersionKey& key) {
-  known_.erase(key);
-  auto removed = registry_.Remove(key.first, key.second);
-  if (removed == nullptr) return;
-  metrics_.SetModelState(key.first, key.second, false);
-  LogInfo(StrCat("model '", key.first, "' version ", key.second, " is not served any more"));
-  retired_.push_back(std::move(removed));
+void ModelManager::NoteRequired() {
+  required_missing_ =
+      std::any_of(required_.begin(), required_.end(),
+                  [&](const std::string& model) { return !registry_.HasOther(model, ""); });
 }
 
-// Frees what no request holds any more, here and not on the thread of its last request.
-void ModelManager::DropRetired() {
-  std::erase_if(retired_, [](const auto& version) { return version.use_count() == 1; });
+void ModelManager::Revive(const ModelVersion& version, Patience patience, Revived done) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!stopping_ && waiters_.size() < kMostWaiters) {
+      waiters_.push_back(
+          {{version.model, version.version}, std::move(patience), std::exchange(done, nullptr)});
+    }
+  }
+  if (done) return done(Unavailable("too many requests wait for models to load"));
+  watch_.Wake();
+}
+
+void ModelManager::ReviveWaiting() {
+  std::set<VersionKey> keys;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Waiter& waiter : waiters_) keys.insert(waiter.key);
+  }
+  RefuseLostWaiters();
+  for (const VersionKey& key : keys) {
+    const Status revived = stopping_ || !resident_.IsEvicted(key) ? Status::Ok() : Revive(key);
+    std::vector<Waiter> served;
+    {
+      std::lock_guard lock(mutex_);
+      const auto begin = std::stable_partition(waiters_.begin(), waiters_.end(),
+                                               [&](const Waiter& w) { return w.key != key; });
+      std::move(begin, waiters_.end(), std::back_inserter(served));
+      waiters_.erase(begin, waiters_.end());
+    }
+    for (const Waiter& waiter : served) {
+      auto found = registry_.Find(key.first, key.second);
+      if (stopping_) found = Unavailable("the server is stopping");
+      if (found.ok() && (*found)->evicted) {
+        found =
+            Unavailable(StrCat("model '", key.first, "' is not in memory: ", revived.message()));
+      }
+      waiter.done(std::move(found));
+    }
+  }
+}
+
+// Somebody waits: not at low priority, and the trial can come later.
+Status ModelManager::Revive(const VersionKey& key) {
+  const auto source = sources_.find(key);
+  if (source == sources_.end()) return NotFound("it is not wanted any more");
+  const WantedVersion wanted = source->second;
+  auto loaded = LoadVersion(wanted, WorkPriority::kNormal);
+  if (!loaded.ok()) {
+    LogError(loaded.status().WithContext(StrCat("model '", key.first, "'")).ToString());
+    metrics_.CountModelLoad(key.first, false);
+    return loaded.status();
+  }
+  const std::shared_ptr<const ModelVersion> version = *std::move(loaded);
+  resident_.Publish(version, wanted.fingerprint);
+  metrics_.CountModelLoad(key.first, true);
+  Obey([this, version] { loader_.TryBatches(version, WayOf(WorkPriority::kLow)); });
+  return Status::Ok();
+}
+
+void ModelManager::Obey(std::function<void()> command) {
+  std::lock_guard lock(mutex_);
+  commands_.push_back(std::move(command));
+}
+
+void ModelManager::RefuseLostWaiters() {
+  std::vector<std::pair<Waiter, Status>> lost;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = waiters_.begin(); it != waiters_.end();) {
+      Status loss = LossOf(it->patience);
+      if (loss.ok()) {
+        ++it;
+        continue;
+      }
+      lost.emplace_back(std::move(*it), std::move(loss));
+      it = waiters_.erase(it);
+    }
+  }
+  for (auto& [waiter, loss] : lost) waiter.done(std::move(loss));
 }
 
 }  // namespace onnxd

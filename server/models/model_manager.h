@@ -1,7 +1,9 @@
 // ModelManager: makes what serves follow what the repository holds.
 //
-//   wanted --load--> loaded --warm--> published (serving) --not wanted--> retired --last request-->
-//      \--fails--> given up until its files change                                        gone
+//   wanted --load--> loaded --warm--> published (serving) --not wanted--> kept or retired --> gone
+//      \--fails--> given up until its files change    |  ^
+//                                       memory needed v  | a request
+//                                                    evicted
 #pragma once
 
 #include <atomic>
@@ -9,23 +11,28 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "server/config/server_options.h"
 #include "server/models/folder_watch.h"
+#include "server/models/model_loader.h"
 #include "server/models/model_registry.h"
 #include "server/models/model_repository.h"
 #include "server/models/reconciliation.h"
+#include "server/models/resident_models.h"
 
 namespace onnxd {
 
 // Expect, LoadAll, Follow and Stop are for one thread at a time; the rest for any.
 class ModelManager {
  public:
+  // `memory`: the account of the whole process, with its limit.
   ModelManager(const SessionOptions& session, const ServerOptions& options, ModelRegistry& registry,
-               Scheduler& scheduler, ServerMetrics& metrics);
+               Scheduler& scheduler, ServerMetrics& metrics, std::shared_ptr<MemoryAccount> memory,
+               ModelLoader::LoadSession load = InferenceSession::Load);
   ~ModelManager();
 
   // Before requests are accepted: until LoadAll has come to them, they are told that these load.
@@ -39,12 +46,12 @@ class ModelManager {
   void StopLoading() { stopping_ = true; }
 
   // From now on a thread of the manager's own finds out whether requests may share runs, and with
-  // models.control_mode `poll` follows the repository: new and changed versions are loaded and
-  // tried beside what serves, then published in one step; what they replace goes when its last
-  // request has been answered. A version is loaded once its files have stayed the same for a
-  // moment.
+  // models.control_mode `poll` follows the repository: new and changed versions are loaded, warmed
+  // and tried beside what serves, at low priority, then published in one step; what they replace
+  // goes when its last request has been answered. A version is loaded once its files have stayed
+  // the same for a moment.
   void Follow();
-  // Ends the thread; a load in progress is finished first.
+  // Ends the thread; a load in progress is finished first, within its time limit.
   void Stop();
 
   // With models.control_mode `explicit`: loads what models.versions wants of a model in the
@@ -54,52 +61,84 @@ class ModelManager {
   using Done = std::function<void(const Status&)>;
   void Control(bool load, const std::string& model, Done done);
 
+  // For a version that was unloaded to make room: loads it, once for all that ask meanwhile. `done`
+  // is called once, by the manager's thread or at once: kUnavailable when there is no room or too
+  // many wait, kDeadlineExceeded, kCancelled, or why the load failed. Any thread.
+  using Revived = std::function<void(Result<std::shared_ptr<const ModelVersion>>)>;
+  struct Patience {
+    std::optional<ModelVersion::Time> deadline;
+    std::shared_ptr<std::atomic<bool>> cancelled;  // may be null
+  };
+  void Revive(const ModelVersion& version, Patience patience, Revived done);
+
+  // From now on, of keys that change while serving; what models want otherwise is loaded anew.
+  void Reconfigure(const ServerOptions& options);
+
   // True once LoadAll has gone through its list.
   bool first_load_done() const { return done_.load(std::memory_order_acquire); }
-  bool loads_by_request() const { return options_.models.control_mode == "explicit"; }
-  // And that models.readiness is content with what came of it.
+  bool loads_by_request() const { return control_mode_ == "explicit"; }
+  // And that models.readiness is content with what came of it, and all required models serve.
   bool ready() const {
-    return first_load_done() && (options_.models.readiness == "any" || first_failures_ == 0);
+    return first_load_done() && !required_missing_ && (!needs_all_ || first_failures_ == 0);
   }
 
  private:
+  struct Waiter {
+    VersionKey key;
+    Patience patience;
+    Revived done;
+  };
+
   void Work();
-  void FollowOnce();
-  void ObeyControls();
-  Status Obey(bool load, const std::string& model);
+  void Look();
+  void FollowOnce(bool known_only);
+  void Obey(std::function<void()> command);
+  void ObeyCommands();
+  Status Load(const std::string& model);
+  Status Unload(const std::string& model);
   // Loads and unloads until what serves of this model, or of all if it is empty, is what is wanted.
   // The last failure.
   Status Approach(const std::vector<WantedVersion>& wanted, const std::string& model);
   std::map<VersionKey, KnownVersion> KnownOf(const std::string& model) const;
   bool AreStable(const std::vector<WantedVersion>& wanted);
-  Status LoadOrGiveUp(const WantedVersion& wanted, bool try_batches);
-  Result<std::shared_ptr<ModelVersion>> Load(const WantedVersion& wanted);
-  void TryBatches(const ModelVersion& version);
-  void Unload(const VersionKey& key);
-  void DropRetired();
+  void UnloadFirst(const WantedVersion& version, const std::vector<WantedVersion>& wanted);
+  Status LoadOrGiveUp(const WantedVersion& wanted, WorkPriority priority);
+  Result<std::shared_ptr<ModelVersion>> LoadVersion(const WantedVersion& wanted,
+                                                    WorkPriority priority);
+  int64_t EstimateOf(const WantedVersion& wanted) const;
+  Status GiveUp(const WantedVersion& wanted, const Status& failure);
+  void Forget(const VersionKey& key);
+  ModelLoader::Way WayOf(WorkPriority priority);
+  void ReviveWaiting();
+  Status Revive(const VersionKey& key);
+  void RefuseLostWaiters();
+  void NoteRequired();
+  void RememberLoaded();
 
-  const SessionOptions session_;
-  const ServerOptions options_;
+  ServerOptions options_;  // of the loading thread
+  const std::string control_mode_;
   ModelRegistry& registry_;
-  Scheduler& scheduler_;
   ServerMetrics& metrics_;
+  ModelLoader loader_;
+  ResidentModels resident_;
   std::atomic<size_t> first_failures_{0};
-  std::atomic<bool> done_{false}, stopping_{false};
+  std::atomic<bool> done_{false}, stopping_{false}, needs_all_{false}, required_missing_{false};
   FolderWatch watch_;
   std::thread thread_;
   // Of the loading thread.
   std::map<VersionKey, KnownVersion> known_;
+  std::map<VersionKey, WantedVersion> sources_;  // what the known ones were loaded from
+  std::map<VersionKey, std::pair<uint64_t, int64_t>> needs_;  // bytes, by fingerprint
+  std::set<VersionKey> short_of_memory_;                      // that the log knows of
   std::map<VersionKey, uint64_t> last_scan_;
-  std::vector<std::shared_ptr<const ModelVersion>> retired_;
-  struct Command {
-    bool load;
-    std::string model;
-    Done done;
-  };
-  std::mutex commands_mutex_;
-  std::vector<Command> commands_;  // guarded by commands_mutex_
-  bool settled_ = true;            // the last two scans agreed
+  std::set<std::string> required_;
+  int64_t refusals_seen_ = 0;
+  bool settled_ = true;  // the last two scans agreed
   bool scan_failed_ = false;
+
+  std::mutex mutex_;
+  std::vector<std::function<void()>> commands_;  // guarded by mutex_
+  std::vector<Waiter> waiters_;                  // guarded by mutex_
 };
 
 }  // namespace onnxd

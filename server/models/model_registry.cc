@@ -32,8 +32,9 @@ std::vector<ModelRegistry::Entry> ModelRegistry::Index() const {
     for (const auto& [version, loaded] : versions) {
       // A version whose new files do not load serves on from the old ones.
       const auto failed = failed_.find({model, version});
-      entries[{model, version}] = {model, version, State::kReady,
-                                   failed == failed_.end() ? "" : failed->second};
+      std::string reason = failed == failed_.end() ? "" : failed->second;
+      if (loaded->evicted) reason = "it left the memory to others; the next request loads it again";
+      entries[{model, version}] = {model, version, State::kReady, std::move(reason)};
     }
   }
   std::vector<Entry> list;
@@ -90,6 +91,12 @@ bool ModelRegistry::Has(const std::string& model, const std::string& version) co
   const auto models = Snapshot();
   const auto found = models->find(model);
   return found != models->end() && found->second.contains(version);
+}
+
+bool ModelRegistry::HasOther(const std::string& model, const std::string& version) const {
+  const auto models = Snapshot();
+  const auto found = models->find(model);
+  return found != models->end() && found->second.size() > found->second.count(version);
 }
 
 std::shared_ptr<const ModelRegistry::Models> ModelRegistry::Snapshot() const {

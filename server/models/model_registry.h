@@ -27,6 +27,8 @@ class ModelRegistry {
   // New requests do not find it any more. Null when there is none.
   std::shared_ptr<const ModelVersion> Remove(const std::string& model, const std::string& version);
   bool Has(const std::string& model, const std::string& version) const;
+  // Whether a version of the model other than `version` serves.
+  bool HasOther(const std::string& model, const std::string& version) const;
   // `reason`: why it does not serve, until it does or is removed.
   void GiveUp(const std::string& model, const std::string& version, const std::string& reason);
 

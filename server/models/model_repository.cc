@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "runtime/base/file.h"
+#include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -23,6 +25,8 @@ std::optional<int64_t> VersionNumber(const std::string& name) {
 }
 
 constexpr const char* kModelFile = "model.onnx";
+constexpr const char* kSettingsFile = "model.yaml";
+constexpr uint64_t kMaxSettingsBytes = 64 << 10;
 constexpr size_t kMostEntries = 100'000;  // looked at in one folder
 constexpr size_t kMostFiles = 1000;       // of one version
 
@@ -40,9 +44,13 @@ void AddFile(const fs::path& path, WantedVersion& version) {
   uint64_t hash = Mix(static_cast<uint64_t>(status.st_size), static_cast<uint64_t>(status.st_ino));
   hash = Mix(hash, static_cast<uint64_t>(status.st_mtim.tv_sec));
   hash = Mix(hash, static_cast<uint64_t>(status.st_mtim.tv_nsec));
+  // Whoever sets the time of the contents back does not set this one.
+  hash = Mix(hash, static_cast<uint64_t>(status.st_ctim.tv_sec));
+  hash = Mix(hash, static_cast<uint64_t>(status.st_ctim.tv_nsec));
   // A sum: files come in any order.
   version.fingerprint += Mix(hash, std::hash<std::string>{}(path.filename().string()));
   version.changed = std::max<int64_t>(version.changed, status.st_mtim.tv_sec);
+  if (S_ISREG(status.st_mode)) version.bytes += status.st_size;
 }
 
 // A model in a folder of its own shares it with its data; a single file may stand anywhere.
@@ -51,37 +59,135 @@ void AddFiles(WantedVersion& version) {
   if (path.filename() != kModelFile) return AddFile(path, version);
   size_t files = 0;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path.parent_path(), error)) {
+  fs::directory_iterator entries(path.parent_path(), error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
     if (++files > kMostFiles) return;
-    AddFile(entry.path(), version);
+    AddFile(entries->path(), version);
   }
 }
 
-Result<std::vector<WantedVersion>> VersionsOf(const fs::path& folder, const VersionPolicy& policy) {
+uint64_t HashOf(const ModelSettings& settings) {
+  uint64_t hash = settings.batch_size_given;
+  for (const auto& key : ModelSettingsKeys()) {
+    hash = Mix(hash, std::hash<std::string>{}(key.get(settings)));
+  }
+  return hash;
+}
+
+int64_t TimeOf(const fs::path& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 ? status.st_mtim.tv_sec : 0;
+}
+
+// The defaults with what the model's own file says; the fault is that of the file.
+std::pair<ModelSettings, Status> SettingsOf(const fs::path& folder, const ModelSettings& defaults) {
+  const std::string path = (folder / kSettingsFile).string();
+  std::error_code error;
+  if (!fs::exists(path, error)) return {defaults, Status::Ok()};
+  ModelSettings settings = defaults;
+  const auto text = ReadFile(path, kMaxSettingsBytes);
+  Status fault = text.ok() ? ApplyModelSettings(*text, path, settings) : text.status();
+  if (fault.ok()) fault = ParseVersionPolicy(settings.versions).status().WithContext(path);
+  if (fault.ok()) return {std::move(settings), std::move(fault)};
+  settings = defaults;
+  settings.batching.mode = StrCat("faulty: ", fault.message());  // another fault, another try
+  return {std::move(settings), std::move(fault)};
+}
+
+Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
+                   std::vector<WantedVersion>& wanted) {
   std::vector<int64_t> numbers;
   std::error_code error;
   size_t entries = 0;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (++entries > kMostEntries)
+  fs::directory_iterator names(folder, error);
+  for (; !error && names != fs::directory_iterator(); names.increment(error)) {
+    if (++entries > kMostEntries) {
       return InvalidArgument(StrCat("too many files in ", folder.string()));
-    const auto number = VersionNumber(entry.path().filename().string());
-    if (number && fs::is_regular_file(entry.path() / kModelFile, error)) numbers.push_back(*number);
+    }
+    const auto number = VersionNumber(names->path().filename().string());
+    std::error_code none;
+    if (number && fs::is_regular_file(names->path() / kModelFile, none)) numbers.push_back(*number);
   }
-  std::vector<WantedVersion> wanted;
-  for (const int64_t number : ChooseVersions(std::move(numbers), policy)) {
-    const fs::path path = folder / std::to_string(number) / kModelFile;
-    wanted.push_back({folder.filename().string(), std::to_string(number), path.string()});
-    AddFiles(wanted.back());
+  if (error == std::errc::no_such_file_or_directory) return Status::Ok();  // gone meanwhile
+  if (error) return Unavailable(StrCat("cannot read ", folder.string(), ": ", error.message()));
+  const auto [settings, fault] = SettingsOf(folder, defaults);
+  const auto policy = ParseVersionPolicy(settings.versions);
+  for (const int64_t number : ChooseVersions(std::move(numbers), *policy)) {
+    WantedVersion version;
+    version.model = folder.filename().string();
+    version.version = std::to_string(number);
+    version.path = (folder / version.version / kModelFile).string();
+    version.settings = settings;
+    version.fault = fault;
+    version.fingerprint = HashOf(settings);
+    AddFiles(version);
+    version.changed = std::max(version.changed, TimeOf(folder / kSettingsFile));
+    wanted.push_back(std::move(version));
   }
-  return wanted;
+  return Status::Ok();
+}
+
+Status AddFolder(const std::string& path, const ModelSettings& defaults,
+                 std::vector<WantedVersion>& wanted) {
+  std::error_code error;
+  fs::directory_iterator entries(path, error);
+  size_t count = 0;
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (++count > kMostEntries) return InvalidArgument(StrCat("too many files in ", path));
+    const std::string name = entries->path().filename().string();
+    std::error_code none;
+    if (!IsModelName(name) || !entries->is_directory(none)) continue;
+    ONNXD_RETURN_IF_ERROR(AddVersions(entries->path(), defaults, wanted));
+  }
+  if (error) return Unavailable(StrCat("cannot read ", path, ": ", error.message()));
+  return Status::Ok();
+}
+
+// The folder, of FOLDER/NAME/VERSION/model.onnx.
+std::string FolderOf(const WantedVersion& version) {
+  return fs::path(version.path).parent_path().parent_path().parent_path().string();
+}
+
+Status RefuseSharedNames(const std::vector<WantedVersion>& wanted) {
+  for (size_t i = 1; i < wanted.size(); ++i) {
+    if (wanted[i].model != wanted[i - 1].model) continue;
+    if (FolderOf(wanted[i]) == FolderOf(wanted[i - 1])) continue;
+    return InvalidArgument(StrCat("model '", wanted[i].model, "' stands in two repositories: ",
+                                  FolderOf(wanted[i - 1]), " and ", FolderOf(wanted[i])));
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<WantedVersion>> SingleFile(const std::string& path,
+                                              const RepositoryOptions& options) {
+  WantedVersion version;
+  version.model = options.model_name.empty() ? fs::path(path).stem().string() : options.model_name;
+  if (!IsModelName(version.model)) {
+    return InvalidArgument(StrCat("'", version.model, "' cannot name a model"));
+  }
+  version.version = "1";
+  version.path = path;
+  version.settings = options.defaults;
+  version.fingerprint = HashOf(version.settings);
+  AddFiles(version);
+  return std::vector<WantedVersion>{std::move(version)};
 }
 
 }  // namespace
 
 uint64_t FingerprintOf(const WantedVersion& version) {
-  WantedVersion now{version.model, version.version, version.path};
+  WantedVersion now;
+  now.path = version.path;
+  now.fingerprint = HashOf(version.settings);
   AddFiles(now);
   return now.fingerprint;
+}
+
+RepositoryOptions RepositoryOptionsOf(const ServerOptions& options) {
+  const std::string& named = options.models.repository;
+  std::error_code error;
+  auto paths = fs::exists(named, error) ? std::vector{named} : SplitList(named, ',');
+  return {std::move(paths), options.models.model_name, DefaultSettings(options)};
 }
 
 bool IsModelName(const std::string& name) {
@@ -91,36 +197,33 @@ bool IsModelName(const std::string& name) {
          });
 }
 
-Result<std::vector<WantedVersion>> ScanRepository(const std::string& path,
-                                                  const std::string& model_name,
-                                                  const VersionPolicy& policy) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return NotFound(StrCat("no such model or repository: ", path));
-  if (fs::is_regular_file(status)) {
-    const std::string name = model_name.empty() ? fs::path(path).stem().string() : model_name;
-    if (!IsModelName(name)) return InvalidArgument(StrCat("'", name, "' cannot name a model"));
-    WantedVersion version{name, "1", path};
-    AddFiles(version);
-    return std::vector<WantedVersion>{std::move(version)};
-  }
-  if (!fs::is_directory(status)) {
-    return InvalidArgument(StrCat(path, " is neither a model file nor a folder"));
+Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& options) {
+  if (const auto policy = ParseVersionPolicy(options.defaults.versions); !policy.ok()) {
+    return policy.status().WithContext("models.versions");
   }
   std::vector<WantedVersion> wanted;
-  fs::directory_iterator entries(path, error);
-  if (error) return Unavailable(StrCat("cannot read ", path, ": ", error.message()));
-  size_t count = 0;
-  for (const auto& entry : entries) {
-    if (++count > kMostEntries) return InvalidArgument(StrCat("too many files in ", path));
-    const std::string name = entry.path().filename().string();
-    if (!IsModelName(name) || !entry.is_directory(error)) continue;
-    ONNXD_ASSIGN_OR_RETURN(auto versions, VersionsOf(entry.path(), policy));
-    std::move(versions.begin(), versions.end(), std::back_inserter(wanted));
+  for (const std::string& path : options.paths) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (!fs::exists(status)) {
+      if (error == std::errc::permission_denied) {
+        return Unavailable(StrCat("cannot read ", path, ": ", error.message()));
+      }
+      return NotFound(StrCat("no such model or repository: ", path));
+    }
+    if (fs::is_regular_file(status)) {
+      if (options.paths.size() == 1) return SingleFile(path, options);
+      return InvalidArgument(StrCat(path, " is a file: one file, or several folders, are served"));
+    }
+    if (!fs::is_directory(status)) {
+      return InvalidArgument(StrCat(path, " is neither a model file nor a folder"));
+    }
+    ONNXD_RETURN_IF_ERROR(AddFolder(path, options.defaults, wanted));
   }
   std::stable_sort(
       wanted.begin(), wanted.end(),
       [](const WantedVersion& a, const WantedVersion& b) { return a.model < b.model; });
+  ONNXD_RETURN_IF_ERROR(RefuseSharedNames(wanted));
   return wanted;
 }
 

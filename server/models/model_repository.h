@@ -1,6 +1,7 @@
 // ModelRepository: what is on disk.
 //
 //   FOLDER/NAME/VERSION/model.onnx   a repository
+//   FOLDER/NAME/model.yaml           what this model wants otherwise than others (ModelSettings)
 //   FILE.onnx                        one model, version 1
 #pragma once
 
@@ -9,27 +10,37 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "server/config/server_options.h"
 #include "server/models/version_policy.h"
 
 namespace onnxd {
 
-// A version that should serve. `fingerprint` changes with any file beside the model's: names,
-// sizes, times and inodes, not contents.
+struct RepositoryOptions {
+  std::vector<std::string> paths;  // folders, or one file
+  std::string model_name;          // of a single file; empty: its stem
+  ModelSettings defaults;          // of what a model.yaml does not say
+};
+
+RepositoryOptions RepositoryOptionsOf(const ServerOptions& options);
+
+// A version that should serve. `fingerprint` changes with any file beside the model's (names,
+// sizes, times and inodes, not contents) and with the settings.
 struct WantedVersion {
   std::string model, version, path;
   uint64_t fingerprint = 0;
   int64_t changed = 0;  // the newest of those times, seconds since 1970
+  int64_t bytes = 0;    // of those files
+  ModelSettings settings;
+  Status fault;  // why it cannot be loaded: a bad model.yaml
 };
 
-// The versions to serve from a repository folder or model file, ordered by name and number. Names
-// that begin with a dot are ignored; versions are numbers. `model_name` renames a single file.
-// kNotFound when `path` does not exist, kInvalidArgument when it is neither a file nor a folder or
-// too much is in it, kUnavailable when it cannot be read. A folder without models is empty.
-Result<std::vector<WantedVersion>> ScanRepository(const std::string& path,
-                                                  const std::string& model_name,
-                                                  const VersionPolicy& policy);
+// The versions to serve, ordered by name and number. Names that begin with a dot are ignored;
+// versions are numbers. kNotFound when a path does not exist; kInvalidArgument when one is neither
+// a file nor a folder, too much is in it, two folders have a model of the same name, or the
+// defaults are wrong; kUnavailable when one cannot be read. A folder without models is empty.
+Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& options);
 
-// Of the version's files as they are now.
+// Of the version's files as they are now, and its settings.
 uint64_t FingerprintOf(const WantedVersion& version);
 
 // Whether a text may name a model: 1 to 128 characters, none of them control characters or slashes.

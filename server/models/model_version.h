@@ -3,28 +3,52 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/base/log.h"
+#include "runtime/base/memory_account.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/session/inference_session.h"
 #include "server/batching/scheduler.h"
+#include "server/config/model_settings.h"
 #include "server/metrics/server_metrics.h"
 
 namespace onnxd {
 
 // Any thread.
 struct ModelVersion {
+  using Time = std::chrono::steady_clock::time_point;
+
   std::string model;
   std::string version;
+  ModelSettings settings;
+  std::vector<TensorSignature> inputs, outputs;
+  std::shared_ptr<MemoryAccount> memory;  // all that the session allocates
   std::unique_ptr<InferenceSession> session;
-  ModelMetrics* metrics;  // outlives the version
+  bool evicted = false;  // it has no session, to make room; the next request has it loaded again
+  ModelMetrics* metrics = nullptr;  // outlives the version
   std::shared_ptr<ScheduledModel> scheduled;
+  Time loaded{};
+  mutable std::atomic<Time> last_used{Time{}};
+
   // Whether rows of different requests may share a run: since the trial agreed.
-  mutable std::atomic<bool> joins_rows{false};
+  bool joins_rows() const { return joins_rows_.load(std::memory_order_acquire); }
+  // Why not; empty when they may, or nobody knows yet.
+  std::string why_alone() const {
+    std::lock_guard lock(mutex_);
+    return why_alone_;
+  }
+  // What the trial found; an empty reason: rows may join.
+  void SetTrial(std::string why_alone) const {
+    std::lock_guard lock(mutex_);
+    joins_rows_.store(why_alone.empty(), std::memory_order_release);
+    why_alone_ = std::move(why_alone);
+  }
 
   // After a run that succeeded: puts the prepared model into the cache, on a thread of its own.
   // Only the first call does.
@@ -39,6 +63,9 @@ struct ModelVersion {
   }
 
  private:
+  mutable std::atomic<bool> joins_rows_{false};
+  mutable std::mutex mutex_;
+  mutable std::string why_alone_;  // guarded by mutex_
   mutable std::once_flag saved_;
   mutable std::future<void> saving_;  // its destructor waits
 };

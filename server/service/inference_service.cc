@@ -9,9 +9,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMostReloads = 64;
+
 // The request's inputs in the order of the signature.
 Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceRequest& request) {
-  const auto& signature = version.session->inputs();
+  const auto& signature = version.inputs;
   std::vector<Value> ordered(signature.size());
   for (NamedValue& input : request.inputs) {
     const auto found = std::find_if(signature.begin(), signature.end(),
@@ -34,7 +36,7 @@ Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceReq
       return InvalidArgument(StrCat("model '", version.model, "' needs input '", signature[i].name,
                                     "' of type ", ToString(signature[i].type)));
     }
-    const Status status = version.session->CheckInput(i, ordered[i]);
+    const Status status = CheckInput(signature[i], ordered[i]);
     if (!status.ok()) return status.WithContext(StrCat("model '", version.model, "'"));
   }
   return ordered;
@@ -43,7 +45,7 @@ Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceReq
 // Positions of the requested outputs; all when none is named.
 Result<std::vector<size_t>> SelectOutputs(const ModelVersion& version,
                                           const std::vector<std::string>& names) {
-  const auto& signature = version.session->outputs();
+  const auto& signature = version.outputs;
   std::vector<size_t> selected;
   if (names.empty()) {
     for (size_t i = 0; i < signature.size(); ++i) selected.push_back(i);
@@ -79,21 +81,68 @@ void MarkRows(BatchRequest& request) {
   request.rows = rows;
 }
 
+// When nobody waits for the answer any more, or the model's settings say so.
+std::optional<Clock::time_point> DeadlineOf(const InferenceRequest& request,
+                                            const BatchingOptions& settings,
+                                            Clock::time_point now) {
+  auto timeout = settings.allow_timeout_override ? request.timeout : std::nullopt;
+  if (!timeout && settings.default_timeout_ms > 0) {
+    timeout = now + std::chrono::milliseconds(settings.default_timeout_ms);
+  }
+  if (!timeout || !request.deadline) return timeout ? timeout : request.deadline;
+  return std::min(*timeout, *request.deadline);
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& manager,
                                    Scheduler& scheduler, ServerMetrics& metrics,
-                                   std::string default_model, int64_t max_buffered_bytes)
+                                   std::shared_ptr<MemoryAccount> memory,
+                                   const ServerOptions& options)
     : registry_(registry),
       manager_(manager),
       scheduler_(scheduler),
       metrics_(metrics),
-      default_model_(std::move(default_model)),
-      max_buffered_bytes_(max_buffered_bytes) {}
+      memory_(std::move(memory)) {
+  Reconfigure(options);
+}
+
+void InferenceService::Reconfigure(const ServerOptions& options) {
+  max_buffered_bytes_ = options.limits.buffered_bytes;
+  std::lock_guard lock(mutex_);
+  default_model_ = options.models.default_model;
+}
+
+std::string InferenceService::default_model() const {
+  std::lock_guard lock(mutex_);
+  return default_model_;
+}
+
+void InferenceService::Reload(Reloaded done) {
+  {
+    std::lock_guard lock(mutex_);
+    if (reloads_.size() < kMostReloads) reloads_.push_back(std::exchange(done, nullptr));
+  }
+  if (done) return done(Unavailable("too many ask for it at once"));
+  request_reload_();
+}
+
+void InferenceService::AnswerReloads(const Result<std::vector<std::string>>& result) {
+  std::vector<Reloaded> reloads;
+  {
+    std::lock_guard lock(mutex_);
+    reloads.swap(reloads_);
+  }
+  for (const Reloaded& done : reloads) done(result);
+}
 
 bool InferenceService::Ready() const {
-  return !draining_.load(std::memory_order_relaxed) && manager_.ready() &&
-         (manager_.loads_by_request() || !registry_.Snapshot()->empty());
+  if (draining_.load(std::memory_order_relaxed) || !manager_.ready()) return false;
+  // Models that go later do not turn it off, unless they are required.
+  if (!was_ready_ && (manager_.loads_by_request() || !registry_.Snapshot()->empty())) {
+    was_ready_ = true;
+  }
+  return was_ready_;
 }
 
 bool InferenceService::ModelReady(const std::string& model, const std::string& version) const {
@@ -109,7 +158,9 @@ std::vector<std::string> InferenceService::ModelNames() const {
 Result<std::shared_ptr<const ModelVersion>> InferenceService::FindModel(
     const std::string& model, const std::string& version) const {
   if (!model.empty()) return registry_.Find(model, version);
-  if (!default_model_.empty()) return registry_.Find(default_model_, version);
+  if (const std::string named = default_model(); !named.empty()) {
+    return registry_.Find(named, version);
+  }
   if (!manager_.first_load_done()) return Unavailable("the models are still loading");
   const std::vector<std::string> names = ModelNames();
   if (names.size() == 1) return registry_.Find(names[0], version);
@@ -127,9 +178,17 @@ Result<ModelMetadata> InferenceService::Metadata(const std::string& model,
   if (const auto versions = models->find(found->model); versions != models->end()) {
     for (const auto& [name, loaded] : versions->second) metadata.versions.push_back(name);
   }
-  for (const auto& s : found->session->inputs()) metadata.inputs.push_back({s.name, s.type});
-  for (const auto& s : found->session->outputs()) metadata.outputs.push_back({s.name, s.type});
+  for (const auto& s : found->inputs) metadata.inputs.push_back({s.name, s.type});
+  for (const auto& s : found->outputs) metadata.outputs.push_back({s.name, s.type});
   return metadata;
+}
+
+Result<InferenceService::ModelConfig> InferenceService::Config(const std::string& model,
+                                                               const std::string& version) const {
+  ModelConfig config;
+  ONNXD_ASSIGN_OR_RETURN(config.version, registry_.Find(model, version));
+  if (!config.version->evicted) config.batching = scheduler_.Batching(*config.version->scheduled);
+  return config;
 }
 
 void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
@@ -137,8 +196,8 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   const auto begin = Clock::now();
   ModelMetrics& metrics = *version->metrics;
   metrics_.SetInFlight(in_flight_.fetch_add(1, std::memory_order_relaxed) + 1);
-  const auto finish = [this, &metrics, protocol, begin,
-                       done = std::move(done)](Result<InferenceResponse> result) {
+  InferenceCallback finish = [this, &metrics, protocol, begin,
+                              done = std::move(done)](Result<InferenceResponse> result) {
     metrics.CountRequest(protocol, result.status().code());
     metrics.ObserveRequest(protocol, Clock::now() - begin);
     done(std::move(result));
@@ -148,15 +207,31 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   if (!inputs.ok()) return finish(inputs.status());
   auto selected = SelectOutputs(*version, request.outputs);
   if (!selected.ok()) return finish(selected.status());
-  BatchRequest queued;
-  queued.inputs = std::move(*inputs);
-  queued.deadline = request.deadline;
-  queued.priority = request.priority;
-  queued.cancelled = std::move(request.cancelled);
-  if (version->joins_rows.load(std::memory_order_acquire)) MarkRows(queued);
+  Checked checked{std::move(*selected), std::move(request.id), {}};
+  checked.request.inputs = std::move(*inputs);
+  checked.request.deadline = DeadlineOf(request, version->settings.batching, begin);
+  checked.request.priority = request.priority;
+  checked.request.cancelled = std::move(request.cancelled);
+  if (!version->evicted) return Submit(std::move(version), std::move(checked), std::move(finish));
+  const ModelManager::Patience patience{checked.request.deadline, checked.request.cancelled};
+  const auto waiting = std::make_shared<Checked>(std::move(checked));
+  manager_.Revive(*version, patience,
+                  [this, waiting, finish](Result<std::shared_ptr<const ModelVersion>> revived) {
+                    if (!revived.ok()) return finish(revived.status());
+                    Submit(*std::move(revived), std::move(*waiting), finish);
+                  });
+}
+
+void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Checked checked,
+                              InferenceCallback finish) {
+  version->last_used.store(Clock::now(), std::memory_order_relaxed);
+  BatchRequest& request = checked.request;
+  if (version->joins_rows()) MarkRows(request);
   const auto scheduled = version->scheduled;
-  queued.done = [version = std::move(version), id = std::move(request.id), finish, &metrics,
-                 selected = std::move(*selected)](BatchResult result) {
+  request.done = [version = std::move(version), id = std::move(checked.id),
+                  finish = std::move(finish),
+                  selected = std::move(checked.selected)](BatchResult result) {
+    ModelMetrics& metrics = *version->metrics;
     metrics.ObserveQueue(result.queue_time);
     if (!result.outputs.ok()) {
       return finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
@@ -170,17 +245,16 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
     response.queue_time = result.queue_time;
     response.compute_time = result.compute_time;
     for (const size_t i : selected) {
-      response.outputs.push_back(
-          {version->session->outputs()[i].name, std::move((*result.outputs)[i])});
+      response.outputs.push_back({version->outputs[i].name, std::move((*result.outputs)[i])});
     }
     finish(std::move(response));
   };
-  scheduler_.Submit(scheduled, std::move(queued));
+  scheduler_.Submit(scheduled, std::move(request));
 }
 
 bool InferenceService::AdmitBytes(int64_t bytes) {
   const int64_t now = buffered_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (now > max_buffered_bytes_) {
+  if (now > max_buffered_bytes_ || !memory_->Add(bytes)) {
     buffered_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     metrics_.CountShed("memory");
     return false;
@@ -190,6 +264,7 @@ bool InferenceService::AdmitBytes(int64_t bytes) {
 }
 
 void InferenceService::ReleaseBytes(int64_t bytes) {
+  memory_->Release(bytes);
   metrics_.SetBufferedBytes(buffered_bytes_.fetch_sub(bytes, std::memory_order_relaxed) - bytes);
 }
 

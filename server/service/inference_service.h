@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,16 @@ struct ModelMetadata {
 class InferenceService {
  public:
   InferenceService(const ModelRegistry& registry, ModelManager& manager, Scheduler& scheduler,
-                   ServerMetrics& metrics, std::string default_model, int64_t max_buffered_bytes);
+                   ServerMetrics& metrics, std::shared_ptr<MemoryAccount> memory,
+                   const ServerOptions& options);
+
+  // From now on, of keys that change while serving.
+  void Reconfigure(const ServerOptions& options);
 
   // Never waits for a model or a lock.
   bool Live() const { return true; }
-  // The first load is over, at least one model answers unless they are loaded by request, and no
-  // drain has begun.
+  // The first load is over, at least one model answered then unless they are loaded by request, all
+  // required ones do, and no drain has begun.
   bool Ready() const;
   bool ModelReady(const std::string& model, const std::string& version) const;
 
@@ -36,6 +41,12 @@ class InferenceService {
   Result<std::shared_ptr<const ModelVersion>> FindModel(const std::string& model,
                                                         const std::string& version) const;
   Result<ModelMetadata> Metadata(const std::string& model, const std::string& version) const;
+  // What holds for the model's requests.
+  struct ModelConfig {
+    std::shared_ptr<const ModelVersion> version;
+    BatchSettings batching;
+  };
+  Result<ModelConfig> Config(const std::string& model, const std::string& version) const;
   std::vector<std::string> ModelNames() const;
 
   std::vector<ModelRegistry::Entry> Index() const { return registry_.Index(); }
@@ -43,6 +54,14 @@ class InferenceService {
   void Control(bool load, const std::string& model, ModelManager::Done done) {
     manager_.Control(load, model, std::move(done));
   }
+
+  // As Daemon::Reload, soon: what changed, "section.key", or kInvalidArgument, kNotFound (the
+  // file), kFailedPrecondition (keys that need a restart).
+  using Reloaded = std::function<void(const Result<std::vector<std::string>>&)>;
+  void Reload(Reloaded done);
+  // `request` is called for each; somebody answers them. Before the first request.
+  void SetReload(std::function<void()> request) { request_reload_ = std::move(request); }
+  void AnswerReloads(const Result<std::vector<std::string>>& result);
 
   // Checks the request against the model's signature and queues it; `done` is called once, at once
   // when the request is refused. Failures: kInvalidArgument, kNotFound, kUnavailable (queue full or
@@ -61,13 +80,28 @@ class InferenceService {
   ServerMetrics& metrics() const { return metrics_; }
 
  private:
+  // A request that fits its model.
+  struct Checked {
+    std::vector<size_t> selected;  // outputs
+    std::string id;
+    BatchRequest request;
+  };
+  void Submit(std::shared_ptr<const ModelVersion> version, Checked checked,
+              InferenceCallback finish);
+  std::string default_model() const;
+
   const ModelRegistry& registry_;
   ModelManager& manager_;
   Scheduler& scheduler_;
   ServerMetrics& metrics_;
-  const std::string default_model_;
-  const int64_t max_buffered_bytes_;
+  const std::shared_ptr<MemoryAccount> memory_;
+  mutable std::mutex mutex_;
+  std::string default_model_;      // guarded by mutex_
+  std::vector<Reloaded> reloads_;  // guarded by mutex_
+  std::function<void()> request_reload_ = [] {};
+  std::atomic<int64_t> max_buffered_bytes_{0};
   std::atomic<bool> draining_{false};
+  mutable std::atomic<bool> was_ready_{false};
   std::atomic<int64_t> in_flight_{0};
   std::atomic<int64_t> buffered_bytes_{0};
 };

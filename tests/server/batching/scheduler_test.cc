@@ -27,13 +27,14 @@ BatchRequest RequestOf(std::vector<float> rows) {
 // Doubles its rows; refuses batches with a negative row; holds every run while `gate` is locked.
 class FakeModel {
  public:
-  explicit FakeModel(ServerMetrics& metrics, const std::string& name = "fake")
+  explicit FakeModel(ServerMetrics& metrics, const std::string& name = "fake",
+                     QueuePolicy policy = {})
       : model(std::make_shared<ScheduledModel>(
             name,
             [this](std::span<const Value> inputs, const RunLimits& limits) {
               return Run(inputs, limits);
             },
-            metrics.ForModel(name, "1"))) {}
+            metrics.ForModel(name, "1"), policy)) {}
 
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunLimits& limits) {
     ++started;
@@ -284,12 +285,15 @@ TEST_F(SchedulerTest, ExpiredAndCancelledRequestsLeaveTheQueueWhileExecutorsAreB
 
 TEST_F(SchedulerTest, PriorityCountsWhereThereAreLevels) {
   for (const int64_t levels : {0, 2}) {
-    Scheduler scheduler({1, 100, 0, levels, 2}, metrics_);
+    Scheduler scheduler({1, 100, 0}, metrics_);
+    QueuePolicy policy;
+    policy.priority_levels = levels;
+    policy.default_priority_level = 2;
+    FakeModel fake(metrics_, "levels", policy);
     std::vector<int> order;
-    std::unique_lock hold(fake_.gate);
-    const int started = fake_.started.load();
-    auto first = Submit(scheduler, fake_, RequestOf({1}));
-    fake_.AwaitStart(started + 1);
+    std::unique_lock hold(fake.gate);
+    auto first = Submit(scheduler, fake, RequestOf({1}));
+    fake.AwaitStart(1);
     std::vector<std::future<void>> done;
     for (const int64_t priority : {0, 9, 2, 1}) {
       BatchRequest request = RequestOf({1});
@@ -300,12 +304,71 @@ TEST_F(SchedulerTest, PriorityCountsWhereThereAreLevels) {
         order.push_back(static_cast<int>(priority));
         promise->set_value();
       };
-      scheduler.Submit(fake_.model, std::move(request));
+      scheduler.Submit(fake.model, std::move(request));
     }
     hold.unlock();
     for (auto& future : done) future.wait();
     EXPECT_EQ(order, levels == 0 ? (std::vector<int>{0, 9, 2, 1}) : (std::vector<int>{1, 0, 9, 2}));
   }
+}
+
+TEST_F(SchedulerTest, AModelsOwnQueueHasALimit) {
+  QueuePolicy policy;
+  policy.max_requests = 1;
+  FakeModel fake(metrics_, "short", policy);
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  std::unique_lock hold(fake.gate);
+  auto running = Submit(scheduler, fake, RequestOf({1}));
+  fake.AwaitStart(1);
+  auto waiting = Submit(scheduler, fake, RequestOf({1}));
+  auto refused = Submit(scheduler, fake, RequestOf({1}));
+  EXPECT_EQ(Code(refused), StatusCode::kUnavailable);
+  hold.unlock();
+  EXPECT_EQ(Code(running), StatusCode::kOk);
+  EXPECT_EQ(Code(waiting), StatusCode::kOk);
+}
+
+TEST_F(SchedulerTest, AModelsShareOfTheExecutorsHolds) {
+  QueuePolicy policy;
+  policy.max_executors = 1;
+  FakeModel fake(metrics_, "one", policy);
+  Scheduler scheduler({3, 100, 0}, metrics_);
+  std::unique_lock hold(fake.gate);
+  std::vector<std::future<BatchResult>> all;
+  for (int i = 0; i < 4; ++i) all.push_back(Submit(scheduler, fake, RequestOf({1})));
+  auto other = Submit(scheduler, fake_, RequestOf({1}));  // the others are free for it
+  EXPECT_EQ(Code(other), StatusCode::kOk);
+  EXPECT_EQ(fake.started.load(), 1);
+  hold.unlock();
+  for (auto& future : all) EXPECT_EQ(Code(future), StatusCode::kOk);
+}
+
+TEST_F(SchedulerTest, WhereTimeoutsDelayALateRequestComesLast) {
+  QueuePolicy policy;
+  policy.delays_expired = true;
+  FakeModel fake(metrics_, "patient", policy);
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  std::unique_lock hold(fake.gate);
+  auto first = Submit(scheduler, fake, RequestOf({1}));
+  fake.AwaitStart(1);
+  std::vector<int> order;
+  std::vector<std::future<void>> done;
+  for (const int number : {1, 2}) {
+    BatchRequest request = RequestOf({1});
+    if (number == 1) request.deadline = std::chrono::steady_clock::now() + milliseconds(5);
+    auto promise = std::make_shared<std::promise<void>>();
+    done.push_back(promise->get_future());
+    request.done = [&order, promise, number](const BatchResult& result) {
+      EXPECT_TRUE(result.outputs.ok());
+      order.push_back(number);
+      promise->set_value();
+    };
+    scheduler.Submit(fake.model, std::move(request));
+  }
+  std::this_thread::sleep_for(milliseconds(60));  // the deadline passes
+  hold.unlock();
+  for (auto& future : done) future.wait();
+  EXPECT_EQ(order, (std::vector<int>{2, 1}));
 }
 
 TEST_F(SchedulerTest, ASlowModelLeavesAnExecutorToOthers) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "runtime/base/file.h"
 #include "server/config/server_options.h"
 
 namespace onnxd {
@@ -25,7 +26,7 @@ TEST(Config, NamesFileLineAndTheNearestKey) {
   EXPECT_EQ(ErrorOf("server:\n  htp_port: 1\n"),
             "onnxd.yaml:2:3: unknown key 'server.htp_port'; did you mean 'server.http_port'?");
   EXPECT_EQ(ErrorOf("sever:\n  bind: x\n"),
-            "onnxd.yaml:1:1: unknown section 'sever'; did you mean 'server'?");
+            "onnxd.yaml:1:1: unknown key 'sever'; did you mean 'server'?");
 }
 
 TEST(Config, RefusesWhatItCannotMean) {
@@ -58,10 +59,79 @@ TEST(Config, TheReferenceFileAgreesWithTheStruct) {
   const Status status = ApplyConfigFile(ONNXD_SOURCE_DIR "/config/onnxd.yaml", from_file);
   ASSERT_TRUE(status.ok()) << status.ToString();
   const ServerOptions defaults;
-  for (const OptionKey& key : OptionKeys()) {
+  for (const auto& key : OptionKeys()) {
     if (key.section == "models") continue;  // there the file names the embedded models
     EXPECT_EQ(key.get(from_file), key.get(defaults)) << key.section << "." << key.key;
   }
+}
+
+TEST(Config, TheReferenceFilesNameEveryKey) {
+  const std::string server = *ReadFile(ONNXD_SOURCE_DIR "/config/onnxd.yaml", 1 << 20);
+  for (const auto& key : OptionKeys()) {
+    EXPECT_NE(server.find("\n  " + key.key + ": "), std::string::npos) << key.key;
+  }
+  const std::string model = *ReadFile(ONNXD_SOURCE_DIR "/config/model.yaml", 1 << 20);
+  for (const auto& key : ModelSettingsKeys()) {
+    const std::string margin = key.section.empty() ? "\n" : "\n  ";
+    EXPECT_NE(model.find(margin + key.key + ": "), std::string::npos) << key.key;
+  }
+}
+
+TEST(Config, TheReferenceFileOfAModelHasTheDefaults) {
+  ModelSettings settings;
+  const Status status = ApplyModelSettings(
+      *ReadFile(ONNXD_SOURCE_DIR "/config/model.yaml", 1 << 20), "model.yaml", settings);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  settings.batch_size_given = false;  // the file gives it
+  EXPECT_EQ(settings, ModelSettings());
+}
+
+TEST(Config, AModelsOwnFileSaysWhatItWantsOtherwise) {
+  ModelSettings settings;
+  settings.batching.target_p99_ms = 20;
+  const Status status = ApplyModelSettings(
+      "pinned: true\nversions: [3, 7]\nbatching:\n  preferred_batch_size: [4, 8]\n", "m", settings);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_TRUE(settings.pinned);
+  EXPECT_EQ(settings.versions, "3,7");
+  EXPECT_EQ(settings.batching.preferred_batch_size, (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(settings.batching.target_p99_ms, 20);  // the server's
+  EXPECT_FALSE(settings.batch_size_given);
+}
+
+TEST(Config, AModelsOwnFileNamesWhatIsWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"pined: true\n", "m:1:1: unknown key 'pined'; did you mean 'pinned'?"},
+      {"batching:\n  preferred_batch_size: [8, 4]\n", "not in ascending order"},
+      {"batching:\n  preferred_batch_size: [512]\n", "is over the 256"},
+      {"batching:\n  priority_levels: 2\n  default_priority_level: 3\n", "is over the 2"},
+      {"batching: 3\n", "must be a map"},
+      {"executors: {}\n", "must be one value"}};
+  for (const auto& [text, wanted] : cases) {
+    ModelSettings settings;
+    const Status status = ApplyModelSettings(text, "m", settings);
+    EXPECT_NE(std::string(status.message()).find(wanted), std::string::npos) << status.ToString();
+  }
+}
+
+TEST(Config, KeysThatContradictEachOtherAreRefused) {
+  ServerOptions options;
+  EXPECT_TRUE(CheckOptions(options).ok());
+  options.limits.body_bytes = options.limits.buffered_bytes + 1;
+  EXPECT_NE(CheckOptions(options).message().find("'limits.body_bytes'"), std::string_view::npos);
+  options = {};
+  options.limits.memory_bytes = options.limits.body_bytes - 1;
+  EXPECT_NE(CheckOptions(options).message().find("'limits.memory_bytes'"), std::string_view::npos);
+}
+
+TEST(Config, NamesTheKeysThatChanged) {
+  ServerOptions before, after;
+  after.batching.max_batch_size = 8;
+  after.server.http_port = 1;
+  EXPECT_EQ(ChangedKeys(before, after),
+            (std::vector<std::string>{"server.http_port", "batching.max_batch_size"}));
+  EXPECT_TRUE(ChangesWhileServing("batching.max_batch_size"));
+  EXPECT_FALSE(ChangesWhileServing("server.http_port"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/models/model_repository.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,6 +14,13 @@ namespace onnxd {
 namespace {
 
 namespace fs = std::filesystem;
+
+RepositoryOptions In(const std::string& path, const std::string& versions = "latest") {
+  RepositoryOptions options;
+  options.paths = {path};
+  options.defaults.versions = versions;
+  return options;
+}
 
 class Repository : public testing::Test {
  protected:
@@ -30,7 +38,7 @@ class Repository : public testing::Test {
 };
 
 TEST_F(Repository, WantsTheNewestNumberedVersionOfEachName) {
-  const auto wanted = ScanRepository(root_.string(), "", {});
+  const auto wanted = ScanRepository(In(root_.string()));
   ASSERT_TRUE(wanted.ok());
   ASSERT_EQ(wanted->size(), 2u);
   EXPECT_EQ((*wanted)[0].model, "a");
@@ -40,15 +48,17 @@ TEST_F(Repository, WantsTheNewestNumberedVersionOfEachName) {
 
 TEST_F(Repository, TakesASingleFileUnderItsStemOrAName) {
   const std::string file = (root_ / "b" / "3" / "model.onnx").string();
-  EXPECT_EQ((*ScanRepository(file, "", {}))[0].model, "model");
-  EXPECT_EQ((*ScanRepository(file, "named", {}))[0].model, "named");
-  EXPECT_FALSE(ScanRepository(file, "../x", {}).ok());
+  RepositoryOptions options = In(file);
+  EXPECT_EQ((*ScanRepository(options))[0].model, "model");
+  options.model_name = "named";
+  EXPECT_EQ((*ScanRepository(options))[0].model, "named");
+  options.model_name = "../x";
+  EXPECT_FALSE(ScanRepository(options).ok());
 }
 
 TEST_F(Repository, SaysWhatItExpected) {
-  EXPECT_EQ(ScanRepository((root_ / "none").string(), "", {}).status().code(),
-            StatusCode::kNotFound);
-  const auto empty = ScanRepository((root_ / "empty").string(), "", {});
+  EXPECT_EQ(ScanRepository(In((root_ / "none").string())).status().code(), StatusCode::kNotFound);
+  const auto empty = ScanRepository(In((root_ / "empty").string()));
   ASSERT_TRUE(empty.ok());
   EXPECT_TRUE(empty->empty());
 }
@@ -56,7 +66,7 @@ TEST_F(Repository, SaysWhatItExpected) {
 TEST_F(Repository, WantsWhatThePolicySays) {
   const auto versions = [&](const std::string& policy) {
     std::string found;
-    const auto wanted = ScanRepository(root_.string(), "", *ParseVersionPolicy(policy));
+    const auto wanted = ScanRepository(In(root_.string(), policy));
     for (const WantedVersion& version : *wanted) found += version.model + version.version + " ";
     return found;
   };
@@ -67,7 +77,7 @@ TEST_F(Repository, WantsWhatThePolicySays) {
 
 TEST_F(Repository, AFingerprintChangesWithAnyFileOfTheVersion) {
   const auto fingerprint = [&] {
-    const WantedVersion version = (*ScanRepository(root_.string(), "", {}))[1];
+    const WantedVersion version = (*ScanRepository(In(root_.string())))[1];
     EXPECT_EQ(FingerprintOf(version), version.fingerprint);
     return version.fingerprint;
   };
@@ -78,6 +88,54 @@ TEST_F(Repository, AFingerprintChangesWithAnyFileOfTheVersion) {
   EXPECT_NE(with_data, before);
   ASSERT_TRUE(WriteFile((root_ / "b/3/weights.bin").string(), "other").ok());
   EXPECT_NE(fingerprint(), with_data);
+}
+
+TEST_F(Repository, AModelsOwnFileCountsForAllItsVersions) {
+  ASSERT_TRUE(
+      WriteFile((root_ / "a/model.yaml").string(), "versions: latest:2\npinned: true\n").ok());
+  const auto wanted = *ScanRepository(In(root_.string()));
+  ASSERT_EQ(wanted.size(), 3u);
+  EXPECT_TRUE(wanted[0].settings.pinned);
+  EXPECT_FALSE(wanted[2].settings.pinned);
+  EXPECT_EQ(wanted[1].version, "10");
+  EXPECT_EQ(FingerprintOf(wanted[1]), wanted[1].fingerprint);
+  ASSERT_TRUE(WriteFile((root_ / "a/model.yaml").string(), "versions: latest:2\n").ok());
+  const auto changed = *ScanRepository(In(root_.string()));
+  EXPECT_NE(changed[1].fingerprint, wanted[1].fingerprint);
+  EXPECT_EQ(changed[2].fingerprint, wanted[2].fingerprint);
+}
+
+TEST_F(Repository, AFaultyFileIsThatModelsFault) {
+  for (const char* text : {"pinned: maybe\n", "versions: newest\n"}) {
+    ASSERT_TRUE(WriteFile((root_ / "a/model.yaml").string(), text).ok());
+    const auto wanted = *ScanRepository(In(root_.string()));
+    EXPECT_EQ(wanted[0].fault.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(wanted[0].fault.message().find("model.yaml"), std::string_view::npos);
+    EXPECT_TRUE(wanted[1].fault.ok());
+  }
+}
+
+TEST_F(Repository, SeveralFoldersAreOneUnlessTheyShareAName) {
+  const fs::path other = root_ / ".other";
+  fs::create_directories(other / "c/1");
+  ASSERT_TRUE(WriteFile((other / "c/1/model.onnx").string(), "m").ok());
+  RepositoryOptions options = In(root_.string());
+  options.paths.push_back(other.string());
+  EXPECT_EQ(ScanRepository(options)->size(), 3u);
+  fs::create_directories(other / "a/1");
+  ASSERT_TRUE(WriteFile((other / "a/1/model.onnx").string(), "m").ok());
+  const Status status = ScanRepository(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("'a' stands in two repositories"), std::string_view::npos);
+}
+
+TEST_F(Repository, OtherKindsOfFilesAreNoModels) {
+  fs::create_directories(root_ / "odd/1");
+  ASSERT_EQ(mkfifo((root_ / "odd/1/model.onnx").c_str(), 0600), 0);
+  fs::create_directories(root_ / "odd/2/model.onnx");
+  ASSERT_TRUE(WriteFile((root_ / "plain").string(), "a file among the folders").ok());
+  fs::create_symlink("nowhere", root_ / "dangling");
+  EXPECT_EQ(ScanRepository(In(root_.string()))->size(), 2u);
 }
 
 TEST(VersionPolicy, RefusesOtherTexts) {

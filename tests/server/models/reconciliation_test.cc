@@ -8,7 +8,11 @@ namespace {
 using Known = std::map<VersionKey, KnownVersion>;
 
 WantedVersion Wanted(const std::string& model, const std::string& version, uint64_t fingerprint) {
-  return {model, version, model + "/" + version, fingerprint};
+  WantedVersion wanted;
+  wanted.model = model;
+  wanted.version = version;
+  wanted.fingerprint = fingerprint;
+  return wanted;
 }
 
 // "load a1 a2; unload b1"

@@ -1,0 +1,15 @@
+// What this process may use of the machine: the limits of its control group, else all there is.
+#pragma once
+
+#include <cstdint>
+
+namespace onnxd {
+
+// Processors by affinity and by the control group's quota (cpu.max, cpu.cfs_quota_us), at least 1.
+int AvailableProcessors();
+
+// Bytes of memory: the least limit from the process's control group upwards (memory.max,
+// memory.limit_in_bytes), else the machine's.
+int64_t AvailableMemory();
+
+}  // namespace onnxd

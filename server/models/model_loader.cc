@@ -1,0 +1,190 @@
+#include "server/models/model_loader.h"
+
+#include <optional>
+
+#include "runtime/session/prepared_model_cache.h"
+#include "server/models/batch_trial.h"
+#include "server/models/random_rows.h"
+
+namespace onnxd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kWarmUpLimit = std::chrono::seconds(5);
+// Batches that take longer are not worth their memory before anybody asks for them.
+constexpr auto kQuickBatch = std::chrono::milliseconds(50);
+// Of free dimensions other than the first, in the order they are tried.
+constexpr int64_t kSizes[] = {8, 1, 128};
+
+RunFunction RunFunctionOf(const ModelVersion& version) {
+  const InferenceSession& session = *version.session;
+  return [&session, memory = version.memory](
+             std::span<const Value> inputs, const RunLimits& limits) -> Result<std::vector<Value>> {
+    RunOptions options;
+    options.deadline = limits.deadline;
+    options.cancelled = limits.cancelled;
+    const int64_t refusals = memory->refusals();
+    auto outputs = session.Run(inputs, options);
+    if (outputs.ok() || outputs.status().code() != StatusCode::kResourceExhausted ||
+        memory->refusals() == refusals) {
+      return outputs;
+    }
+    // Not too much by itself, but beside all else that is in memory now.
+    return Unavailable(StrCat("limits.memory_bytes is reached: ", outputs.status().message()));
+  };
+}
+
+QueuePolicy PolicyOf(const ModelSettings& settings) {
+  QueuePolicy policy;
+  policy.priority_levels = settings.batching.priority_levels;
+  policy.default_priority_level = settings.batching.default_priority_level;
+  policy.max_requests = settings.batching.queue_requests;
+  policy.max_executors = settings.executors;
+  policy.delays_expired = settings.batching.timeout_action == "delay";
+  return policy;
+}
+
+BatchSettings BatchSettingsOf(const BatchingOptions& batching) {
+  BatchSettings settings;
+  settings.max_batch_size = batching.max_batch_size;
+  settings.preferred_batch_size = batching.preferred_batch_size;
+  if (batching.max_queue_delay_us >= 0) {
+    settings.max_queue_delay = static_cast<double>(batching.max_queue_delay_us) * 1e-6;
+  }
+  settings.target_p99 = static_cast<double>(batching.target_p99_ms) * 1e-3;
+  return settings;
+}
+
+// Why requests run alone; empty when they may share runs.
+std::string WhyAlone(const BatchingOptions& batching, const InferenceSession& session,
+                     const std::atomic<bool>& stopping) {
+  if (batching.mode == "off") return "batching.mode is off";
+  if (batching.max_batch_size == 1) return "batching.max_batch_size is 1";
+  if (!session.info().rows_depend.empty()) return session.info().rows_depend;
+  return TryBatch(session, stopping);
+}
+
+// The model's own file must not want what the graph cannot do.
+Status CheckBatching(const ModelSettings& settings, const InferenceSession& session) {
+  const std::string& why = session.info().rows_depend;
+  const bool wants = settings.batch_size_given && settings.batching.mode != "off";
+  if (!wants || settings.batching.max_batch_size == 1 || why.empty()) return Status::Ok();
+  return InvalidArgument(StrCat("model.yaml wants batches of up to ",
+                                settings.batching.max_batch_size,
+                                " rows, but requests must run alone: ", why));
+}
+
+// A run of made-up rows. How long it took; nothing when the model does not take them.
+std::optional<Clock::duration> RunOnce(const InferenceSession& session, int64_t rows,
+                                       const std::atomic<bool>* stopping) {
+  std::mt19937 random(7);
+  RunOptions options;
+  options.deadline = Clock::now() + kWarmUpLimit;
+  options.cancelled = stopping;
+  for (const int64_t size : kSizes) {
+    const auto inputs = RandomRows(session.inputs(), rows, size, random);
+    if (!inputs.ok()) return std::nullopt;
+    const auto begin = Clock::now();
+    const auto outputs = session.Run(*inputs, options);
+    if (outputs.ok()) return Clock::now() - begin;
+    if (outputs.status().code() != StatusCode::kInvalidArgument) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void WarmBatches(const InferenceSession& session, const BatchingOptions& batching,
+                 const std::atomic<bool>* stopping) {
+  const auto& preferred = batching.preferred_batch_size;
+  const int64_t most = preferred.empty() ? batching.max_batch_size : preferred.back();
+  for (int64_t rows = 2; rows <= most; rows *= 2) {
+    const auto took = RunOnce(session, rows, stopping);
+    if (!took || *took > kQuickBatch) return;
+  }
+}
+
+}  // namespace
+
+ModelLoader::ModelLoader(SessionOptions session, Scheduler& scheduler, ServerMetrics& metrics,
+                         LoadSession load)
+    : session_(std::move(session)),
+      scheduler_(scheduler),
+      metrics_(metrics),
+      load_(std::move(load)) {}
+
+std::shared_ptr<ThreadPool> ModelLoader::PoolOf(int64_t threads) {
+  if (threads == 0 || (session_.pool != nullptr && threads == session_.pool->threads())) {
+    return session_.pool;
+  }
+  auto& pool = pools_[threads];
+  if (pool == nullptr) pool = std::make_shared<ThreadPool>(static_cast<int>(threads));
+  return pool;
+}
+
+Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wanted,
+                                                        std::shared_ptr<MemoryAccount> memory,
+                                                        const Way& way) {
+  ONNXD_RETURN_IF_ERROR(wanted.fault);
+  const auto begin = Clock::now();
+  SessionOptions options = session_;
+  options.memory = memory;
+  options.pool = PoolOf(wanted.settings.threads);
+  // Of the thread that loads as well, should it stay behind.
+  auto loaded = std::make_shared<std::optional<Result<std::unique_ptr<InferenceSession>>>>();
+  const auto work = [loaded, options, path = wanted.path, load = load_,
+                     warm = wanted.settings.warm_up] {
+    *loaded = load(path, options);
+    if (warm && (*loaded)->ok()) (void)RunOnce(****loaded, 1, nullptr);
+  };
+  if (!RunBeside(work, way.priority, way.timeout, way.meanwhile)) {
+    return DeadlineExceeded(
+        StrCat("the load took longer than models.load_timeout_s, ", way.timeout.count(), " s"));
+  }
+  auto version = std::make_shared<ModelVersion>();
+  ONNXD_ASSIGN_OR_RETURN(version->session, std::move(**loaded));
+  ONNXD_RETURN_IF_ERROR(CheckBatching(wanted.settings, *version->session));
+  version->model = wanted.model;
+  version->version = wanted.version;
+  version->settings = wanted.settings;
+  version->inputs = version->session->inputs();
+  version->outputs = version->session->outputs();
+  version->memory = std::move(memory);
+  version->metrics = &metrics_.ForModel(wanted.model, wanted.version);
+  version->loaded = Clock::now();
+  version->last_used = version->loaded;
+  version->scheduled = std::make_shared<ScheduledModel>(
+      wanted.model, RunFunctionOf(*version), *version->metrics, PolicyOf(wanted.settings));
+  const std::chrono::duration<double> took = version->loaded - begin;
+  version->metrics->SetLoadDuration(took);
+  version->metrics->SetMemory(version->memory);
+  const bool from_cache = version->session->from_cache();
+  if (session_.cache != nullptr) metrics_.CountPreparedModel(from_cache ? "found" : "missing");
+  LogInfo(StrCat("model '", wanted.model, "' version ", wanted.version,
+                 from_cache ? " found in the cache, loaded in " : " loaded in ",
+                 static_cast<int64_t>(took.count() * 1e6) / 1000, " ms"));
+  return version;
+}
+
+void ModelLoader::TryBatches(const std::shared_ptr<const ModelVersion>& version, const Way& way) {
+  const BatchingOptions& batching = version->settings.batching;
+  const auto why = std::make_shared<std::string>();
+  const auto work = [why, version, stopping = way.stopping] {
+    const BatchingOptions& wanted = version->settings.batching;
+    *why = WhyAlone(wanted, *version->session, *stopping);
+    if (why->empty() && version->settings.warm_up) WarmBatches(*version->session, wanted, stopping);
+  };
+  // Each run of it has a deadline.
+  if (!RunBeside(work, way.priority, std::chrono::hours(1), way.meanwhile)) return;
+  if (way.stopping->load(std::memory_order_relaxed)) return;
+  if (!why->empty()) {
+    version->SetTrial(*why);
+    LogInfo(StrCat("model '", version->model, "': requests run alone, max_batch_size 1: ", *why));
+    return;
+  }
+  scheduler_.SetBatching(*version->scheduled, BatchSettingsOf(batching));
+  version->SetTrial("");
+  LogInfo(StrCat("model '", version->model, "': requests may share runs, up to ",
+                 batching.max_batch_size, " rows"));
+}
+
+}  // namespace onnxd

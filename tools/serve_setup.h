@@ -1,0 +1,28 @@
+// What `onnxd serve` does before anything runs: options, logging, the engine's settings.
+#pragma once
+
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/session/inference_session.h"
+#include "server/config/server_options.h"
+#include "server/models/model_repository.h"
+#include "tools/command.h"
+
+namespace onnxd {
+
+// File, environment and flags, in rising priority. kInvalidArgument, kNotFound.
+Result<ServerOptions> ReadOptions(const ServeFlags& flags);
+
+void ConfigureLogging(const ServerOptions& options);
+void TuneAllocator();
+
+int ExecutorCount(const ServerOptions& options);
+// limits.memory_bytes, or what it comes to.
+int64_t MemoryLimit(const ServerOptions& options);
+Result<SessionOptions> SessionOptionsOf(const ServerOptions& options);
+
+// What to load at the start. Decides models.control_mode if that is left open.
+Result<std::vector<WantedVersion>> FirstModels(ServerOptions& options);
+
+}  // namespace onnxd
