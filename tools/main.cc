@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "runtime/base/str_cat.h"
 #include "tools/command.h"
 
 namespace onnxd {
@@ -139,8 +140,12 @@ void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
     return command->add_option_function<std::string>(
         name, [&flags, key](const std::string& value) { flags.overrides[key] = value; }, help);
   };
-  override_key("MODEL", "models.repository",
-               "A MODEL.onnx, or a repository folder with NAME/VERSION/model.onnx");
+  command->add_option_function<std::vector<std::string>>(
+      "MODEL",
+      [&flags](const std::vector<std::string>& paths) {
+        flags.overrides["models.repository"] = StrJoin(paths, ",");
+      },
+      "A MODEL.onnx, or repository folders with NAME/VERSION/model.onnx");
   command->add_option("--config", flags.config, "YAML configuration file");
   override_key("--bind", "server.bind", "Address to listen on (default 127.0.0.1)");
   override_key("--http-port", "server.http_port", "REST port, 0 picks one (default 8000)");

@@ -31,6 +31,9 @@ Result<std::string> Answer(const GrpcCall& call, Handle handle) {
   return response->SerializeAsString();
 }
 
+// Clients always send it; models here do not depend on each other.
+constexpr std::string_view kUnloadDependents = "unload_dependents";
+
 void AddMetadata(const std::vector<TensorMetadata>& tensors, auto add) {
   for (const TensorMetadata& tensor : tensors) {
     auto* message = add();
@@ -65,6 +68,37 @@ Result<grpc::health::v1::HealthCheckResponse> Check(
   response.set_status(service.Ready() ? grpc::health::v1::HealthCheckResponse::SERVING
                                       : grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   return response;
+}
+
+Result<inference::RepositoryIndexResponse> IndexOf(const InferenceService& service,
+                                                   bool ready_only) {
+  inference::RepositoryIndexResponse response;
+  for (const ModelRegistry::Entry& entry : service.Index()) {
+    if (ready_only && entry.state != ModelRegistry::State::kReady) continue;
+    auto& model = *response.add_models();
+    model.set_name(entry.model);
+    model.set_version(entry.version);
+    model.set_state(ModelRegistry::StateName(entry.state));
+    model.set_reason(entry.reason);
+  }
+  return response;
+}
+
+// Loads or unloads a model.
+template <typename Request, typename Response>
+void Control(InferenceService& service, bool load, const GrpcCall& call, GrpcRespond respond) {
+  const auto request = Parse<Request>(call.message);
+  if (!request.ok()) return respond(request.status());
+  for (const auto& [name, parameter] : request->parameters()) {
+    if (!load && name == kUnloadDependents) continue;
+    return respond(
+        InvalidArgument(StrCat("parameter '", name.substr(0, 64), "' is not supported")));
+  }
+  service.Control(load, request->model_name(),
+                  [respond = std::move(respond)](const Status& status) {
+                    if (!status.ok()) return respond(status);
+                    respond(Response().SerializeAsString());
+                  });
 }
 
 // The protocol's parameters: timeout, microseconds; priority.
@@ -135,6 +169,19 @@ void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
   if (method == "ModelMetadata") {
     return respond(Answer<inference::ModelMetadataRequest>(
         call, [&](const auto& request) { return DescribeModel(service_, request); }));
+  }
+  if (method == "RepositoryIndex") {
+    return respond(Answer<inference::RepositoryIndexRequest>(
+        call, [&](const auto& request) { return IndexOf(service_, request.ready()); }));
+  }
+  if (method == "RepositoryModelLoad") {
+    return Control<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
+        service_, true, call, std::move(respond));
+  }
+  if (method == "RepositoryModelUnload") {
+    return Control<inference::RepositoryModelUnloadRequest,
+                   inference::RepositoryModelUnloadResponse>(service_, false, call,
+                                                             std::move(respond));
   }
   respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
 }

@@ -1,5 +1,6 @@
 #include "server/http/repository_api.h"
 
+#include "runtime/base/str_cat.h"
 #include "server/http/json_tensor.h"
 #include "server/http/json_writer.h"
 #include "server/http/rest_api.h"
@@ -21,6 +22,25 @@ Result<bool> ReadyOnly(const std::string& body) {
     }
   }
   return ready;
+}
+
+// Of a load or unload: only "unload_dependents", which clients always send; models here do not
+// depend on each other.
+Status CheckParameters(const std::string& body, bool load) {
+  if (body.empty()) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
+  if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
+  for (const auto& [member, value] : simdjson::dom::object(document->root())) {
+    if (member != "parameters" || !value.is_object()) {
+      return InvalidArgument("the body may have one member, \"parameters\": an object");
+    }
+    for (const auto& [name, parameter] : simdjson::dom::object(value)) {
+      if (!load && name == "unload_dependents") continue;
+      return InvalidArgument(
+          StrCat("parameter '", std::string(name.substr(0, 64)), "' is not supported"));
+    }
+  }
+  return Status::Ok();
 }
 
 HttpResponse Index(const InferenceService& service, bool ready_only) {
@@ -58,11 +78,10 @@ void HandleRepository(InferenceService& service, const std::vector<std::string>&
     return respond(ready_only.ok() ? Index(service, *ready_only)
                                    : ErrorResponse(ready_only.status()));
   }
-  if (!request.body.empty() && request.body != "{}") {
-    return respond(
-        ErrorResponse(InvalidArgument("parameters of load and unload are not supported")));
-  }
-  service.Control(path[4] == "load", path[3], [respond = std::move(respond)](const Status& status) {
+  const bool load = path[4] == "load";
+  const Status known = CheckParameters(request.body, load);
+  if (!known.ok()) return respond(ErrorResponse(known));
+  service.Control(load, path[3], [respond = std::move(respond)](const Status& status) {
     respond(status.ok() ? HttpResponse{} : ErrorResponse(status));
   });
 }

@@ -13,57 +13,10 @@ import numpy
 import onnx
 from onnx import TensorProto, helper
 
-import daemon
+from repositories import RepositoryCase, factor_model
 
 
-def factor_model(factor):
-    """y = factor * x."""
-    return daemon.model_of(
-        [helper.make_node("Mul", ["x", "factor"], ["y"])],
-        [("x", TensorProto.FLOAT, ["batch", 4])], [("y", TensorProto.FLOAT, ["batch", 4])],
-        [("factor", numpy.array(factor, numpy.float32))])
-
-
-class Following(unittest.TestCase):
-    def setUp(self):
-        self.repository = daemon.repository(m=factor_model(1))
-        self.folder = pathlib.Path(self.repository.__enter__())
-        self.addCleanup(self.repository.__exit__, None, None, None)
-
-    def serve(self, **environment):
-        served = daemon.Daemon(self.folder, environment=environment)
-        self.addCleanup(served.close)
-        return served
-
-    def put(self, version, content):
-        """As a careful deployment does: written elsewhere, then moved."""
-        hidden = self.folder / f".incoming{version}"
-        hidden.mkdir()
-        if isinstance(content, bytes):
-            (hidden / "model.onnx").write_bytes(content)
-        else:
-            onnx.save(content, hidden / "model.onnx")
-        target = self.folder / "m" / str(version)
-        if target.exists():
-            (hidden / "model.onnx").replace(target / "model.onnx")
-            hidden.rmdir()
-        else:
-            hidden.rename(target)
-
-    def answer(self, served, path="/predict/m"):
-        body = json.dumps({"input": [[1, 1, 1, 1]]}).encode()
-        with urllib.request.urlopen(served.url + path, body, timeout=10) as response:
-            document = json.load(response)
-        return document["prediction"][0][0]
-
-    def eventually(self, condition, timeout=20):
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            if condition():
-                return True
-            time.sleep(0.05)
-        return False
-
+class Following(RepositoryCase):
     def test_versions_change_under_load_and_no_request_fails(self):
         served = self.serve()
         stop, failures, seen = threading.Event(), [], [set() for _ in range(4)]
@@ -147,16 +100,6 @@ class Following(unittest.TestCase):
         self.assertTrue(served.logged("no such model or repository"))
         self.assertEqual(self.answer(served), 1)
         moved.rename(self.folder)
-
-    def post(self, served, path, body=None):
-        request = urllib.request.Request(served.url + path, json.dumps(body).encode() if body is not None else b"")
-        try:
-            with urllib.request.urlopen(request, timeout=20) as response:
-                text = response.read()
-                return response.status, json.loads(text) if text else None
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read())
 
     def test_the_index_says_what_serves_and_why_something_does_not(self):
         served = self.serve()
