@@ -25,7 +25,7 @@ constexpr double kPatience = 10;
 constexpr double kLeastPatience = 1e-3;
 // Times vary: a request is let in only if it would make its deadline with this much to spare, and
 // run with that much.
-constexpr double kAdmitMargin = 1.25, kRunMargin = 1.1;
+constexpr double kAdmitMargin = 1.5, kRunMargin = 1.1;
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 
 nanoseconds Nanoseconds(double seconds) {

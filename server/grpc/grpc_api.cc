@@ -197,13 +197,17 @@ struct Routed {
 // Computes what was routed and answers with the message that `write` makes of the result; a failure
 // of either becomes the call's status.
 template <typename Write>
-void Infer(InferenceService& service, Result<Routed> routed, GrpcRespond respond, Write write) {
+void Infer(InferenceService& service, const std::string& client, Result<Routed> routed,
+           GrpcRespond respond, Write write) {
   if (!routed.ok()) {
     service.metrics().CountUnroutedRequest(Protocol::kGrpc, routed.status().code());
     return respond(routed.status());
   }
+  auto ticket = service.EnterClient(client);
+  if (!ticket.ok()) return respond(ticket.status());
   service.Infer(std::move(routed->version), std::move(routed->request), Protocol::kGrpc,
-                [respond = std::move(respond), write](Result<InferenceResponse> result) {
+                [ticket = *std::move(ticket), respond = std::move(respond),
+                 write](Result<InferenceResponse> result) {
                   if (!result.ok()) return respond(result.status());
                   auto message = write(*result);
                   if (!message.ok()) return respond(message.status());
@@ -248,7 +252,7 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
 }  // namespace
 
 void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
-  Infer(service_, RouteModelInfer(service_, call), std::move(respond),
+  Infer(service_, call.client, RouteModelInfer(service_, call), std::move(respond),
         [](const InferenceResponse& result) -> Result<inference::ModelInferResponse> {
           inference::ModelInferResponse response;
           response.set_model_name(result.model);
@@ -260,7 +264,7 @@ void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
 }
 
 void GrpcApi::Predict(GrpcCall call, GrpcRespond respond) const {
-  Infer(service_, RoutePredict(service_, call), std::move(respond),
+  Infer(service_, call.client, RoutePredict(service_, call), std::move(respond),
         [](const InferenceResponse& result) -> Result<v1::PredictResponse> {
           v1::PredictResponse response;
           response.set_model(result.model);

@@ -17,6 +17,7 @@ struct GrpcCall {
   std::string message;  // one serialized request
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone
+  std::string client;                            // its address
 };
 
 // A serialized response, or the status that ends the call. Called once, from any thread.

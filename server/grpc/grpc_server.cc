@@ -73,6 +73,7 @@ class Session : public std::enable_shared_from_this<Session> {
       : socket_(std::move(socket)),
         timer_(socket_.get_executor()),
         shared_(std::move(shared)),
+        client_(AddressOf(socket_)),
         read_buffer_(kReadBytes) {
     shared_->metrics->ConnectionOpened(Protocol::kGrpc);
   }
@@ -302,6 +303,7 @@ class Session : public std::enable_shared_from_this<Session> {
     call.message = std::move(*message);
     call.deadline = stream.deadline;
     call.cancelled = stream.cancelled;
+    call.client = client_;
     shared_->handler(std::move(call), [self = shared_from_this(), id,
                                        cancelled = stream.cancelled](Result<std::string> answer) {
       asio::post(self->socket_.get_executor(),
@@ -444,6 +446,7 @@ class Session : public std::enable_shared_from_this<Session> {
   TcpSocket socket_;
   asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, TcpSocket::executor_type> timer_;
   std::shared_ptr<GrpcServer::Shared> shared_;
+  const std::string client_;  // its address
   nghttp2_session* session_ = nullptr;
   std::map<int32_t, Stream> streams_;
   std::vector<uint8_t> read_buffer_, write_buffer_;

@@ -1,6 +1,7 @@
 // An HTTP request and its answer as the API handlers see them: whole, checked, without a socket.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,8 @@ struct HttpRequest {
   std::string target;  // as sent: path and query
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  std::string client;                            // its address
+  std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null
 
   // The first header of that name, compared without case; null when there is none.
   const std::string* Header(std::string_view name) const;

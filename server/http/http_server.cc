@@ -1,10 +1,13 @@
 #include "server/http/http_server.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <cerrno>
 #include <chrono>
 #include <limits>
 #include <mutex>
@@ -94,7 +97,10 @@ namespace {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(TcpSocket socket, std::shared_ptr<HttpServer::Shared> shared)
-      : socket_(std::move(socket)), timer_(socket_.get_executor()), shared_(std::move(shared)) {
+      : socket_(std::move(socket)),
+        timer_(socket_.get_executor()),
+        shared_(std::move(shared)),
+        client_(AddressOf(socket_)) {
     shared_->metrics->ConnectionOpened(Protocol::kHttp);
   }
   ~Session() {
@@ -247,15 +253,33 @@ class Session : public std::enable_shared_from_this<Session> {
       request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
     }
     request.body = std::move(message.body());
+    request.client = client_;
+    request.cancelled = cancelled_ = std::make_shared<std::atomic<bool>>(false);
     head_ = message.method() == http::verb::head;
     version_ = message.version();
     ++requests_;
     keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
     ExpireNever();
+    answered_.store(false, std::memory_order_relaxed);
     shared_->handler(std::move(request), [self = shared_from_this()](HttpResponse response) {
+      self->answered_.store(true, std::memory_order_relaxed);
       asio::post(self->socket_.get_executor(), [self, response = std::move(response)]() mutable {
         self->Write(std::move(response));
       });
+    });
+    if (!answered_.load(std::memory_order_relaxed)) NoticeDisconnect();
+  }
+
+  // A client that closes its side while it waits is gone; one that sends its next request is not.
+  void NoticeDisconnect() {
+    socket_.async_wait(TcpSocket::wait_read, [self = shared_from_this(),
+                                              cancelled = cancelled_](error_code error) {
+      if (error) return;
+      char next;
+      const auto got =
+          recv(self->socket_.native_handle(), &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT);
+      const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+      if (got <= 0 && !waits) cancelled->store(true, std::memory_order_relaxed);
     });
   }
 
@@ -354,6 +378,7 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, TcpSocket::executor_type> timer_;
   bool expired_ = false;
   std::shared_ptr<HttpServer::Shared> shared_;
+  const std::string client_;  // its address
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::string head_text_, body_text_;
@@ -362,7 +387,8 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t requests_ = 0;
   size_t lingered_ = 0;
   unsigned version_ = 11;
-  std::atomic<bool> busy_{false};
+  std::shared_ptr<std::atomic<bool>> cancelled_;
+  std::atomic<bool> busy_{false}, answered_{false};
   std::atomic<int64_t> idle_since_{kAtWork};
   bool keep_alive_ = false, head_ = false, linger_ = false;
 };

@@ -427,8 +427,12 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
   if (!parsed.ok()) return fail(parsed.status());
   const Status timeout = ApplyTimeout(request, parsed->request);
   if (!timeout.ok()) return fail(timeout);
+  auto ticket = service.EnterClient(request.client);
+  if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
+  parsed->request.cancelled = request.cancelled;
   service.Infer(*version, std::move(parsed->request), Protocol::kHttp,
-                [respond = std::move(respond), outputs = std::move(parsed->outputs),
+                [ticket = *std::move(ticket), respond = std::move(respond),
+                 outputs = std::move(parsed->outputs),
                  binary = parsed->binary_default](Result<InferenceResponse> result) {
                   if (!result.ok()) return respond(ErrorResponse(result.status()));
                   auto response = WriteAnswer(*result, outputs, binary);

@@ -142,8 +142,12 @@ void HandlePredict(InferenceService& service, const ServerOptions::Limits& limit
     service.metrics().CountUnroutedRequest(Protocol::kHttp, status.code());
     return respond(ErrorResponse(status));
   }
+  auto ticket = service.EnterClient(request.client);
+  if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
+  prediction->request.cancelled = request.cancelled;
   service.Infer(prediction->version, std::move(prediction->request), Protocol::kHttp,
-                [respond = std::move(respond)](Result<InferenceResponse> result) {
+                [ticket = *std::move(ticket),
+                 respond = std::move(respond)](Result<InferenceResponse> result) {
                   if (!result.ok()) return respond(ErrorResponse(result.status()));
                   auto text = WriteAnswer(*result);
                   if (!text.ok()) return respond(ErrorResponse(text.status()));

@@ -111,6 +111,12 @@ HttpResponse ErrorResponse(const Status& status) {
   return response;
 }
 
+HttpResponse OverQuotaResponse(const Status& status) {
+  HttpResponse response = ErrorResponse(429, status.message());
+  response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
 void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
   const auto segments = PathSegments(request.target);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));

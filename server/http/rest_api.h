@@ -36,5 +36,7 @@ class RestApi {
 // The HTTP status of a canonical code.
 int HttpStatusOf(StatusCode code);
 HttpResponse ErrorResponse(const Status& status);
+// 429: the client has too many requests of its own.
+HttpResponse OverQuotaResponse(const Status& status);
 
 }  // namespace onnxd

@@ -206,7 +206,7 @@ struct ServerMetrics::State {
                         .Register(registry)
                         .Add({})) {
     build_info.Set(1);
-    for (const char* reason : {"queue_full", "deadline", "memory", "drain"}) {
+    for (const char* reason : {"queue_full", "deadline", "memory", "client", "drain"}) {
       shed.Add({{"reason", reason}});
     }
     for (const char* result : {"succeeded", "failed"}) config_reloads.Add({{"result", result}});

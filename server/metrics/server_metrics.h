@@ -65,7 +65,7 @@ class ServerMetrics {
 
   void SetModelState(const std::string& model, const std::string& version, bool ready);
   void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
-  void CountShed(const std::string& reason);                      // queue_full, deadline, memory
+  void CountShed(const std::string& reason);  // queue_full, deadline, memory, client
   void CountModelLoad(const std::string& model, bool succeeded);
   void CountPreparedModel(const std::string& result);  // found, missing
   void CountEviction(const std::string& model);

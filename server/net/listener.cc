@@ -11,9 +11,13 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/base/thread_slice.h"
 
 namespace onnxd {
 namespace {
+
+// I/O threads come to work at once where others compute.
+constexpr std::chrono::microseconds kSlice(100);
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -54,7 +58,10 @@ IoThreads::~IoThreads() { Stop(); }
 
 void IoThreads::Start() {
   for (int i = 0; i < thread_count_; ++i) {
-    threads_.emplace_back([this] { context_.run(); });
+    threads_.emplace_back([this] {
+      RequestSlice(kSlice);
+      context_.run();
+    });
   }
 }
 
@@ -73,6 +80,12 @@ Listener::Listener(asio::io_context& context, ServerMetrics& metrics, OnConnecti
       backoff_(context),
       metrics_(metrics),
       on_connection_(std::move(on_connection)) {}
+
+std::string AddressOf(const TcpSocket& socket) {
+  boost::system::error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  return error ? std::string() : endpoint.address().to_string(error);
+}
 
 Result<std::shared_ptr<Listener>> Listener::Bind(asio::io_context& context,
                                                  const std::string& address, int port,

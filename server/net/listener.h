@@ -43,6 +43,9 @@ using TcpSocket =
     boost::asio::basic_stream_socket<boost::asio::ip::tcp,
                                      boost::asio::strand<boost::asio::io_context::executor_type>>;
 
+// The address at the other end, without its port; empty when it is gone already.
+std::string AddressOf(const TcpSocket& socket);
+
 // Accepts connections and hands each on, with a strand of its own. A failed accept (descriptors or
 // memory exhausted, a connection aborted) is counted, and accepting goes on after 20 ms.
 class Listener : public std::enable_shared_from_this<Listener> {

@@ -103,7 +103,8 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
       manager_(manager),
       scheduler_(scheduler),
       metrics_(metrics),
-      memory_(std::move(memory)) {
+      memory_(std::move(memory)),
+      quota_(options.limits.requests_per_client) {
   Reconfigure(options);
 }
 
@@ -250,6 +251,13 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
     finish(std::move(response));
   };
   scheduler_.Submit(scheduled, std::move(request));
+}
+
+Result<ClientQuota::Ticket> InferenceService::EnterClient(const std::string& client) {
+  auto entry = quota_.Enter(client);
+  if (entry.admitted) return std::move(entry.ticket);
+  metrics_.CountShed("client");
+  return ResourceExhausted(StrCat("client ", client, " has limits.requests_per_client requests"));
 }
 
 bool InferenceService::AdmitBytes(int64_t bytes) {

@@ -10,6 +10,7 @@
 #include "server/batching/scheduler.h"
 #include "server/inference/inference_request.h"
 #include "server/models/model_manager.h"
+#include "server/service/client_quota.h"
 
 namespace onnxd {
 
@@ -69,6 +70,10 @@ class InferenceService {
   void Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
              Protocol protocol, InferenceCallback done);
 
+  // For each inference request, by its client's address, until the ticket is gone.
+  // kResourceExhausted when the client has too many.
+  Result<ClientQuota::Ticket> EnterClient(const std::string& client);
+
   // Memory of request bodies in flight, against one budget. False: refuse with kUnavailable.
   bool AdmitBytes(int64_t bytes);
   void ReleaseBytes(int64_t bytes);
@@ -100,6 +105,7 @@ class InferenceService {
   std::vector<Reloaded> reloads_;  // guarded by mutex_
   std::function<void()> request_reload_ = [] {};
   std::atomic<int64_t> max_buffered_bytes_{0};
+  ClientQuota quota_;
   std::atomic<bool> draining_{false};
   mutable std::atomic<bool> was_ready_{false};
   std::atomic<int64_t> in_flight_{0};
