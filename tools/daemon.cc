@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <future>
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "tools/serve_setup.h"
@@ -71,6 +72,9 @@ Status Daemon::Listen() {
 }
 
 void Daemon::Start() {
+  for (const auto& listener : {http_listener_, grpc_listener_, metrics_listener_}) {
+    io_.OnLostWork([listener] { listener->Revive(); });
+  }
   io_.Start();
   http_listener_->Start();
   grpc_listener_->Start();
@@ -103,7 +107,7 @@ bool Daemon::Responds(std::chrono::milliseconds most) {
 }
 
 Result<std::vector<std::string>> Daemon::TryReload() {
-  ONNXD_ASSIGN_OR_RETURN(ServerOptions options, read_());
+  ONNXD_ASSIGN_OR_RETURN(ServerOptions options, CatchExceptions(read_));
   // FirstModels has decided this.
   if (options.models.control_mode == "auto") {
     options.models.control_mode = options_.models.control_mode;

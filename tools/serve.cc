@@ -1,12 +1,14 @@
 // onnxd serve: the daemon.
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 
 #include "runtime/base/log.h"
 #include "tools/command.h"
 #include "tools/daemon.h"
+#include "tools/memory_reserve.h"
 #include "tools/serve_setup.h"
 #include "tools/service_manager.h"
 
@@ -23,6 +25,8 @@ sigset_t SetOf(std::initializer_list<int> numbers) {
 const sigset_t kEnding = SetOf({SIGTERM, SIGINT});
 const sigset_t kEndingOrReload = SetOf({SIGTERM, SIGINT, SIGHUP});
 
+constexpr auto kLook = std::chrono::seconds(2);
+
 // Those are waited for; SIGPIPE would end the process on a closed socket, and the others for
 // nothing.
 void BlockSignals() {
@@ -34,8 +38,10 @@ void BlockSignals() {
 // the service manager hears that the daemon works.
 int AwaitEnd(const ServiceManager& manager, Daemon& daemon) {
   const auto watched = manager.watchdog_interval();
+  const auto interval = std::min<std::chrono::milliseconds>(watched.value_or(kLook), kLook);
   while (true) {
-    const int received = WaitForSignal(kEndingOrReload, watched.value_or(std::chrono::hours(1)));
+    RefillMemoryReserve();
+    const int received = WaitForSignal(kEndingOrReload, interval);
     if (received == SIGHUP) {
       manager.Notify("RELOADING=1");
       daemon.Reload();
@@ -89,6 +95,7 @@ int Serve(const ServeFlags& flags) {
   if (!options.ok()) return usage(options.status());
   ConfigureLogging(*options);
   TuneAllocator();
+  KeepMemoryReserve();
   const auto wanted = FirstModels(*options);
   if (!wanted.ok()) return usage(wanted.status());
   const auto session = SessionOptionsOf(*options);

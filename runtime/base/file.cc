@@ -1,5 +1,6 @@
 #include "runtime/base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/mman.h>
@@ -152,6 +153,26 @@ MappedFile::~MappedFile() {
 
 std::shared_ptr<const ByteSource> MemorySource(std::string bytes, std::string name) {
   return std::make_shared<StringSource>(std::move(bytes), std::move(name));
+}
+
+Result<std::vector<std::string>> ListFolder(const std::string& path, size_t most) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
+  if (folder == nullptr) {
+    const std::string text = StrCat("cannot read ", path, ": ", ErrnoText(errno));
+    return errno == ENOENT ? NotFound(text) : Unavailable(text);
+  }
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(folder.get())) {
+    const std::string_view name(entry->d_name);
+    if (name == "." || name == "..") continue;
+    if (names.size() == most) {
+      return ResourceExhausted(StrCat("there are more than ", most, " files in ", path));
+    }
+    names.emplace_back(name);
+  }
+  if (errno != 0) return Unavailable(StrCat("cannot read ", path, ": ", ErrnoText(errno)));
+  return names;
 }
 
 Result<std::string> ReadFile(const std::string& path, uint64_t limit) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/status.h"
 
@@ -54,6 +55,11 @@ class MappedFile {
   std::string_view bytes_;
   std::shared_ptr<MemoryAccount> account_;  // that has the bytes; may be null
 };
+
+// The names in a folder, without "." and "..", in any order; kResourceExhausted for more than
+// `most`, kNotFound, kUnavailable when it cannot be read. (std::filesystem's iterators end the
+// process when memory is refused: libstdc++ declares what they call noexcept.)
+Result<std::vector<std::string>> ListFolder(const std::string& path, size_t most);
 
 // The whole file; kResourceExhausted when it is larger than `limit` bytes.
 Result<std::string> ReadFile(const std::string& path, uint64_t limit);

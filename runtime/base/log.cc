@@ -3,14 +3,16 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <memory>
+#include <new>
 
 namespace onnxd {
 namespace {
 
 constexpr size_t kMaxLineBytes = 2048;
 
-LogFormat g_format = LogFormat::kText;
+std::atomic<LogFormat> g_format{LogFormat::kText};
 
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
@@ -91,9 +93,12 @@ void ConfigureLog(LogLevel level, LogFormat format) {
 
 void Log(LogLevel level, std::string_view message) {
   if (!Logger().should_log(ToSpdlog(level))) return;
-  std::string_view cut = message.substr(0, kMaxLineBytes);
-  const std::string line = g_format == LogFormat::kText ? EscapeControl(cut) : EscapeJson(cut);
-  Logger().log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  try {
+    std::string_view cut = message.substr(0, kMaxLineBytes);
+    const std::string line = g_format == LogFormat::kText ? EscapeControl(cut) : EscapeJson(cut);
+    Logger().log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  } catch (const std::bad_alloc&) {  // a line less
+  }
 }
 
 }  // namespace onnxd

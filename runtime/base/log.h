@@ -10,10 +10,10 @@ namespace onnxd {
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 enum class LogFormat { kText, kJson };
 
-// Not thread-safe: called once in main, before the first thread. Until then: text at kInfo.
+// Any thread. Until it is called: text at kInfo.
 void ConfigureLog(LogLevel level, LogFormat format);
 
-// Any thread. Lines longer than 2 KB are cut.
+// Any thread. Lines longer than 2 KB are cut. Throws nothing: without memory the line is lost.
 void Log(LogLevel level, std::string_view message);
 inline void LogInfo(std::string_view message) { Log(LogLevel::kInfo, message); }
 inline void LogWarning(std::string_view message) { Log(LogLevel::kWarning, message); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "server/batching/batch_run.h"
@@ -26,6 +27,7 @@ constexpr double kLeastPatience = 1e-3;
 // Times vary: a request is let in only if it would make its deadline with this much to spare, and
 // run with that much.
 constexpr double kAdmitMargin = 1.5, kRunMargin = 1.1;
+constexpr double kNoMemoryWait = 0.01;  // seconds
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 
 nanoseconds Nanoseconds(double seconds) {
@@ -207,25 +209,37 @@ void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchReque
   const double expected = model->times_.Expected(1).value_or(0);
   const nanoseconds patience = Nanoseconds(std::max(kLeastPatience, kPatience * expected));
   const int64_t most = model->settings_.max_batch_size;
-  if (most > 1 && request.rows > most) {
-    const int64_t part_rows = std::max(most, (request.rows + kMostParts - 1) / kMostParts);
-    for (BatchRequest& part : SplitRequest(std::move(request), part_rows)) {
-      model->queue_.Push(std::move(part), now, patience);
-    }
-  } else {
-    model->queue_.Push(std::move(request), now, patience);
-  }
   waiting_.emplace(model.get(), model);
+  try {
+    if (most > 1 && request.rows > most) {
+      const int64_t part_rows = std::max(most, (request.rows + kMostParts - 1) / kMostParts);
+      for (BatchRequest& part : SplitRequest(std::move(request), part_rows)) {
+        model->queue_.Push(std::move(part), now, patience);
+      }
+    } else {
+      model->queue_.Push(std::move(request), now, patience);
+    }
+  } catch (...) {
+    NoteTaken(model);  // what waits has requests
+    throw;
+  }
   CountQueued();
+}
+
+Scheduler::Counted::~Counted() {
+  {
+    std::lock_guard lock(scheduler_.mutex_);
+    --count_;
+  }
+  scheduler_.wake_.notify_one();  // this model may have had its share
 }
 
 void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
                         SteadyTime now) {
+  const Counted here(*this, inline_running_), running(*this, model->running_);
   Entries alone;
   alone.push_back({std::move(request), now});
   Run(model, std::move(alone));
-  std::lock_guard lock(mutex_);
-  --inline_running_;
 }
 
 bool Scheduler::HasItsShare(const ScheduledModel& model, SteadyTime now) const {
@@ -286,10 +300,15 @@ void Scheduler::Work() {
   std::unique_lock lock(mutex_);
   while (true) {
     double wait = 1;
-    std::optional<Batch> batch = NextBatch(Clock::now(), wait);
+    std::optional<Batch> batch;
+    const Status chosen = CatchExceptions([&] {
+      batch = NextBatch(Clock::now(), wait);
+      return Status::Ok();
+    });
+    if (!chosen.ok()) wait = kNoMemoryWait;
     if (batch) {
       lock.unlock();
-      Run(batch->model, std::move(batch->entries));
+      RunCounted(*std::move(batch));
       batch.reset();
       lock.lock();
       continue;
@@ -305,6 +324,16 @@ void Scheduler::Work() {
   }
 }
 
+// Requests that are lost for want of memory are answered by whoever holds their `done`.
+void Scheduler::RunCounted(Batch batch) {
+  const Counted running(*this, batch.model->running_);
+  const Status ran = CatchExceptions([&] {
+    Run(batch.model, std::move(batch.entries));
+    return Status::Ok();
+  });
+  if (!ran.ok()) LogWarning(StrCat("a batch was lost: ", ran.ToString()));
+}
+
 // Answers requests that are lost while all executors are busy.
 void Scheduler::Watch() {
   std::unique_lock lock(mutex_);
@@ -314,20 +343,26 @@ void Scheduler::Watch() {
       continue;
     }
     watch_.wait_for(lock, kWatchInterval, [this] { return stopping_; });
-    const SteadyTime now = Clock::now();
-    Entries lost;
-    const auto models = waiting_;
-    for (const auto& [key, model] : models) {
-      if (model->policy_.delays_expired) model->queue_.DelayExpired(now);
-      Entries of_model = model->queue_.TakeLost(now);
-      NoteTaken(model);
-      std::move(of_model.begin(), of_model.end(), std::back_inserter(lost));
-    }
-    lock.unlock();
-    for (RequestQueue::Entry& entry : lost) Refuse(entry, LossOf(entry.request, now));
-    lost.clear();
-    lock.lock();
+    (void)CatchExceptions([&] {
+      RefuseLost(lock);
+      return Status::Ok();
+    });
+    if (!lock.owns_lock()) lock.lock();
   }
+}
+
+void Scheduler::RefuseLost(std::unique_lock<std::mutex>& lock) {
+  const SteadyTime now = Clock::now();
+  Entries lost;
+  const auto models = waiting_;
+  for (const auto& [key, model] : models) {
+    if (model->policy_.delays_expired) model->queue_.DelayExpired(now);
+    Entries of_model = model->queue_.TakeLost(now);
+    NoteTaken(model);
+    std::move(of_model.begin(), of_model.end(), std::back_inserter(lost));
+  }
+  lock.unlock();
+  for (RequestQueue::Entry& entry : lost) Refuse(entry, LossOf(entry.request, now));
 }
 
 // Those that are gone, too late or about to be: running them would make the next ones late as well.
@@ -371,13 +406,11 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   const SteadyTime end = Clock::now();
   {
     std::lock_guard lock(mutex_);
-    --model->running_;
     if (outputs && outputs->status.ok()) {
       model->times_.Record(outputs->rows, SecondsBetween(start, end));
     }
     if (outputs && outputs->mixes_rows) model->settings_ = BatchSettings{};
   }
-  wake_.notify_one();  // this model may have had its share
   if (!outputs) return;
   model->metrics_.ObserveBatch(outputs->rows);
   if (outputs->mixes_rows) {

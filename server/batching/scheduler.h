@@ -107,8 +107,23 @@ class Scheduler {
     Entries entries;
   };
 
+  // Counts one less at its end. Guards nothing by itself: the count is the scheduler's.
+  class Counted {
+   public:
+    Counted(Scheduler& scheduler, int64_t& count) : scheduler_(scheduler), count_(count) {}
+    ~Counted();
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    Scheduler& scheduler_;
+    int64_t& count_;  // guarded by the scheduler's mutex
+  };
+
   void Work();
   void Watch();
+  void RefuseLost(std::unique_lock<std::mutex>& lock);
+  void RunCounted(Batch batch);
   void Join();
 
   // With mutex_ held.

@@ -1,6 +1,7 @@
 #include "server/grpc/grpc_server.h"
 
 #include <nghttp2/nghttp2.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 #include "server/grpc/grpc_framing.h"
 
@@ -304,14 +306,57 @@ class Session : public std::enable_shared_from_this<Session> {
     call.deadline = stream.deadline;
     call.cancelled = stream.cancelled;
     call.client = client_;
-    shared_->handler(std::move(call), [self = shared_from_this(), id,
-                                       cancelled = stream.cancelled](Result<std::string> answer) {
-      asio::post(self->socket_.get_executor(),
-                 [self, id, cancelled, answer = std::move(answer)]() mutable {
-                   self->Answer(id, *cancelled, std::move(answer));
-                 });
+    const auto reply = std::make_shared<Reply>(shared_from_this(), id, stream.cancelled);
+    const Status handled = CatchExceptions([&] {
+      shared_->handler(std::move(call),
+                       [reply](Result<std::string> answer) { reply->Send(std::move(answer)); });
+      return Status::Ok();
     });
+    if (!handled.ok()) reply->Send(Unavailable(std::string(handled.message())));
   }
+
+  // The one answer to a call: what the handler says, or, when it lost the call for want of memory,
+  // that.
+  class Reply {
+   public:
+    Reply(std::shared_ptr<Session> session, int32_t id,
+          std::shared_ptr<const std::atomic<bool>> cancelled)
+        : session_(std::move(session)), id_(id), cancelled_(std::move(cancelled)) {}
+    ~Reply() {
+      if (sent_) return;
+      (void)CatchExceptions([this] {
+        Send(Unavailable("no memory"));
+        return Status::Ok();
+      });
+    }
+    Reply(const Reply&) = delete;
+    Reply& operator=(const Reply&) = delete;
+
+    // The first one counts.
+    void Send(Result<std::string> answer) {
+      if (sent_.exchange(true)) return;
+      // Without memory even for that, the client sees the connection end.
+      const Status posted = CatchExceptions([&] {
+        Post(std::move(answer));
+        return Status::Ok();
+      });
+      if (!posted.ok()) shutdown(session_->socket_.native_handle(), SHUT_RDWR);
+    }
+
+   private:
+    void Post(Result<std::string> answer) {
+      asio::post(session_->socket_.get_executor(),
+                 [session = session_, id = id_, cancelled = cancelled_,
+                  answer = std::move(answer)]() mutable {
+                   session->Answer(id, *cancelled, std::move(answer));
+                 });
+    }
+
+    const std::shared_ptr<Session> session_;
+    const int32_t id_;
+    const std::shared_ptr<const std::atomic<bool>> cancelled_;
+    std::atomic<bool> sent_{false};
+  };
 
   void Answer(int32_t id, const std::atomic<bool>& cancelled, Result<std::string> answer) {
     Stream* stream = Find(id);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -244,6 +245,45 @@ class Session : public std::enable_shared_from_this<Session> {
     Handle();
   }
 
+  // The one answer to a request: what the handler says, or, when it lost the request for want of
+  // memory, that.
+  class Reply {
+   public:
+    explicit Reply(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+    ~Reply() {
+      if (sent_) return;
+      (void)CatchExceptions([this] {
+        Send(ErrorResponse(503, "no memory"));
+        return Status::Ok();
+      });
+    }
+    Reply(const Reply&) = delete;
+    Reply& operator=(const Reply&) = delete;
+
+    // The first one counts.
+    void Send(HttpResponse response) {
+      if (sent_.exchange(true)) return;
+      // Without memory even for that, the client sees the connection end.
+      const Status posted = CatchExceptions([&] {
+        Post(std::move(response));
+        return Status::Ok();
+      });
+      if (!posted.ok()) shutdown(session_->socket_.native_handle(), SHUT_RDWR);
+    }
+
+   private:
+    void Post(HttpResponse response) {
+      session_->answered_.store(true, std::memory_order_relaxed);
+      asio::post(session_->socket_.get_executor(),
+                 [session = session_, response = std::move(response)]() mutable {
+                   session->Write(std::move(response));
+                 });
+    }
+
+    const std::shared_ptr<Session> session_;
+    std::atomic<bool> sent_{false};
+  };
+
   void Handle() {
     auto message = parser_->release();
     HttpRequest request;
@@ -261,12 +301,13 @@ class Session : public std::enable_shared_from_this<Session> {
     keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
     ExpireNever();
     answered_.store(false, std::memory_order_relaxed);
-    shared_->handler(std::move(request), [self = shared_from_this()](HttpResponse response) {
-      self->answered_.store(true, std::memory_order_relaxed);
-      asio::post(self->socket_.get_executor(), [self, response = std::move(response)]() mutable {
-        self->Write(std::move(response));
-      });
+    const auto reply = std::make_shared<Reply>(shared_from_this());
+    const Status handled = CatchExceptions([&] {
+      shared_->handler(std::move(request),
+                       [reply](HttpResponse response) { reply->Send(std::move(response)); });
+      return Status::Ok();
     });
+    if (!handled.ok()) reply->Send(ErrorResponse(503, handled.message()));
     if (!answered_.load(std::memory_order_relaxed)) NoticeDisconnect();
   }
 

@@ -261,8 +261,10 @@ Result<std::unique_ptr<JsonDocument>> JsonDocument::Parse(std::string_view text,
     return InvalidArgument("malformed JSON: it begins with a byte order mark");
   }
   const auto allocated = document->parser_.allocate(text.size(), static_cast<size_t>(max_depth));
+  if (allocated == simdjson::MEMALLOC) return Unavailable("no memory for the JSON body");
   if (allocated != simdjson::SUCCESS) return ResourceExhausted("the JSON body is too large");
   const auto error = document->parser_.parse(text.data(), text.size()).get(document->root_);
+  if (error == simdjson::MEMALLOC) return Unavailable("no memory for the JSON body");
   if (error == simdjson::DEPTH_ERROR) {
     return InvalidArgument(StrCat("the JSON is nested deeper than ", max_depth));
   }

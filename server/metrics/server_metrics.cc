@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <mutex>
+
+#include "runtime/base/file.h"
 
 namespace onnxd {
 namespace {
@@ -40,13 +41,8 @@ double ResidentBytes() {
 }
 
 double OpenDescriptors() {
-  std::error_code error;
-  double count = 0;
-  for (auto entry = std::filesystem::directory_iterator("/proc/self/fd", error);
-       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    ++count;
-  }
-  return count;
+  const auto names = ListFolder("/proc/self/fd", 1 << 20);
+  return names.ok() ? static_cast<double>(names->size() - 1) : 0;  // one is this look's own
 }
 
 double CpuSeconds() {

@@ -7,6 +7,9 @@
 #include <future>
 #include <thread>
 
+#include "runtime/base/exceptions.h"
+#include "runtime/base/log.h"
+
 namespace onnxd {
 namespace {
 
@@ -26,7 +29,11 @@ bool RunBeside(std::function<void()> work, WorkPriority priority,
   auto future = ended->get_future();
   std::thread thread([work = std::move(work), priority, ended]() mutable {
     if (priority == WorkPriority::kLow) LowerPriority();
-    work();
+    const Status status = CatchExceptions([&] {
+      work();
+      return Status::Ok();
+    });
+    if (!status.ok()) LogWarning(status.ToString());
     work = nullptr;  // what it owns goes before its owner goes on
     ended->set_value();
   });

@@ -8,6 +8,8 @@
 #include <array>
 #include <filesystem>
 
+#include "runtime/base/file.h"
+
 namespace onnxd {
 namespace {
 
@@ -20,12 +22,9 @@ constexpr int kMostWatches = 4096;
 // Those that can be read.
 std::vector<fs::path> EntriesOf(const fs::path& folder) {
   std::vector<fs::path> entries;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator() && entries.size() < kMostWatches;
-       entry.increment(error)) {
-    entries.push_back(entry->path());
-  }
+  const auto names = ListFolder(folder.string(), kMostWatches);
+  if (!names.ok()) return entries;
+  for (const std::string& name : *names) entries.push_back(folder / name);
   return entries;
 }
 

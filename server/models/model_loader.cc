@@ -140,6 +140,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
     return DeadlineExceeded(
         StrCat("the load took longer than models.load_timeout_s, ", way.timeout.count(), " s"));
   }
+  if (!*loaded) return ResourceExhausted("no memory for the load");
   auto version = std::make_shared<ModelVersion>();
   ONNXD_ASSIGN_OR_RETURN(version->session, std::move(**loaded));
   ONNXD_RETURN_IF_ERROR(CheckBatching(wanted.settings, *version->session));

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/session/prepared_model_cache.h"
@@ -179,7 +180,13 @@ void ModelManager::Work() {
     const auto found = registry_.Find(key.first, key.second);
     if (found.ok() && !(*found)->evicted) loader_.TryBatches(*found, WayOf(WorkPriority::kLow));
   }
-  while (!stopping_) Look();
+  while (!stopping_) {
+    const Status status = CatchExceptions([this] {
+      Look();
+      return Status::Ok();
+    });
+    if (!status.ok()) LogWarning(StrCat("a look at the repository failed: ", status.ToString()));
+  }
 }
 
 void ModelManager::Look() {

@@ -57,13 +57,9 @@ void AddFile(const fs::path& path, WantedVersion& version) {
 void AddFiles(WantedVersion& version) {
   const fs::path path(version.path);
   if (path.filename() != kModelFile) return AddFile(path, version);
-  size_t files = 0;
-  std::error_code error;
-  fs::directory_iterator entries(path.parent_path(), error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (++files > kMostFiles) return;
-    AddFile(entries->path(), version);
-  }
+  const auto names = ListFolder(path.parent_path().string(), kMostFiles);
+  if (!names.ok()) return AddFile(path, version);
+  for (const std::string& name : *names) AddFile(path.parent_path() / name, version);
 }
 
 uint64_t HashOf(const ModelSettings& settings) {
@@ -97,19 +93,14 @@ std::pair<ModelSettings, Status> SettingsOf(const fs::path& folder, const ModelS
 Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
                    std::vector<WantedVersion>& wanted) {
   std::vector<int64_t> numbers;
-  std::error_code error;
-  size_t entries = 0;
-  fs::directory_iterator names(folder, error);
-  for (; !error && names != fs::directory_iterator(); names.increment(error)) {
-    if (++entries > kMostEntries) {
-      return InvalidArgument(StrCat("too many files in ", folder.string()));
-    }
-    const auto number = VersionNumber(names->path().filename().string());
+  const auto names = ListFolder(folder.string(), kMostEntries);
+  if (names.status().code() == StatusCode::kNotFound) return Status::Ok();  // gone meanwhile
+  ONNXD_RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
+    const auto number = VersionNumber(name);
     std::error_code none;
-    if (number && fs::is_regular_file(names->path() / kModelFile, none)) numbers.push_back(*number);
+    if (number && fs::is_regular_file(folder / name / kModelFile, none)) numbers.push_back(*number);
   }
-  if (error == std::errc::no_such_file_or_directory) return Status::Ok();  // gone meanwhile
-  if (error) return Unavailable(StrCat("cannot read ", folder.string(), ": ", error.message()));
   const auto [settings, fault] = SettingsOf(folder, defaults);
   const auto policy = ParseVersionPolicy(settings.versions);
   for (const int64_t number : ChooseVersions(std::move(numbers), *policy)) {
@@ -129,17 +120,13 @@ Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
 
 Status AddFolder(const std::string& path, const ModelSettings& defaults,
                  std::vector<WantedVersion>& wanted) {
-  std::error_code error;
-  fs::directory_iterator entries(path, error);
-  size_t count = 0;
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (++count > kMostEntries) return InvalidArgument(StrCat("too many files in ", path));
-    const std::string name = entries->path().filename().string();
+  ONNXD_ASSIGN_OR_RETURN(const auto names, ListFolder(path, kMostEntries));
+  for (const std::string& name : names) {
+    const fs::path folder = fs::path(path) / name;
     std::error_code none;
-    if (!IsModelName(name) || !entries->is_directory(none)) continue;
-    ONNXD_RETURN_IF_ERROR(AddVersions(entries->path(), defaults, wanted));
+    if (!IsModelName(name) || !fs::is_directory(folder, none)) continue;
+    ONNXD_RETURN_IF_ERROR(AddVersions(folder, defaults, wanted));
   }
-  if (error) return Unavailable(StrCat("cannot read ", path, ": ", error.message()));
   return Status::Ok();
 }
 

@@ -36,8 +36,8 @@ struct WantedVersion {
 
 // The versions to serve, ordered by name and number. Names that begin with a dot are ignored;
 // versions are numbers. kNotFound when a path does not exist; kInvalidArgument when one is neither
-// a file nor a folder, too much is in it, two folders have a model of the same name, or the
-// defaults are wrong; kUnavailable when one cannot be read. A folder without models is empty.
+// a file nor a folder, two folders have a model of the same name, or the
+// defaults are wrong; kUnavailable when one cannot be read; kResourceExhausted when too much is in it. A folder without models is empty.
 Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& options);
 
 // Of the version's files as they are now, and its settings.

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/base/thread_slice.h"
@@ -52,7 +53,11 @@ std::string ListeningInode(int port) {
 }  // namespace
 
 IoThreads::IoThreads(int threads)
-    : context_(threads), work_(asio::make_work_guard(context_)), thread_count_(threads) {}
+    : context_(threads), work_(asio::make_work_guard(context_)), thread_count_(threads) {
+  // Strands share 193 mutexes, each made for the first strand that draws it, and Boost 1.74 does not
+  // survive a refusal there. After these draws one is missing in one of some million starts.
+  for (int i = 0; i < 4096; ++i) (void)asio::make_strand(context_);
+}
 
 IoThreads::~IoThreads() { Stop(); }
 
@@ -60,8 +65,26 @@ void IoThreads::Start() {
   for (int i = 0; i < thread_count_; ++i) {
     threads_.emplace_back([this] {
       RequestSlice(kSlice);
-      context_.run();
+      Work();
     });
+  }
+}
+
+void IoThreads::Work() {
+  while (!context_.stopped()) {
+    // What a connection's work throws ends that connection: nothing holds it any more.
+    Status status = CatchExceptions([this] {
+      context_.run();
+      return Status::Ok();
+    });
+    while (!status.ok() && !context_.stopped()) {
+      LogWarning(StrCat("a connection was given up: ", status.ToString()));
+      status = CatchExceptions([this] {
+        for (const auto& revive : revive_) revive();
+        return Status::Ok();
+      });
+      std::this_thread::sleep_for(kAcceptBackoff);
+    }
   }
 }
 
@@ -122,26 +145,43 @@ void Listener::Close() {
   });
 }
 
+void Listener::Revive() {
+  if (!accepting_) Start();
+}
+
 void Listener::Accept() {
-  if (!acceptor_.is_open()) return;
+  if (!acceptor_.is_open() || accepting_) return;
+  auto accepting = std::make_shared<Accepting>(*this);
   acceptor_.async_accept(
       asio::make_strand(context_),
-      asio::bind_executor(
-          strand_, [self = shared_from_this()](boost::system::error_code error, auto socket) {
-            if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
-            if (!error) {
-              boost::system::error_code ignored;
-              socket.set_option(tcp::no_delay(true), ignored);
-              self->on_connection_(std::move(socket));
-              self->Accept();
-              return;
-            }
-            self->metrics_.CountAcceptError();
-            LogWarning(StrCat("accept failed: ", error.message()));
-            self->backoff_.expires_after(kAcceptBackoff);
-            self->backoff_.async_wait(asio::bind_executor(
-                self->strand_, [self](boost::system::error_code) { self->Accept(); }));
-          }));
+      asio::bind_executor(strand_, [self = shared_from_this(), accepting = std::move(accepting)](
+                                       boost::system::error_code error, auto socket) mutable {
+        if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
+        if (error) return self->AcceptLater(error.message(), std::move(accepting));
+        boost::system::error_code ignored;
+        socket.set_option(tcp::no_delay(true), ignored);
+        const Status served = CatchExceptions([&] {
+          self->on_connection_(std::move(socket));
+          return Status::Ok();
+        });
+        if (!served.ok()) {
+          return self->AcceptLater(std::string(served.message()), std::move(accepting));
+        }
+        accepting.reset();
+        self->Accept();
+      }));
+}
+
+void Listener::AcceptLater(const std::string& reason, std::shared_ptr<Accepting> accepting) {
+  metrics_.CountAcceptError();
+  LogWarning(StrCat("accept failed: ", reason));
+  backoff_.expires_after(kAcceptBackoff);
+  backoff_.async_wait(asio::bind_executor(
+      strand_, [self = shared_from_this(),
+                accepting = std::move(accepting)](boost::system::error_code) mutable {
+        accepting.reset();
+        self->Accept();
+      }));
 }
 
 std::string PortHolder(int port) {

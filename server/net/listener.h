@@ -1,6 +1,7 @@
 // The I/O threads, and the one way in: a listener that survives failed accepts.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -31,12 +32,18 @@ class IoThreads {
   void Stop();
   // Runs `work` on one of the threads.
   void Post(std::function<void()> work);
+  // Calls `revive` on one of the threads whenever work was lost there for want of memory: whoever
+  // always has something under way sees to it that it still has. Before Start.
+  void OnLostWork(std::function<void()> revive) { revive_.push_back(std::move(revive)); }
 
  private:
+  void Work();
+
   boost::asio::io_context context_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   int thread_count_;
   std::vector<std::thread> threads_;
+  std::vector<std::function<void()>> revive_;
 };
 
 using TcpSocket =
@@ -58,6 +65,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
                                                 const std::string& address, int port,
                                                 ServerMetrics& metrics, OnConnection on_connection);
   void Start();
+  // Accepts on, should the work that does have been lost. Any thread.
+  void Revive();
   // Stops accepting; connections live on.
   void Close();
   int port() const { return port_; }
@@ -66,12 +75,26 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Listener(boost::asio::io_context& context, ServerMetrics& metrics, OnConnection on_connection);
   void Accept();
 
+  // Lives as long as an accept is under way.
+  class Accepting {
+   public:
+    explicit Accepting(Listener& listener) : listener_(listener) { listener_.accepting_ = true; }
+    ~Accepting() { listener_.accepting_ = false; }
+    Accepting(const Accepting&) = delete;
+    Accepting& operator=(const Accepting&) = delete;
+
+   private:
+    Listener& listener_;
+  };
+  void AcceptLater(const std::string& reason, std::shared_ptr<Accepting> accepting);
+
   boost::asio::io_context& context_;
   boost::asio::strand<boost::asio::io_context::executor_type> strand_;
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer backoff_;
   ServerMetrics& metrics_;
   OnConnection on_connection_;
+  std::atomic<bool> accepting_{false};
   int port_ = 0;
 };
 

@@ -119,6 +119,14 @@ std::string InferenceService::default_model() const {
   return default_model_;
 }
 
+InferenceService::InFlight::InFlight(InferenceService& service) : service_(service) {
+  service_.metrics_.SetInFlight(service_.in_flight_.fetch_add(1, std::memory_order_relaxed) + 1);
+}
+
+InferenceService::InFlight::~InFlight() {
+  service_.metrics_.SetInFlight(service_.in_flight_.fetch_sub(1, std::memory_order_acq_rel) - 1);
+}
+
 void InferenceService::Reload(Reloaded done) {
   {
     std::lock_guard lock(mutex_);
@@ -196,13 +204,13 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
                              Protocol protocol, InferenceCallback done) {
   const auto begin = Clock::now();
   ModelMetrics& metrics = *version->metrics;
-  metrics_.SetInFlight(in_flight_.fetch_add(1, std::memory_order_relaxed) + 1);
-  InferenceCallback finish = [this, &metrics, protocol, begin,
+  // Until `finish` has been called, or was lost for want of memory.
+  const auto counted = std::make_shared<InFlight>(*this);
+  InferenceCallback finish = [&metrics, protocol, begin, counted,
                               done = std::move(done)](Result<InferenceResponse> result) {
     metrics.CountRequest(protocol, result.status().code());
     metrics.ObserveRequest(protocol, Clock::now() - begin);
     done(std::move(result));
-    metrics_.SetInFlight(in_flight_.fetch_sub(1, std::memory_order_acq_rel) - 1);
   };
   auto inputs = OrderInputs(*version, request);
   if (!inputs.ok()) return finish(inputs.status());

@@ -85,6 +85,17 @@ class InferenceService {
   ServerMetrics& metrics() const { return metrics_; }
 
  private:
+  // A request that was accepted, as long as its answer is awaited.
+  class InFlight {
+   public:
+    explicit InFlight(InferenceService& service);
+    ~InFlight();
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+
+   private:
+    InferenceService& service_;
+  };
   // A request that fits its model.
   struct Checked {
     std::vector<size_t> selected;  // outputs
