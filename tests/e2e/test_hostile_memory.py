@@ -1,4 +1,4 @@
-"""Allocations that fail, one at a time and anywhere, and models beyond what the memory holds."""
+"""Allocations and files that fail, one at a time and anywhere, and models beyond what the memory holds."""
 
 import contextlib
 import mmap
@@ -18,46 +18,46 @@ from repositories import RepositoryCase, factor_model, heavy_model
 from soak import scaled
 
 LIBRARY = os.environ.get(
-    "TEST_FAILING_MALLOC",
-    str(pathlib.Path(daemon.BINARY).resolve().parents[1] / "tests" / "libfailing_malloc.so"))
+    "TEST_FAULTS", str(pathlib.Path(daemon.BINARY).resolve().parents[1] / "tests" / "libfaults.so"))
+MEMORY, FILES = 0, 16  # where their numbers stand
 MEGABYTE = 1 << 20
 
 
-class FailingAllocations(RepositoryCase):
+class Faults(RepositoryCase):
     def start(self, **environment):
         control = self.folder / ".control"
-        control.write_bytes(bytes(16))
+        control.write_bytes(bytes(32))
         self.file = control.open("r+b")
         self.addCleanup(self.file.close)
-        self.control = mmap.mmap(self.file.fileno(), 16)
+        self.control = mmap.mmap(self.file.fileno(), 32)
         self.addCleanup(self.control.close)
         # What a connection was about to do may be lost: then it ends with its time.
-        self.served = self.serve(LD_PRELOAD=LIBRARY, FAILING_MALLOC=str(control), ONNXD_LIMITS_IDLE_TIMEOUT_S="1",
+        self.served = self.serve(LD_PRELOAD=LIBRARY, FAULTS=str(control), ONNXD_LIMITS_IDLE_TIMEOUT_S="1",
                                  ONNXD_LIMITS_HEADER_TIMEOUT_S="1", **environment)
 
-    def fail_at(self, number):
-        self.control[:8] = struct.pack("q", number)
+    def fail_at(self, number, what=MEMORY):
+        self.control[what:what + 8] = struct.pack("q", number)
 
-    def allocations(self):
-        return struct.unpack("q", self.control[8:])[0]
+    def count(self, what):
+        return struct.unpack("q", self.control[what + 8:what + 16])[0]
 
-    def each(self, operation, count, usable=None):
+    def each(self, operation, count, usable=None, what=MEMORY):
         """Lets the first, second, .. allocation of an operation fail; what it answers then is in `usable`."""
         for _ in range(3):
             operation()
-        before = self.allocations()
+        before = self.count(what)
         operation()
-        most = self.allocations() - before + 8
+        most = self.count(what) - before + 8
         # All of them where they are few, else an even choice.
         numbers = range(1, most + 1) if most <= count else sorted(
             random.Random(1).sample(range(1, most + 1), count))
         for number in numbers:
-            self.fail_at(number)
+            self.fail_at(number, what)
             try:
                 result = operation()
             except (OSError, tritonclient.grpc.InferenceServerException) as error:
                 result = repr(error)
-            self.fail_at(0)
+            self.fail_at(0, what)
             self.assertTrue(self.served.alive(), (number, self.served.stderr_lines[-5:]))
             if usable is not None and isinstance(result, int):
                 self.assertIn(result, usable, number)
@@ -103,6 +103,7 @@ class FailingAllocations(RepositoryCase):
             return status
 
         self.each(load_and_unload, scaled(40, 10**6), {200, 413, 500, 503})
+        self.each(load_and_unload, 10**6, {200, 400, 404, 500, 503}, FILES)
         self.assertEqual(self.post(self.served, "/v2/repository/models/n/load")[0], 200)
         self.assertEqual(self.answer(self.served, "/predict/n"), 3)
         self.each(lambda: self.post(self.served, "/v2/config/reload")[0], scaled(25, 10**6), {200, 400, 404, 413, 500, 503})

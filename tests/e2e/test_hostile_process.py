@@ -1,6 +1,7 @@
 """Configurations that are wrong, signals at any time, disks that are full, and deaths in between."""
 
 import concurrent.futures
+import http.client
 import json
 import os
 import pathlib
@@ -95,7 +96,6 @@ class Signals(RepositoryCase):
             failures, answered, stop = [], [0], threading.Event()
 
             def client():
-                import http.client
                 connection = http.client.HTTPConnection("127.0.0.1", served.http_port, timeout=10)
                 body = json.dumps({"input": [[1, 1, 1, 1]]})
                 try:
@@ -110,6 +110,8 @@ class Signals(RepositoryCase):
                             return
                 except Exception as error:  # any failure counts
                     failures.append(repr(error))
+                finally:
+                    connection.close()
 
             threads = [threading.Thread(target=client) for _ in range(16)]
             for thread in threads:

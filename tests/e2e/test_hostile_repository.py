@@ -1,0 +1,207 @@
+"""Repositories that are half written, swapped, huge, damaged or changed all the time."""
+
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import socket
+import threading
+import time
+import unittest
+
+import onnx
+
+import daemon
+from repositories import RepositoryCase, factor_model
+from soak import scaled
+
+
+class Worst(RepositoryCase):
+    def serve(self, *arguments, **environment):
+        return super().serve(*arguments, **{"ONNXD_MODELS_POLL_INTERVAL_S": "1", **environment})
+
+    def test_files_as_copying_tools_leave_them_meanwhile(self):
+        whole = factor_model(2).SerializeToString()
+        served = self.serve()
+        folder = self.folder / "m" / "2"
+        folder.mkdir()
+        (folder / ".model.onnx.Xa81bc").write_bytes(whole[:50])  # rsync's own name
+        (folder / "model.onnx.part").write_bytes(whole[:50])
+        time.sleep(0.5)
+        with open(folder / "model.onnx", "wb") as file:
+            step = max(1, len(whole) // 8)
+            for begin in range(0, len(whole), step):
+                file.write(whole[begin:begin + step])
+                file.flush()
+                time.sleep(scaled(0.2, 1))
+                self.assertEqual(self.answer(served), 1)
+        self.assertTrue(self.eventually(lambda: self.answer(served) == 2))
+        self.assertFalse([line for line in served.stderr_lines if " error " in line])
+
+    def test_a_damaged_update_is_tried_once_and_the_old_version_serves(self):
+        whole = factor_model(2).SerializeToString()
+        rng = random.Random(3)
+        served = self.serve()
+        for version in range(2, scaled(4, 200)):
+            damaged = bytearray(whole)
+            for _ in range(8):
+                damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+            self.put(version, bytes(damaged[:rng.randrange(1, len(damaged))]))
+            self.assertTrue(served.logged(f"version {version} ("), served.stderr_lines)
+            self.assertEqual(self.answer(served), 1)
+        time.sleep(2.5)
+        for version in range(2, scaled(4, 200)):
+            self.assertEqual(sum(f"version {version} (" in line for line in served.stderr_lines), 1)
+        self.assertEqual(self.metric(served, 'onnxd_model_loads_total{model="m",result="failed"}'), scaled(2, 198))
+
+    def test_links_that_are_swapped_and_roots_that_go_away(self):
+        real = [self.folder / f".real{i}" for i in range(2)]
+        for i, folder in enumerate(real):
+            (folder / "1").mkdir(parents=True)
+            onnx.save(factor_model(10 + i), folder / "1" / "model.onnx")
+        link = self.folder / "linked"
+        link.symlink_to(real[0])
+        served = self.serve()
+        self.assertEqual(self.answer(served, "/predict/linked"), 10)
+        for i in (1, 0, 1):
+            swap = self.folder / ".swap"
+            swap.symlink_to(real[i])
+            swap.replace(link)
+            self.assertTrue(self.eventually(lambda: self.answer(served, "/predict/linked") == 10 + i))
+        away = self.folder.with_name(self.folder.name + ".away")
+        self.folder.rename(away)
+        time.sleep(1.5)
+        self.assertEqual(self.answer(served), 1)
+        away.rename(self.folder)
+        self.put(2, factor_model(2))
+        self.assertTrue(self.eventually(lambda: self.answer(served) == 2))
+
+    def test_many_entries_and_files_of_other_kinds(self):
+        count = scaled(2000, 90_000)
+        for i in range(count):
+            (self.folder / f"file{i}").touch()
+        odd = self.folder / "odd"
+        for i in range(1, 8):
+            (odd / str(i)).mkdir(parents=True)
+        os.mkfifo(odd / "1" / "model.onnx")
+        (odd / "2" / "model.onnx").mkdir()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(odd / "3" / "model.onnx"))
+            (odd / "4" / "model.onnx").symlink_to("/dev/zero")
+            (odd / "5" / "model.onnx").symlink_to("model.onnx")
+            (odd / "6" / "model.onnx").touch()  # the only file, and empty
+            (odd / "7").rmdir()
+            (odd / "7").touch()
+            deep = self.folder / "deep"
+            for _ in range(200):
+                deep = deep / "d"
+            deep.mkdir(parents=True)
+            (self.folder / "setuid").mkdir()
+            served = self.serve()
+            self.assertEqual(self.answer(served), 1)
+            self.assertEqual(self.status(served, "/predict/odd")[0], 503)
+            self.assertEqual(self.status(served, "/predict/deep")[0], 404)
+            time.sleep(2)
+            self.assertEqual(sum("'odd'" in line for line in served.stderr_lines), 1)
+        for i in range(100_001 if scaled(0, 1) else 0):
+            (self.folder / f"more{i}").touch()
+        self.assertEqual(self.answer(served), 1)
+
+    def test_contents_that_change_behind_equal_sizes_and_times(self):
+        served = self.serve()
+        path = self.folder / "m" / "1" / "model.onnx"
+        before = path.stat()
+        other = factor_model(2).SerializeToString()
+        self.assertEqual(len(other), before.st_size)
+        path.write_bytes(other)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        self.assertTrue(self.eventually(lambda: self.answer(served) == 2))
+
+    def test_a_version_that_goes_while_requests_are_in_flight(self):
+        self.put(1, daemon.slow_model(700, 1500), "slow")
+        served = self.serve()
+        body = json.dumps({"input": [[0.5] * 700]}).encode()
+        statuses, stop = [], threading.Event()
+
+        def client():
+            while not stop.is_set():
+                statuses.append(self.status(served, "/predict/slow", body, timeout=60)[0])
+
+        threads = [threading.Thread(target=client) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        shutil.rmtree(self.folder / "slow")
+        self.assertTrue(self.eventually(lambda: 404 in statuses))
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertLessEqual(set(statuses), {200, 404})
+        self.assertTrue(self.eventually(
+            lambda: self.metric(served, 'onnxd_model_memory_bytes{model="slow",version="1"}') == 0))
+
+    def test_a_storm_of_loads_by_two_administrators(self):
+        for i in range(10):
+            self.put(1, factor_model(i), f"m{i}")
+        served = self.serve(ONNXD_MODELS_CONTROL_MODE="explicit")
+        self.assertEqual(self.post(served, "/v2/repository/models/m/load")[0], 200)
+        until, statuses, failures = time.monotonic() + scaled(3, 120), set(), []
+
+        def administrator(seed):
+            rng = random.Random(seed)
+            while time.monotonic() < until:
+                verb, model = rng.choice(("load", "unload")), f"m{rng.randrange(10)}"
+                statuses.add(self.post(served, f"/v2/repository/models/{model}/{verb}")[0])
+
+        def client():
+            while time.monotonic() < until:
+                if self.status(served)[0] != 200:
+                    failures.append(1)
+
+        threads = [threading.Thread(target=administrator, args=(i,)) for i in range(2)] + [
+            threading.Thread(target=client) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertLessEqual(statuses, {200, 404})
+        self.assertEqual(failures, [])
+
+    def test_answers_belong_to_a_version_and_never_go_back(self):
+        """Versions follow each other under load; a client sees their numbers rise and nothing fail."""
+        served = self.serve()
+        stop, failures, last = threading.Event(), [], [0] * 8
+        connections = [http.client.HTTPConnection("127.0.0.1", served.http_port, timeout=20) for _ in last]
+
+        def client(i):
+            connection = connections[i]
+            body = json.dumps({"input": [[1, 1, 1, 1]]})
+            while not stop.is_set():
+                connection.request("POST", "/predict/m", body)
+                response = connection.getresponse()
+                document = json.loads(response.read())
+                if response.status != 200:
+                    failures.append(document)
+                    return
+                version, value = int(document["model_version"]), document["prediction"][0][0]
+                if version != value or version < last[i]:
+                    failures.append((version, value, last[i]))
+                last[i] = version
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for version in range(2, scaled(4, 102)):
+            self.put(version, factor_model(version))
+            self.assertTrue(self.eventually(lambda: min(last) == version or failures), last)
+        stop.set()
+        for thread, connection in zip(threads, connections):
+            thread.join()
+            connection.close()
+        self.assertEqual(failures, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
