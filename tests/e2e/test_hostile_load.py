@@ -252,7 +252,8 @@ class Batches(Load):
                 else:
                     status, document = ask(length, 1)
                     self.assertEqual(status, 200, document)
-                    numpy.testing.assert_allclose(document["prediction"], alone[length], rtol=1e-6)
+                    # Products of more rows may sum in another order.
+                    numpy.testing.assert_allclose(document["prediction"], alone[length], rtol=1e-5)
 
         self.assertEqual(self.clients(16, client, scaled(3, 60)), [])
 
