@@ -229,14 +229,15 @@ void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchReque
 Scheduler::Counted::~Counted() {
   {
     std::lock_guard lock(scheduler_.mutex_);
-    --count_;
+    --model_.running_;
+    if (inline_) --scheduler_.inline_running_;
   }
   scheduler_.wake_.notify_one();  // this model may have had its share
 }
 
 void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
                         SteadyTime now) {
-  const Counted here(*this, inline_running_), running(*this, model->running_);
+  const Counted running(*this, *model, true);
   Entries alone;
   alone.push_back({std::move(request), now});
   Run(model, std::move(alone));
@@ -326,7 +327,7 @@ void Scheduler::Work() {
 
 // Requests that are lost for want of memory are answered by whoever holds their `done`.
 void Scheduler::RunCounted(Batch batch) {
-  const Counted running(*this, batch.model->running_);
+  const Counted running(*this, *batch.model);
   const Status ran = CatchExceptions([&] {
     Run(batch.model, std::move(batch.entries));
     return Status::Ok();

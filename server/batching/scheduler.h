@@ -107,17 +107,20 @@ class Scheduler {
     Entries entries;
   };
 
-  // Counts one less at its end. Guards nothing by itself: the count is the scheduler's.
+  // A run of a model that has been counted in running_, until it ends; and where it is one on its
+  // caller's thread, in inline_running_.
   class Counted {
    public:
-    Counted(Scheduler& scheduler, int64_t& count) : scheduler_(scheduler), count_(count) {}
+    Counted(Scheduler& scheduler, ScheduledModel& model, bool is_inline = false)
+        : scheduler_(scheduler), model_(model), inline_(is_inline) {}
     ~Counted();
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 
    private:
     Scheduler& scheduler_;
-    int64_t& count_;  // guarded by the scheduler's mutex
+    ScheduledModel& model_;
+    const bool inline_;
   };
 
   void Work();
