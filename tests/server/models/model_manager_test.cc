@@ -70,8 +70,8 @@ class ManagerTest : public testing::Test {
     const int64_t megabytes = content == "hang" ? 1 : std::stoll(content);
     auto weights = Tensor::Create(DataType::kFloat, Shape{megabytes * kMegabyte / 4});
     if (!weights.ok()) return weights.status();
-    static float next = 0;  // no two are the same: equal ones share their memory
-    weights->mutable_data<float>()[0] = ++next;
+    static std::atomic<int> next{0};  // no two are the same: equal ones share their memory
+    weights->mutable_data<float>()[0] = static_cast<float>(++next);
     for (int64_t i = 1; i < weights->ElementCount(); ++i) weights->mutable_data<float>()[i] = 1;
     TestModel model;
     model.Input("i", DataType::kInt64, {Dimension::Symbol("n")}).Constant("w", *std::move(weights));
