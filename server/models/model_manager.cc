@@ -224,13 +224,19 @@ void ModelManager::FollowOnce(bool known_only) {
     return;
   }
   scan_failed_ = false;
-  if (known_only) {
-    std::erase_if(*wanted, [&](const WantedVersion& v) { return !known_.contains(KeyOf(v)); });
-  }
+  if (known_only) return LoadKnownAnew(*wanted);
   const std::vector<WantedVersion> to_load = Reconcile(*wanted, known_).load;
-  settled_ =
-      known_only || (AreStable(*wanted) && std::none_of(to_load.begin(), to_load.end(), IsFresh));
+  settled_ = AreStable(*wanted) && std::none_of(to_load.begin(), to_load.end(), IsFresh);
   if (settled_) (void)Approach(*wanted, "");  // failures are logged
+}
+
+// Where requests or the first scan decide what serves: nothing comes or goes.
+void ModelManager::LoadKnownAnew(const std::vector<WantedVersion>& wanted) {
+  for (const WantedVersion& version : Reconcile(wanted, known_).load) {
+    if (!stopping_ && known_.contains(KeyOf(version))) {
+      (void)LoadOrGiveUp(version, WorkPriority::kLow);  // failures are logged
+    }
+  }
 }
 
 void ModelManager::Control(bool load, const std::string& model, Done done) {

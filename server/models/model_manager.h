@@ -92,6 +92,7 @@ class ModelManager {
   void Work();
   void Look();
   void FollowOnce(bool known_only);
+  void LoadKnownAnew(const std::vector<WantedVersion>& wanted);
   void Obey(std::function<void()> command);
   void ObeyCommands();
   Status Load(const std::string& model);

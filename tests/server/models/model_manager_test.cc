@@ -239,6 +239,20 @@ TEST_F(ManagerTest, AnotherConfigurationLoadsWhatItConcerns) {
       [&] { return (*registry_.Find("a", ""))->settings.batching.max_batch_size == 16; }));
 }
 
+TEST_F(ManagerTest, AnotherConfigurationUnloadsNothing) {
+  Put("a", 1, "1");
+  Put("b", 1, "1");
+  Start();
+  Put("a", 2, "1");  // nobody has asked for it
+  options_.batching.max_batch_size = 16;
+  manager_->Reconfigure(options_);
+  EXPECT_TRUE(Eventually(
+      [&] { return (*registry_.Find("b", ""))->settings.batching.max_batch_size == 16; }));
+  EXPECT_TRUE(Control(true, "b").ok());  // all of the above is over
+  EXPECT_TRUE(registry_.Find("a", "1").ok());
+  EXPECT_FALSE(registry_.Find("a", "2").ok());
+}
+
 TEST_F(ManagerTest, RemembersWhatWasLoadedByRequest) {
   options_.models.state_dir = (root_ / ".state").string();
   Put("a", 1, "1");
