@@ -23,6 +23,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from batching import ROOT, load, request_of
+from soak import rss
 
 
 def save(folder, name, nodes, inputs, outputs, initializers=()):
@@ -41,11 +42,6 @@ def save_models(folder):
          [numpy_helper.from_array(weights, "w")])
 
 
-def resident(pid):
-    text = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024
-
-
 def measure(onnxd, loader, folder, library):
     environment = {**os.environ, "ONNXD_MODELS_CONTROL_MODE": "explicit"}
     if library:
@@ -61,12 +57,12 @@ def measure(onnxd, loader, folder, library):
     control("load", "image")
     image = {"x": numpy.random.default_rng(1).random((1, 3, 224, 224), numpy.float32)}
     rate = load(loader, port, "image", request_of(image), "--clients", 64, "--seconds", 5)["200"]["per_second"]
-    after_images = resident(daemon.pid)
+    after_images = rss(daemon.pid)
     for _ in range(10):
         control("load", "weights")
         control("unload", "weights")
     time.sleep(2)
-    after_unloads = resident(daemon.pid)
+    after_unloads = rss(daemon.pid)
     daemon.terminate()
     daemon.wait()
     return rate, after_images, after_unloads
