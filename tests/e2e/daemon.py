@@ -23,9 +23,10 @@ EXAMPLE_PLUGIN = str(pathlib.Path(BINARY).resolve().parents[1] / "tests" / "libc
 class Daemon:
     """A running `onnxd serve` on free ports of the loopback interface."""
 
-    def __init__(self, *arguments, environment=None):
+    def __init__(self, *arguments, environment=None, prefix=()):
+        """`prefix`: a command that becomes the daemon."""
         self.process = subprocess.Popen(
-            [BINARY, "serve", *map(str, arguments), "--http-port", "0", "--grpc-port", "0",
+            [*prefix, BINARY, "serve", *map(str, arguments), "--http-port", "0", "--grpc-port", "0",
              "--metrics-port", "0"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "ONNXD_LIMITS_DRAIN_DELAY_S": "0", **(environment or {})},

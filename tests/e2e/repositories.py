@@ -44,8 +44,8 @@ class RepositoryCase(unittest.TestCase):
         self.folder = pathlib.Path(self.repository.__enter__())
         self.addCleanup(self.repository.__exit__, None, None, None)
 
-    def serve(self, *arguments, **environment):
-        served = daemon.Daemon(*(arguments or (self.folder,)), environment=environment)
+    def serve(self, *arguments, prefix=(), **environment):
+        served = daemon.Daemon(*(arguments or (self.folder,)), environment=environment, prefix=prefix)
         self.addCleanup(served.close)
         return served
 
