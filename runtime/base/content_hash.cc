@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,22 @@ namespace {
 constexpr size_t kChunkBytes = 256 << 10;
 
 ContentHash From(XXH128_hash_t hash) { return {hash.low64, hash.high64}; }
+
+// `reset` begins a hash.
+Result<ContentHash> HashChunks(const ByteSource& source,
+                               const std::function<void(XXH3_state_t*)>& reset) {
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                              XXH3_freeState);
+  if (state == nullptr) return ResourceExhausted("no memory for a hash");
+  reset(state.get());
+  std::vector<char> chunk(kChunkBytes);
+  for (uint64_t at = 0; at < source.size(); at += kChunkBytes) {
+    const auto length = static_cast<size_t>(std::min<uint64_t>(kChunkBytes, source.size() - at));
+    ONNXD_RETURN_IF_ERROR(source.ReadAt(at, chunk.data(), length));
+    XXH3_128bits_update(state.get(), chunk.data(), length);
+  }
+  return From(XXH3_128bits_digest(state.get()));
+}
 
 }  // namespace
 
@@ -31,18 +48,14 @@ ContentHash HashBytes(std::string_view bytes, const HashSecret& secret) {
   return From(XXH3_128bits_withSecret(bytes.data(), bytes.size(), secret.data(), secret.size()));
 }
 
+Result<ContentHash> HashSource(const ByteSource& source) {
+  return HashChunks(source, [](XXH3_state_t* state) { XXH3_128bits_reset(state); });
+}
+
 Result<ContentHash> HashSource(const ByteSource& source, const HashSecret& secret) {
-  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
-                                                                              XXH3_freeState);
-  if (state == nullptr) return ResourceExhausted("no memory for a hash");
-  XXH3_128bits_reset_withSecret(state.get(), secret.data(), secret.size());
-  std::vector<char> chunk(kChunkBytes);
-  for (uint64_t at = 0; at < source.size(); at += kChunkBytes) {
-    const auto length = static_cast<size_t>(std::min<uint64_t>(kChunkBytes, source.size() - at));
-    ONNXD_RETURN_IF_ERROR(source.ReadAt(at, chunk.data(), length));
-    XXH3_128bits_update(state.get(), chunk.data(), length);
-  }
-  return From(XXH3_128bits_digest(state.get()));
+  return HashChunks(source, [&](XXH3_state_t* state) {
+    XXH3_128bits_reset_withSecret(state, secret.data(), secret.size());
+  });
 }
 
 }  // namespace onnxd

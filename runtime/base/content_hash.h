@@ -24,6 +24,7 @@ inline constexpr size_t kHashSecretBytes = 192;
 ContentHash HashBytes(std::string_view bytes);
 ContentHash HashBytes(std::string_view bytes, const HashSecret& secret);
 // Errors as ByteSource::ReadAt.
+Result<ContentHash> HashSource(const ByteSource& source);
 Result<ContentHash> HashSource(const ByteSource& source, const HashSecret& secret);
 
 }  // namespace onnxd

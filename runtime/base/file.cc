@@ -196,4 +196,32 @@ Status WriteFile(const std::string& path, std::string_view bytes) {
   return Status::Ok();
 }
 
+namespace {
+
+// A file like that of the name `old`, or with `mode` where there is none.
+bool WriteAndSync(const std::string& path, std::string_view bytes, const std::string& old,
+                  unsigned mode) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return false;
+  struct stat before {};
+  const bool replaces = stat(old.c_str(), &before) == 0;
+  const bool owned = replaces && fchown(file, before.st_uid, before.st_gid) == 0;
+  const bool written =
+      write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
+      fchmod(file, owned ? before.st_mode & 0777 : mode) == 0 && fsync(file) == 0;
+  return close(file) == 0 && written;
+}
+
+}  // namespace
+
+Status ReplaceFile(const std::string& path, std::string_view bytes, unsigned mode) {
+  const std::string aside = StrCat(path, ".", getpid());
+  if (WriteAndSync(aside, bytes, path, mode) && rename(aside.c_str(), path.c_str()) == 0) {
+    return Status::Ok();
+  }
+  const int reason = errno;
+  unlink(aside.c_str());
+  return Unavailable(StrCat("cannot write ", path, ": ", ErrnoText(reason)));
+}
+
 }  // namespace onnxd

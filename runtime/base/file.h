@@ -67,4 +67,8 @@ Result<std::string> ReadFile(const std::string& path, uint64_t limit);
 // Creates or replaces `path` with `bytes`.
 Status WriteFile(const std::string& path, std::string_view bytes);
 
+// The same, but whoever reads it, also after a crash, finds all old bytes or all new ones. Mode,
+// owner and group stay as they were where that is allowed; a new file gets `mode`. kUnavailable.
+Status ReplaceFile(const std::string& path, std::string_view bytes, unsigned mode);
+
 }  // namespace onnxd

@@ -1,5 +1,6 @@
 #include "runtime/base/machine.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -98,6 +99,12 @@ int64_t AvailableMemory() {
       kGroups / "memory", GroupPath("memory"),
       [](const fs::path& group) { return Number(FirstLine(group / "memory.limit_in_bytes")); });
   return std::min(machine, Least(unified, separate).value_or(machine));
+}
+
+void ReturnFreedMemory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace onnxd

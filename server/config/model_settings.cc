@@ -29,6 +29,7 @@ const std::vector<OptionKey<ModelSettings>>& ModelSettingsKeys() {
         TextKey("versions", &M::versions),
         TextKey("update_policy", &M::update_policy, {"availability", "unload_first"}),
         SwitchKey("warm_up", &M::warm_up),
+        TextKey("warm_up_failure", &M::warm_up_failure, {"publish", "refuse"}),
         SwitchKey("pinned", &M::pinned),
         SwitchKey("required", &M::required),
         NumberKey("executors", &M::executors, 0, 1024),

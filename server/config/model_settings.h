@@ -32,7 +32,9 @@ struct ModelSettings {
   std::string versions = "latest";  // latest, latest:N, all, or numbers
   // availability: a new version loads beside the old one; unload_first: after it is gone
   std::string update_policy = "availability";
-  bool warm_up = true;    // runs of each batch size before a version is published
+  bool warm_up = true;  // runs of each batch size before a version is published
+  // refuse: a version whose warm-up run fails, or answers NaN or infinity, is not published
+  std::string warm_up_failure = "publish";
   bool pinned = false;    // never unloaded to make room
   bool required = false;  // without it the server is not ready
   int64_t executors =

@@ -42,6 +42,7 @@ std::vector<OptionKey<ServerOptions::Models>> ModelsKeys() {
       ListKey("versions", &M::versions),
       TextKey("update_policy", &M::update_policy, {"availability", "unload_first"}),
       SwitchKey("warm_up", &M::warm_up),
+      TextKey("warm_up_failure", &M::warm_up_failure, {"publish", "refuse"}),
       NumberKey("load_timeout_s", &M::load_timeout_s, 1, kMaxSeconds, "s"),
       NumberKey("min_resident_s", &M::min_resident_s, 0, kMaxSeconds, "s"),
       TextKey("state_dir", &M::state_dir),
@@ -85,6 +86,14 @@ std::vector<OptionKey<ServerOptions::Limits>> LimitsKeys() {
   };
 }
 
+std::vector<OptionKey<ServerOptions::Access>> AccessKeys() {
+  using A = ServerOptions::Access;
+  return {
+      TextKey("key_file", &A::key_file),
+      TextKey("admin", &A::admin, {"auto", "on", "off"}),
+  };
+}
+
 std::vector<OptionKey<ServerOptions::LogSettings>> LogKeys() {
   using L = ServerOptions::LogSettings;
   return {
@@ -104,6 +113,7 @@ const Keys& OptionKeys() {
     AddSection("runtime", &O::runtime, RuntimeKeys(), all);
     AddSection("batching", &O::batching, BatchingKeys(), all);
     AddSection("limits", &O::limits, LimitsKeys(), all);
+    AddSection("access", &O::access, AccessKeys(), all);
     AddSection("log", &O::log, LogKeys(), all);
     return all;
   }();
@@ -112,10 +122,11 @@ const Keys& OptionKeys() {
 
 bool ChangesWhileServing(const std::string& section_key) {
   static const std::set<std::string> keys = {
-      "models.default_model",  "models.readiness",      "models.poll_interval_s",
-      "models.versions",       "models.update_policy",  "models.warm_up",
-      "models.load_timeout_s", "models.min_resident_s", "limits.buffered_bytes",
-      "limits.memory_bytes",   "limits.drain_delay_s",  "limits.drain_timeout_s"};
+      "models.default_model",   "models.readiness",      "models.poll_interval_s",
+      "models.versions",        "models.update_policy",  "models.warm_up",
+      "models.warm_up_failure", "models.load_timeout_s", "models.min_resident_s",
+      "limits.buffered_bytes",  "limits.memory_bytes",   "limits.drain_delay_s",
+      "limits.drain_timeout_s"};
   return section_key.starts_with("batching.") || section_key.starts_with("log.") ||
          keys.contains(section_key);
 }
@@ -126,6 +137,10 @@ std::vector<std::string> ChangedKeys(const ServerOptions& from, const ServerOpti
     if (key.get(from) != key.get(to)) changed.push_back(StrCat(key.section, ".", key.key));
   }
   return changed;
+}
+
+bool IsLoopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
 
 Status CheckOptions(const ServerOptions& options) {
@@ -139,6 +154,11 @@ Status CheckOptions(const ServerOptions& options) {
     return InvalidArgument(StrCat("'limits.body_bytes' ", limits.body_bytes, " is over the ",
                                   limits.memory_bytes, " of 'limits.memory_bytes'"));
   }
+  if (options.access.admin == "on" && options.access.key_file.empty() &&
+      !IsLoopback(options.server.bind)) {
+    return InvalidArgument(StrCat("'access.admin' is on and 'server.bind' is ", options.server.bind,
+                                  ", which other machines reach: that needs 'access.key_file'"));
+  }
   return CheckSettings(options.batching);
 }
 
@@ -147,6 +167,7 @@ ModelSettings DefaultSettings(const ServerOptions& options) {
   settings.versions = options.models.versions;
   settings.update_policy = options.models.update_policy;
   settings.warm_up = options.models.warm_up;
+  settings.warm_up_failure = options.models.warm_up_failure;
   settings.batching = options.batching;
   return settings;
 }

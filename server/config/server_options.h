@@ -33,7 +33,9 @@ struct ServerOptions {
     std::string versions = "latest";  // latest, latest:N, all, or numbers
     // availability: a new version loads beside the old one; unload_first: after it is gone
     std::string update_policy = "availability";
-    bool warm_up = true;           // runs of each batch size before a version is published
+    bool warm_up = true;  // runs of each batch size before a version is published
+    // refuse: a version whose warm-up run fails, or answers NaN or infinity, is not published
+    std::string warm_up_failure = "publish";
     int64_t load_timeout_s = 600;  // then a load counts as failed, and others go on
     int64_t min_resident_s = 60;   // a loaded model is not unloaded sooner to make room
     std::string state_dir;         // remembers what was loaded by request; empty: nothing does
@@ -68,6 +70,12 @@ struct ServerOptions {
     int64_t drain_delay_s = 5;
     int64_t drain_timeout_s = 25;
   } limits;
+  struct Access {
+    std::string key_file;  // API keys; empty: none are asked for
+    // calls that change the server, auto: with a key, or without keys where server.bind is this
+    // machine alone; on: the same, or it does not start; off: never
+    std::string admin = "auto";
+  } access;
   struct LogSettings {
     std::string level = "info";   // debug, info, warning, error, off
     std::string format = "text";  // text, json
@@ -82,6 +90,9 @@ bool ChangesWhileServing(const std::string& section_key);
 
 // "section.key" of each that differs.
 std::vector<std::string> ChangedKeys(const ServerOptions& from, const ServerOptions& to);
+
+// Whether only this machine reaches a listener there: 127.0.0.0/8, ::1 or localhost.
+bool IsLoopback(const std::string& address);
 
 // What must hold between keys. kInvalidArgument names both.
 Status CheckOptions(const ServerOptions& options);

@@ -1,8 +1,5 @@
 #include "server/models/loaded_list.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <filesystem>
 
 #include "runtime/base/file.h"
@@ -25,29 +22,13 @@ std::string TextOf(const std::set<std::string>& models) {
   return StrCat(text, models.size(), " models\n");  // whole, if it ends so
 }
 
-bool WriteAndSync(const fs::path& path, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return false;
-  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       fsync(file) == 0;
-  return close(file) == 0 && written;
-}
-
 }  // namespace
 
 Status WriteLoadedList(const std::string& folder, const std::set<std::string>& models) {
   std::error_code error;
   fs::create_directories(folder, error);
-  const fs::path path = fs::path(folder) / kFile;
-  const fs::path aside = StrCat(path.string(), ".", getpid());
-  if (WriteAndSync(aside, TextOf(models))) {
-    fs::rename(aside, path, error);
-    if (!error) return Status::Ok();
-  }
-  std::error_code none;
-  fs::remove(aside, none);
-  return Unavailable(StrCat("cannot write ", path.string(),
-                            ": a restart will not load what was loaded by request"));
+  const Status written = ReplaceFile((fs::path(folder) / kFile).string(), TextOf(models), 0600);
+  return written.WithContext("a restart will not load what was loaded by request");
 }
 
 Result<std::set<std::string>> ReadLoadedList(const std::string& folder) {

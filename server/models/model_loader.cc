@@ -1,8 +1,11 @@
 #include "server/models/model_loader.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "runtime/session/prepared_model_cache.h"
+#include "runtime/tensor/convert.h"
 #include "server/models/batch_trial.h"
 #include "server/models/random_rows.h"
 
@@ -75,22 +78,49 @@ Status CheckBatching(const ModelSettings& settings, const InferenceSession& sess
                                 " rows, but requests must run alone: ", why));
 }
 
-// A run of made-up rows. How long it took; nothing when the model does not take them.
-std::optional<Clock::duration> RunOnce(const InferenceSession& session, int64_t rows,
-                                       const std::atomic<bool>* stopping) {
+struct MadeUpRun {
+  std::vector<Value> outputs;
+  Clock::duration took;
+};
+
+// A run of made-up rows; a failure when the model does not take them.
+Result<MadeUpRun> RunOnce(const InferenceSession& session, int64_t rows,
+                          const std::atomic<bool>* stopping) {
   std::mt19937 random(7);
   RunOptions options;
   options.deadline = Clock::now() + kWarmUpLimit;
   options.cancelled = stopping;
+  Status failure;
   for (const int64_t size : kSizes) {
-    const auto inputs = RandomRows(session.inputs(), rows, size, random);
-    if (!inputs.ok()) return std::nullopt;
+    ONNXD_ASSIGN_OR_RETURN(const auto inputs, RandomRows(session.inputs(), rows, size, random));
     const auto begin = Clock::now();
-    const auto outputs = session.Run(*inputs, options);
-    if (outputs.ok()) return Clock::now() - begin;
-    if (outputs.status().code() != StatusCode::kInvalidArgument) return std::nullopt;
+    auto outputs = session.Run(inputs, options);
+    if (outputs.ok()) return MadeUpRun{*std::move(outputs), Clock::now() - begin};
+    failure = outputs.status();
+    if (failure.code() != StatusCode::kInvalidArgument) break;
   }
-  return std::nullopt;
+  return failure;
+}
+
+bool IsFinite(const Tensor& tensor) {
+  if (!IsFloatingPoint(tensor.type())) return true;
+  const auto numbers = Converted(tensor, DataType::kDouble);
+  if (!numbers.ok()) return false;
+  const auto elements = numbers->elements<double>();
+  return std::all_of(elements.begin(), elements.end(), [](double x) { return std::isfinite(x); });
+}
+
+// Of a version with models.warm_up_failure `refuse`.
+Status CheckWarmUp(const InferenceSession& session, const Result<MadeUpRun>& run) {
+  if (!run.ok()) return run.status().WithContext("the warm-up run failed");
+  for (size_t i = 0; i < run->outputs.size(); ++i) {
+    const Value& output = run->outputs[i];
+    if (output.is_tensor() && !IsFinite(output.tensor())) {
+      return FailedPrecondition(StrCat("the warm-up run answered NaN or infinity in output '",
+                                       session.outputs()[i].name, "'"));
+    }
+  }
+  return Status::Ok();
 }
 
 void WarmBatches(const InferenceSession& session, const BatchingOptions& batching,
@@ -98,9 +128,22 @@ void WarmBatches(const InferenceSession& session, const BatchingOptions& batchin
   const auto& preferred = batching.preferred_batch_size;
   const int64_t most = preferred.empty() ? batching.max_batch_size : preferred.back();
   for (int64_t rows = 2; rows <= most; rows *= 2) {
-    const auto took = RunOnce(session, rows, stopping);
-    if (!took || *took > kQuickBatch) return;
+    const auto run = RunOnce(session, rows, stopping);
+    if (!run.ok() || run->took > kQuickBatch) return;
   }
+}
+
+// Loads from files that are not `trusted`: kAborted if their contents changed meanwhile, whatever
+// their times say.
+Result<std::unique_ptr<InferenceSession>> LoadUnchanged(
+    const WantedVersion& wanted, bool trusted,
+    const std::function<Result<std::unique_ptr<InferenceSession>>()>& load) {
+  if (trusted) return load();
+  ONNXD_ASSIGN_OR_RETURN(const ContentHash before, HashContents(wanted));
+  auto session = load();
+  ONNXD_ASSIGN_OR_RETURN(const ContentHash after, HashContents(wanted));
+  if (!(before == after)) return Aborted("the files changed while they were loaded");
+  return session;
 }
 
 }  // namespace
@@ -131,10 +174,12 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   options.pool = PoolOf(wanted.settings.threads);
   // Of the thread that loads as well, should it stay behind.
   auto loaded = std::make_shared<std::optional<Result<std::unique_ptr<InferenceSession>>>>();
-  const auto work = [loaded, options, path = wanted.path, load = load_,
-                     warm = wanted.settings.warm_up] {
-    *loaded = load(path, options);
-    if (warm && (*loaded)->ok()) (void)RunOnce(****loaded, 1, nullptr);
+  const auto work = [loaded, options, wanted, load = load_, trusted = way.trusts_files] {
+    *loaded = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, options); });
+    if (!(*loaded)->ok() || !wanted.settings.warm_up) return;
+    const InferenceSession& session = ****loaded;
+    const Status warmed = CheckWarmUp(session, RunOnce(session, 1, nullptr));
+    if (!warmed.ok() && wanted.settings.warm_up_failure == "refuse") *loaded = warmed;
   };
   if (!RunBeside(work, way.priority, way.timeout, way.meanwhile)) {
     return DeadlineExceeded(

@@ -28,13 +28,16 @@ class ModelLoader {
   struct Way {
     WorkPriority priority = WorkPriority::kNormal;
     std::chrono::seconds timeout{600};
+    bool trusts_files = true;  // false: somebody may be writing them, their contents are compared
     const std::atomic<bool>* stopping = nullptr;
     std::function<void()> meanwhile = [] {};
   };
 
   // Loads it, its memory counted in `memory`, and runs it once on made-up rows if its settings
-  // want it warm. kDeadlineExceeded when it takes longer than `way` allows, kInvalidArgument also
-  // when the settings want batches that the graph cannot do.
+  // want it warm. kDeadlineExceeded when it takes longer than `way` allows, kAborted when files
+  // that are not trusted changed meanwhile, kInvalidArgument also when the settings want batches
+  // that the graph cannot do; with `warm_up_failure: refuse` why the run failed, or
+  // kFailedPrecondition when it answered NaN or infinity.
   Result<std::shared_ptr<ModelVersion>> Load(const WantedVersion& wanted,
                                              std::shared_ptr<MemoryAccount> memory, const Way& way);
 

@@ -90,6 +90,7 @@ ModelLoader::Way ModelManager::WayOf(WorkPriority priority) {
   ModelLoader::Way way;
   way.priority = priority;
   way.timeout = std::chrono::seconds(options_.models.load_timeout_s);
+  way.trusts_files = priority == WorkPriority::kNormal;
   way.stopping = &stopping_;
   way.meanwhile = [this] { RefuseLostWaiters(); };
   return way;
@@ -133,9 +134,10 @@ Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, WorkPriority prio
     return Status::Ok();
   }
   auto loaded = LoadVersion(wanted, priority);
-  if (wanted.fault.ok() && FingerprintOf(wanted) != wanted.fingerprint) {
+  const bool changed = loaded.status().code() == StatusCode::kAborted ||
+                       (wanted.fault.ok() && FingerprintOf(wanted) != wanted.fingerprint);
+  if (changed)
     return Unavailable(StrCat(wanted.path, " changed while it was loaded"));  // next time
-  }
   if (!loaded.ok()) return GiveUp(wanted, loaded.status());
   known_[key] = {wanted.fingerprint, true};
   sources_[key] = wanted;
@@ -320,9 +322,12 @@ Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const st
   Status failure;
   for (const WantedVersion& version : Reconcile(wanted, KnownOf(model)).load) {
     if (stopping_) return Unavailable("the server is stopping");
-    if (version.settings.update_policy == "unload_first") UnloadFirst(version, wanted);
+    std::vector<WantedVersion> before;
+    if (version.settings.update_policy == "unload_first") before = UnloadFirst(version, wanted);
     const Status loaded = LoadOrGiveUp(version, WorkPriority::kLow);
-    if (!loaded.ok()) failure = loaded;
+    if (loaded.ok()) continue;
+    failure = loaded;
+    if (!before.empty()) ReturnTo(before, version);
   }
   for (const VersionKey& key : Reconcile(wanted, KnownOf(model)).unload) {
     // A newer one took its place: its like may be wanted again.
@@ -333,19 +338,33 @@ Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const st
   return failure;
 }
 
-// What serves of the model and will not once `version` does goes now.
-void ModelManager::UnloadFirst(const WantedVersion& version,
-                               const std::vector<WantedVersion>& wanted) {
+// What serves of the model and will not once `version` does goes now. Returns it.
+std::vector<WantedVersion> ModelManager::UnloadFirst(const WantedVersion& version,
+                                                     const std::vector<WantedVersion>& wanted) {
   std::vector<VersionKey> keys;
+  std::vector<WantedVersion> gone;
   for (const auto& [key, known] : KnownOf(version.model)) {
     const bool stays = std::any_of(wanted.begin(), wanted.end(), [&](const WantedVersion& other) {
       return KeyOf(other) == key && key != KeyOf(version);
     });
-    if (!stays) keys.push_back(key);
+    if (stays) continue;
+    keys.push_back(key);
+    if (known.serving) gone.push_back(sources_[key]);
   }
   registry_.Expect(version.model, version.version);
   resident_.UnloadAndWait(keys, kUnloadFirst);
   for (const VersionKey& key : keys) Forget(key);
+  return gone;
+}
+
+// Loads again what was unloaded for a version that then failed, which is not tried again before its
+// files change.
+void ModelManager::ReturnTo(const std::vector<WantedVersion>& before, const WantedVersion& failed) {
+  known_[KeyOf(failed)] = {failed.fingerprint, false};
+  for (const WantedVersion& version : before) {
+    if (stopping_ || KeyOf(version) == KeyOf(failed) || !Exists(version.path)) continue;
+    (void)LoadOrGiveUp(version, WorkPriority::kNormal);  // failures are logged
+  }
 }
 
 void ModelManager::Forget(const VersionKey& key) {

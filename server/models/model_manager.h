@@ -102,7 +102,9 @@ class ModelManager {
   Status Approach(const std::vector<WantedVersion>& wanted, const std::string& model);
   std::map<VersionKey, KnownVersion> KnownOf(const std::string& model) const;
   bool AreStable(const std::vector<WantedVersion>& wanted);
-  void UnloadFirst(const WantedVersion& version, const std::vector<WantedVersion>& wanted);
+  std::vector<WantedVersion> UnloadFirst(const WantedVersion& version,
+                                         const std::vector<WantedVersion>& wanted);
+  void ReturnTo(const std::vector<WantedVersion>& before, const WantedVersion& failed);
   Status LoadOrGiveUp(const WantedVersion& wanted, WorkPriority priority);
   Result<std::shared_ptr<ModelVersion>> LoadVersion(const WantedVersion& wanted,
                                                     WorkPriority priority);

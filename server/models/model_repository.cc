@@ -53,13 +53,20 @@ void AddFile(const fs::path& path, WantedVersion& version) {
   if (S_ISREG(status.st_mode)) version.bytes += status.st_size;
 }
 
-// A model in a folder of its own shares it with its data; a single file may stand anywhere.
-void AddFiles(WantedVersion& version) {
-  const fs::path path(version.path);
-  if (path.filename() != kModelFile) return AddFile(path, version);
+// A model in a folder of its own shares it with its data; a single file may stand anywhere. In any
+// order.
+std::vector<fs::path> FilesOf(const std::string& model_path) {
+  const fs::path path(model_path);
+  if (path.filename() != kModelFile) return {path};
   const auto names = ListFolder(path.parent_path().string(), kMostFiles);
-  if (!names.ok()) return AddFile(path, version);
-  for (const std::string& name : *names) AddFile(path.parent_path() / name, version);
+  if (!names.ok()) return {path};
+  std::vector<fs::path> files;
+  for (const std::string& name : *names) files.push_back(path.parent_path() / name);
+  return files;
+}
+
+void AddFiles(WantedVersion& version) {
+  for (const fs::path& file : FilesOf(version.path)) AddFile(file, version);
 }
 
 uint64_t HashOf(const ModelSettings& settings) {
@@ -168,6 +175,20 @@ uint64_t FingerprintOf(const WantedVersion& version) {
   now.fingerprint = HashOf(version.settings);
   AddFiles(now);
   return now.fingerprint;
+}
+
+Result<ContentHash> HashContents(const WantedVersion& version) {
+  std::vector<fs::path> files = FilesOf(version.path);
+  std::sort(files.begin(), files.end());
+  std::string hashes;
+  for (const fs::path& file : files) {
+    std::error_code none;
+    if (!fs::is_regular_file(file, none)) continue;
+    ONNXD_ASSIGN_OR_RETURN(const auto source, OpenFile(file.string()));
+    ONNXD_ASSIGN_OR_RETURN(const ContentHash hash, HashSource(*source));
+    hashes += StrCat(file.filename().string(), '/', hash.Hex(), '\n');
+  }
+  return HashBytes(hashes);
 }
 
 RepositoryOptions RepositoryOptionsOf(const ServerOptions& options) {

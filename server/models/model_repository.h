@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/content_hash.h"
 #include "runtime/base/status.h"
 #include "server/config/server_options.h"
 #include "server/models/version_policy.h"
@@ -37,11 +38,15 @@ struct WantedVersion {
 // The versions to serve, ordered by name and number. Names that begin with a dot are ignored;
 // versions are numbers. kNotFound when a path does not exist; kInvalidArgument when one is neither
 // a file nor a folder, two folders have a model of the same name, or the
-// defaults are wrong; kUnavailable when one cannot be read; kResourceExhausted when too much is in it. A folder without models is empty.
+// defaults are wrong; kUnavailable when one cannot be read; kResourceExhausted when too much is in
+// it. A folder without models is empty.
 Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& options);
 
 // Of the version's files as they are now, and its settings.
 uint64_t FingerprintOf(const WantedVersion& version);
+
+// Of the names and bytes of the version's regular files, read now. Errors as OpenFile and ReadAt.
+Result<ContentHash> HashContents(const WantedVersion& version);
 
 // Whether a text may name a model: 1 to 128 characters, none of them control characters or slashes.
 bool IsModelName(const std::string& name);

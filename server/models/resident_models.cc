@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "runtime/base/log.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -24,6 +25,8 @@ std::shared_ptr<const ModelVersion> WithoutSession(const ModelVersion& version) 
   empty->metrics = version.metrics;
   empty->evicted = true;
   empty->last_used = version.last_used.load();
+  const std::string why_alone = version.why_alone();
+  if (version.joins_rows() || !why_alone.empty()) empty->SetTrial(why_alone);
   return empty;
 }
 
@@ -169,7 +172,9 @@ void ResidentModels::Retire(Version version) {
 }
 
 void ResidentModels::DropRetired() {
-  std::erase_if(retired_, [](const Version& version) { return version.use_count() == 1; });
+  const size_t freed =
+      std::erase_if(retired_, [](const Version& version) { return version.use_count() == 1; });
+  if (freed > 0) ReturnFreedMemory();
 }
 
 }  // namespace onnxd

@@ -11,7 +11,9 @@ import threading
 import time
 import unittest
 
+import numpy
 import onnx
+from onnx import TensorProto, helper
 
 import daemon
 from repositories import RepositoryCase, factor_model
@@ -55,6 +57,22 @@ class Worst(RepositoryCase):
         for version in range(2, scaled(4, 200)):
             self.assertEqual(sum(f"version {version} (" in line for line in served.stderr_lines), 1)
         self.assertEqual(self.metric(served, 'onnxd_model_loads_total{model="m",result="failed"}'), scaled(2, 198))
+
+    def test_a_version_whose_warm_up_answers_nan_is_not_published_if_the_settings_say_so(self):
+        self.settings("warm_up_failure: refuse\n")
+        served = self.serve()
+        logarithm = daemon.model_of(  # of rows of both signs
+            [helper.make_node("Log", ["x"], ["logarithm"]), helper.make_node("Add", ["logarithm", "two"], ["y"])],
+            [("x", TensorProto.FLOAT, ["batch", 4])], [("y", TensorProto.FLOAT, ["batch", 4])],
+            [("two", numpy.array(2, numpy.float32))])
+        self.put(2, logarithm)
+        self.assertTrue(served.logged("the warm-up run answered NaN or infinity in output 'y'"))
+        self.assertEqual(self.answer(served), 1)
+        self.assertEqual(self.metric(served, 'onnxd_model_loads_total{model="m",result="failed"}'), 1)
+        reasons = [entry["reason"] for entry in self.post(served, "/v2/repository/index", {})[1]]
+        self.assertTrue(any("NaN" in reason for reason in reasons), reasons)
+        self.settings("warm_up_failure: publish\n")
+        self.assertTrue(self.eventually(lambda: self.answer(served) == 2))
 
     def test_links_that_are_swapped_and_roots_that_go_away(self):
         real = [self.folder / f".real{i}" for i in range(2)]

@@ -77,6 +77,25 @@ TEST(Config, TheReferenceFilesNameEveryKey) {
   }
 }
 
+// A star in the comment of a key, or of its section, says that a change takes effect while serving.
+TEST(Config, TheReferenceFileMarksWhatChangesWhileServing) {
+  std::istringstream file(*ReadFile(ONNXD_SOURCE_DIR "/config/onnxd.yaml", 1 << 20));
+  std::string section;
+  bool section_marked = false;
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (line.empty() || line[0] == '#' || colon == std::string::npos) continue;
+    const bool marked = line.find("# *") != std::string::npos;
+    if (line[0] != ' ') {
+      section = line.substr(0, colon);
+      section_marked = marked;
+      continue;
+    }
+    const std::string key = section + "." + line.substr(2, colon - 2);
+    EXPECT_EQ(marked || section_marked, ChangesWhileServing(key)) << key;
+  }
+}
+
 TEST(Config, TheReferenceFileOfAModelHasTheDefaults) {
   ModelSettings settings;
   const Status status = ApplyModelSettings(

@@ -308,6 +308,25 @@ TEST_F(FollowingTest, UnloadFirstMakesRoomForTheNewVersion) {
   EXPECT_TRUE(Eventually([&] { return Serving("a") == "2"; }));
 }
 
+TEST_F(FollowingTest, UnloadFirstReturnsToTheOldVersionWhenTheNewOneFails) {
+  Put("a", 1, "60");
+  ASSERT_TRUE(WriteFile((root_ / "a/model.yaml").string(), "update_policy: unload_first\n").ok());
+  Start();
+  for (const auto& [version, content] : {std::pair(2, "bad"), std::pair(3, "200")}) {
+    const int before = loads_;
+    Put("a", version, content);
+    ASSERT_TRUE(Eventually([&] { return loads_ > before && Serving("a") == "1"; })) << content;
+    const auto entry = registry_.Index().back();
+    EXPECT_EQ(entry.version, std::to_string(version));
+    EXPECT_NE(entry.reason, "");
+    // Tried once.
+    const int after = loads_;
+    std::this_thread::sleep_for(milliseconds(1500));
+    EXPECT_EQ(loads_, after);
+    EXPECT_EQ(Serving("a"), "1");
+  }
+}
+
 TEST_F(FollowingTest, AnUpdateThatDoesNotFitLeavesTheOldVersion) {
   Put("a", 1, "60");
   Start();

@@ -46,6 +46,21 @@ TEST_F(Repository, WantsTheNewestNumberedVersionOfEachName) {
   EXPECT_EQ((*wanted)[1].model, "b");
 }
 
+TEST_F(Repository, ContentsAreNamesAndBytesOfAllFiles) {
+  const WantedVersion version = (*ScanRepository(In(root_.string())))[1];
+  const ContentHash first = *HashContents(version);
+  ASSERT_TRUE(WriteFile(version.path, "m").ok());
+  EXPECT_EQ(*HashContents(version), first);  // other times alone
+  const std::string data = (root_ / "b/3/weights").string();
+  ASSERT_TRUE(WriteFile(data, "w").ok());
+  const ContentHash second = *HashContents(version);
+  EXPECT_FALSE(second == first);
+  ASSERT_TRUE(WriteFile(data, "v").ok());
+  EXPECT_FALSE(*HashContents(version) == second);
+  ASSERT_EQ(mkfifo((root_ / "b/3/fifo").c_str(), 0600), 0);  // does not block it
+  EXPECT_TRUE(HashContents(version).ok());
+}
+
 TEST_F(Repository, TakesASingleFileUnderItsStemOrAName) {
   const std::string file = (root_ / "b" / "3" / "model.onnx").string();
   RepositoryOptions options = In(file);
