@@ -69,6 +69,11 @@ struct OptimizeFlags {
   SessionFlags session;
 };
 
+struct KeysFlags {
+  std::string file;
+  std::string name, role;  // role: of `create`
+};
+
 struct ServeFlags {
   std::string config;
   std::map<std::string, std::string> overrides;  // "section.key" -> value, from flags
@@ -81,6 +86,9 @@ int Inspect(const InspectFlags& flags);
 int Check(const CheckFlags& flags);
 int Optimize(const OptimizeFlags& flags);
 int Serve(const ServeFlags& flags);
+int CreateKey(const KeysFlags& flags);
+int ListKeys(const KeysFlags& flags);
+int RevokeKey(const KeysFlags& flags);
 
 // Prints "onnxd: message" to stderr and returns kExitFailure.
 int Fail(const Status& status);

@@ -27,7 +27,7 @@ int WaitForSignal(const sigset_t& signals, std::chrono::milliseconds most) {
   return std::max(0, sigtimedwait(&signals, nullptr, &time));
 }
 
-Daemon::Daemon(const ServerOptions& options, const SessionOptions& session,
+Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, AccessGate::Keys keys,
                std::function<Result<ServerOptions>()> read)
     : options_(options),
       read_(std::move(read)),
@@ -37,8 +37,9 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session,
                  metrics_),
       manager_(session, options, registry_, scheduler_, metrics_, memory_),
       service_(registry_, manager_, scheduler_, metrics_, memory_, options),
-      api_(service_, options.limits),
-      grpc_api_(service_),
+      gate_(options, std::move(keys)),
+      api_(service_, gate_, options.limits),
+      grpc_api_(service_, gate_),
       io_(static_cast<int>(options.server.io_threads)),
       http_(options.limits, Budget(), metrics_,
             [this](HttpRequest request, HttpRespond respond) {
@@ -79,6 +80,9 @@ void Daemon::Start() {
   http_listener_->Start();
   grpc_listener_->Start();
   metrics_listener_->Start();
+  if (!gate_.why_admin_closed().empty()) {
+    LogWarning(StrCat("calls that change the server are refused: ", gate_.why_admin_closed()));
+  }
   const char* host = options_.server.bind.c_str();
   std::printf(
       "onnxd " ONNXD_VERSION " listens on http://%s:%d, grpc://%s:%d and http://%s:%d/metrics\n",
@@ -113,6 +117,7 @@ Result<std::vector<std::string>> Daemon::TryReload() {
     options.models.control_mode = options_.models.control_mode;
   }
   ONNXD_RETURN_IF_ERROR(ParseVersionPolicy(options.models.versions).status());
+  ONNXD_ASSIGN_OR_RETURN(auto keys, AccessGate::ReadKeys(options));
   const auto changed = ChangedKeys(options_, options);
   std::vector<std::string> fixed;
   std::copy_if(changed.begin(), changed.end(), std::back_inserter(fixed),
@@ -123,6 +128,7 @@ Result<std::vector<std::string>> Daemon::TryReload() {
   }
   options_ = options;
   ConfigureLogging(options);
+  gate_.SetKeys(std::move(keys));
   memory_->SetLimit(MemoryLimit(options));
   service_.Reconfigure(options);
   manager_.Reconfigure(options);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/access_gate.h"
 #include "server/config/server_options.h"
 #include "server/grpc/grpc_api.h"
 #include "server/grpc/grpc_server.h"
@@ -23,7 +24,7 @@ namespace onnxd {
 class Daemon {
  public:
   // `read`: the options as they are in the file now.
-  Daemon(const ServerOptions& options, const SessionOptions& session,
+  Daemon(const ServerOptions& options, const SessionOptions& session, AccessGate::Keys keys,
          std::function<Result<ServerOptions>()> read);
 
   // kInvalidArgument, kFailedPrecondition: an address or port cannot be had.
@@ -66,6 +67,7 @@ class Daemon {
   Scheduler scheduler_;
   ModelManager manager_;
   InferenceService service_;
+  AccessGate gate_;
   RestApi api_;
   GrpcApi grpc_api_;
   IoThreads io_;

@@ -162,6 +162,29 @@ void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
   command->callback([&] { run = [&] { return Serve(flags); }; });
 }
 
+void AddKeys(CLI::App& app, KeysFlags& flags, RunCommand& run) {
+  CLI::App* keys = app.add_subcommand("keys", "Create, list and revoke API keys");
+  keys->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, int (*command)(const KeysFlags&)) {
+    CLI::App* verb = keys->add_subcommand(name, help);
+    verb->add_option("--file", flags.file, "The key file (access.key_file)")
+        ->envname("ONNXD_ACCESS_KEY_FILE")
+        ->required();
+    verb->callback([&flags, &run, command] { run = [&flags, command] { return command(flags); }; });
+    return verb;
+  };
+  CLI::App* create = add("create", "Print a new key, and note its hash in the file", CreateKey);
+  create->add_option("NAME", flags.name, "How lists and logs call it")->required();
+  create->add_option("--role", flags.role, "What its bearer may do")
+      ->check(CLI::IsMember({"predict", "read", "admin"}))
+      ->required();
+  add("list", "Show names and roles", ListKeys);
+  add("revoke", "Remove a key from the file; a running server follows at its next SIGHUP",
+      RevokeKey)
+      ->add_option("NAME", flags.name, "The key's name")
+      ->required();
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{"onnxd serves ONNX models over REST and gRPC with its own runtime."};
   app.set_version_flag("--version", "onnxd " ONNXD_VERSION);
@@ -177,6 +200,7 @@ int Main(int argc, char** argv) {
   CheckFlags check_flags;
   OptimizeFlags optimize_flags;
   ServeFlags serve_flags;
+  KeysFlags keys_flags;
   RunCommand run;
   AddServe(app, serve_flags, run);
   AddRun(app, run_flags, run);
@@ -184,6 +208,7 @@ int Main(int argc, char** argv) {
   AddInspect(app, inspect_flags, run);
   AddCheck(app, check_flags, run);
   AddOptimize(app, optimize_flags, run);
+  AddKeys(app, keys_flags, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,7 @@
 #include <future>
 
 #include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
 #include "tools/command.h"
 #include "tools/daemon.h"
 #include "tools/memory_reserve.h"
@@ -100,9 +101,14 @@ int Serve(const ServeFlags& flags) {
   if (!wanted.ok()) return usage(wanted.status());
   const auto session = SessionOptionsOf(*options);
   if (!session.ok()) return usage(session.status());
+  auto keys = AccessGate::ReadKeys(*options);
+  if (!keys.ok()) return usage(keys.status());
+  if (keys->empty() && !options->access.key_file.empty()) {
+    return usage(InvalidArgument(StrCat(options->access.key_file, " holds no keys")));
+  }
 
   BlockSignals();
-  Daemon daemon(*options, *session, [flags] { return ReadOptions(flags); });
+  Daemon daemon(*options, *session, *std::move(keys), [flags] { return ReadOptions(flags); });
   const Status listening = daemon.Listen();
   if (!listening.ok()) {
     Fail(listening);

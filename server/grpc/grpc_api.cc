@@ -123,6 +123,14 @@ Status ApplyParameters(const inference::ModelInferRequest& request, InferenceReq
 }  // namespace
 
 void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
+  // What is not in the table of routes is not there.
+  const auto role = RoleOfMethod(call.path);
+  if (!role) return respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
+  const Status admitted = gate_.Admit(*role, KeyIn(call.authorization, call.api_key));
+  if (!admitted.ok()) {
+    service_.metrics().CountAccessRefusal(Protocol::kGrpc, admitted.code());
+    return respond(admitted);
+  }
   const std::string prefix = StrCat("/", kInferenceService, "/");
   if (call.path == StrCat("/", kPredictionService, "/Predict")) {
     return Predict(std::move(call), std::move(respond));

@@ -5,6 +5,7 @@
 //   /grpc.health.v1.Health/Check            (health.proto)
 #pragma once
 
+#include "server/access/access_gate.h"
 #include "server/grpc/grpc_message.h"
 #include "server/service/inference_service.h"
 
@@ -13,7 +14,7 @@ namespace onnxd {
 // Any thread. Must outlive every call it was handed.
 class GrpcApi {
  public:
-  explicit GrpcApi(InferenceService& service) : service_(service) {}
+  GrpcApi(InferenceService& service, const AccessGate& gate) : service_(service), gate_(gate) {}
 
   // kUnimplemented for unknown services and methods.
   void Handle(GrpcCall call, GrpcRespond respond) const;
@@ -23,6 +24,7 @@ class GrpcApi {
   void Predict(GrpcCall call, GrpcRespond respond) const;
 
   InferenceService& service_;
+  const AccessGate& gate_;
 };
 
 }  // namespace onnxd

@@ -18,6 +18,7 @@ struct GrpcCall {
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone
   std::string client;                            // its address
+  std::string authorization, api_key;            // metadata of these names; may be empty
 };
 
 // A serialized response, or the status that ends the call. Called once, from any thread.

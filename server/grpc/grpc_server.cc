@@ -17,6 +17,7 @@
 #include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 #include "server/grpc/grpc_framing.h"
+#include "server/net/one_reply.h"
 
 namespace onnxd {
 namespace {
@@ -53,7 +54,7 @@ namespace {
 
 // One call.
 struct Stream {
-  std::string path, content_type, encoding;
+  std::string path, content_type, encoding, authorization, api_key;
   bool post = false;
   size_t headers = 0, header_bytes = 0;
   std::string body;
@@ -195,6 +196,10 @@ class Session : public std::enable_shared_from_this<Session> {
       stream->content_type = value;
     } else if (name == "grpc-encoding") {
       stream->encoding = value;
+    } else if (name == "authorization") {
+      stream->authorization = value;
+    } else if (name == "x-api-key") {
+      stream->api_key = value;
     } else if (name == "grpc-timeout") {
       const auto timeout = ParseGrpcTimeout(value);
       if (timeout) {
@@ -306,7 +311,10 @@ class Session : public std::enable_shared_from_this<Session> {
     call.deadline = stream.deadline;
     call.cancelled = stream.cancelled;
     call.client = client_;
-    const auto reply = std::make_shared<Reply>(shared_from_this(), id, stream.cancelled);
+    call.authorization = std::move(stream.authorization);
+    call.api_key = std::move(stream.api_key);
+    const auto reply =
+        std::make_shared<OneReply<Way>>(Way{shared_from_this(), id, stream.cancelled});
     const Status handled = CatchExceptions([&] {
       shared_->handler(std::move(call),
                        [reply](Result<std::string> answer) { reply->Send(std::move(answer)); });
@@ -315,47 +323,22 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!handled.ok()) reply->Send(Unavailable(std::string(handled.message())));
   }
 
-  // The one answer to a call: what the handler says, or, when it lost the call for want of memory,
-  // that.
-  class Reply {
-   public:
-    Reply(std::shared_ptr<Session> session, int32_t id,
-          std::shared_ptr<const std::atomic<bool>> cancelled)
-        : session_(std::move(session)), id_(id), cancelled_(std::move(cancelled)) {}
-    ~Reply() {
-      if (sent_) return;
-      (void)CatchExceptions([this] {
-        Send(Unavailable("no memory"));
-        return Status::Ok();
-      });
-    }
-    Reply(const Reply&) = delete;
-    Reply& operator=(const Reply&) = delete;
+  // Where an answer goes, for OneReply.
+  struct Way {
+    using Answer = Result<std::string>;
+    std::shared_ptr<Session> session;
+    int32_t id;
+    std::shared_ptr<const std::atomic<bool>> cancelled;
 
-    // The first one counts.
-    void Send(Result<std::string> answer) {
-      if (sent_.exchange(true)) return;
-      // Without memory even for that, the client sees the connection end.
-      const Status posted = CatchExceptions([&] {
-        Post(std::move(answer));
-        return Status::Ok();
-      });
-      if (!posted.ok()) shutdown(session_->socket_.native_handle(), SHUT_RDWR);
-    }
-
-   private:
     void Post(Result<std::string> answer) {
-      asio::post(session_->socket_.get_executor(),
-                 [session = session_, id = id_, cancelled = cancelled_,
+      asio::post(session->socket_.get_executor(),
+                 [session = session, id = id, cancelled = cancelled,
                   answer = std::move(answer)]() mutable {
                    session->Answer(id, *cancelled, std::move(answer));
                  });
     }
-
-    const std::shared_ptr<Session> session_;
-    const int32_t id_;
-    const std::shared_ptr<const std::atomic<bool>> cancelled_;
-    std::atomic<bool> sent_{false};
+    Result<std::string> Lost() { return Unavailable("no memory"); }
+    void Break() { shutdown(session->socket_.native_handle(), SHUT_RDWR); }
   };
 
   void Answer(int32_t id, const std::atomic<bool>& cancelled, Result<std::string> answer) {

@@ -16,6 +16,7 @@
 
 #include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
+#include "server/net/one_reply.h"
 
 namespace onnxd {
 namespace {
@@ -245,43 +246,20 @@ class Session : public std::enable_shared_from_this<Session> {
     Handle();
   }
 
-  // The one answer to a request: what the handler says, or, when it lost the request for want of
-  // memory, that.
-  class Reply {
-   public:
-    explicit Reply(std::shared_ptr<Session> session) : session_(std::move(session)) {}
-    ~Reply() {
-      if (sent_) return;
-      (void)CatchExceptions([this] {
-        Send(ErrorResponse(503, "no memory"));
-        return Status::Ok();
-      });
-    }
-    Reply(const Reply&) = delete;
-    Reply& operator=(const Reply&) = delete;
+  // Where an answer goes, for OneReply.
+  struct Way {
+    using Answer = HttpResponse;
+    std::shared_ptr<Session> session;
 
-    // The first one counts.
-    void Send(HttpResponse response) {
-      if (sent_.exchange(true)) return;
-      // Without memory even for that, the client sees the connection end.
-      const Status posted = CatchExceptions([&] {
-        Post(std::move(response));
-        return Status::Ok();
-      });
-      if (!posted.ok()) shutdown(session_->socket_.native_handle(), SHUT_RDWR);
-    }
-
-   private:
     void Post(HttpResponse response) {
-      session_->answered_.store(true, std::memory_order_relaxed);
-      asio::post(session_->socket_.get_executor(),
-                 [session = session_, response = std::move(response)]() mutable {
+      session->answered_.store(true, std::memory_order_relaxed);
+      asio::post(session->socket_.get_executor(),
+                 [session = session, response = std::move(response)]() mutable {
                    session->Write(std::move(response));
                  });
     }
-
-    const std::shared_ptr<Session> session_;
-    std::atomic<bool> sent_{false};
+    HttpResponse Lost() { return ErrorResponse(503, "no memory"); }
+    void Break() { shutdown(session->socket_.native_handle(), SHUT_RDWR); }
   };
 
   void Handle() {
@@ -301,7 +279,7 @@ class Session : public std::enable_shared_from_this<Session> {
     keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
     ExpireNever();
     answered_.store(false, std::memory_order_relaxed);
-    const auto reply = std::make_shared<Reply>(shared_from_this());
+    const auto reply = std::make_shared<OneReply<Way>>(Way{shared_from_this()});
     const Status handled = CatchExceptions([&] {
       shared_->handler(std::move(request),
                        [reply](HttpResponse response) { reply->Send(std::move(response)); });

@@ -108,6 +108,9 @@ int HttpStatusOf(StatusCode code) {
 HttpResponse ErrorResponse(const Status& status) {
   HttpResponse response = ErrorResponse(HttpStatusOf(status.code()), status.message());
   if (status.code() == StatusCode::kUnavailable) response.headers.emplace_back("Retry-After", "1");
+  if (status.code() == StatusCode::kUnauthenticated) {
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  }
   return response;
 }
 
@@ -117,9 +120,24 @@ HttpResponse OverQuotaResponse(const Status& status) {
   return response;
 }
 
+// What is not in the table of routes is not there.
+Status RestApi::Admit(const std::vector<std::string>& path, const HttpRequest& request) const {
+  const auto role = RoleOfPath(path);
+  if (!role) return NotFound("no such path");
+  const std::string none;
+  const std::string* authorization = request.Header("Authorization");
+  const std::string* api_key = request.Header("X-API-Key");
+  const Status admitted =
+      gate_.Admit(*role, KeyIn(authorization ? *authorization : none, api_key ? *api_key : none));
+  if (!admitted.ok()) service_.metrics().CountAccessRefusal(Protocol::kHttp, admitted.code());
+  return admitted;
+}
+
 void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
   const auto segments = PathSegments(request.target);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));
+  const Status admitted = Admit(*segments, request);
+  if (!admitted.ok()) return respond(ErrorResponse(admitted));
   const bool get = request.method == "GET" || request.method == "HEAD";
   const bool post = request.method == "POST";
   const std::vector<std::string>& path = *segments;

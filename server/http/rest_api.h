@@ -12,6 +12,7 @@
 //   GET  /metrics                                      Prometheus
 #pragma once
 
+#include "server/access/access_gate.h"
 #include "server/config/server_options.h"
 #include "server/http/http_message.h"
 #include "server/service/inference_service.h"
@@ -21,15 +22,18 @@ namespace onnxd {
 // Any thread. Must outlive every request it was handed.
 class RestApi {
  public:
-  RestApi(InferenceService& service, const ServerOptions::Limits& limits)
-      : service_(service), limits_(limits) {}
+  RestApi(InferenceService& service, const AccessGate& gate, const ServerOptions::Limits& limits)
+      : service_(service), gate_(gate), limits_(limits) {}
 
   void Handle(HttpRequest request, HttpRespond respond) const;
-  // The metrics port: /metrics and the health paths alone.
+  // The metrics port: /metrics and the health paths alone, for everybody who reaches it.
   void HandleMetricsPort(HttpRequest request, HttpRespond respond) const;
 
  private:
+  Status Admit(const std::vector<std::string>& path, const HttpRequest& request) const;
+
   InferenceService& service_;
+  const AccessGate& gate_;
   ServerOptions::Limits limits_;
 };
 

@@ -166,6 +166,10 @@ struct ServerMetrics::State {
                            .Name("onnxd_config_reloads_total")
                            .Help("Times the configuration was read again, by result")
                            .Register(registry)),
+        access_refusals(BuildCounter()
+                            .Name("onnxd_access_refusals_total")
+                            .Help("Calls refused for their key or the lack of one, by code")
+                            .Register(registry)),
         cache_entries(BuildGauge()
                           .Name("onnxd_prepared_model_entries")
                           .Help("Entries of the cache of prepared models since the start that were "
@@ -226,6 +230,7 @@ struct ServerMetrics::State {
   prometheus::Family<prometheus::Counter>& shed;
   prometheus::Family<prometheus::Counter>& prepared_models;
   prometheus::Family<prometheus::Counter>& config_reloads;
+  prometheus::Family<prometheus::Counter>& access_refusals;
   prometheus::Family<prometheus::Gauge>& cache_entries;
   prometheus::Gauge& memory;
   prometheus::Gauge& memory_limit;
@@ -312,6 +317,12 @@ void ServerMetrics::CountEviction(const std::string& model) {
 
 void ServerMetrics::CountConfigReload(bool succeeded) {
   state_->config_reloads.Add({{"result", succeeded ? "succeeded" : "failed"}}).Increment();
+}
+
+void ServerMetrics::CountAccessRefusal(Protocol protocol, StatusCode code) {
+  state_->access_refusals
+      .Add({{"protocol", ProtocolName(protocol)}, {"code", std::string(StatusCodeName(code))}})
+      .Increment();
 }
 
 void ServerMetrics::SetCache(int64_t damaged, int64_t stored, int64_t not_stored) {

@@ -70,6 +70,7 @@ class ServerMetrics {
   void CountPreparedModel(const std::string& result);  // found, missing
   void CountEviction(const std::string& model);
   void CountConfigReload(bool succeeded);
+  void CountAccessRefusal(Protocol protocol, StatusCode code);
   // Of the cache of prepared models: entries found damaged, stored, and not stored for an error.
   void SetCache(int64_t damaged, int64_t stored, int64_t not_stored);
   // The account of the whole process.

@@ -1,0 +1,49 @@
+// AccessGate: who may do what. The same for REST and gRPC.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/access/api_key.h"
+#include "server/config/server_options.h"
+
+namespace onnxd {
+
+// Any thread.
+class AccessGate {
+ public:
+  using Keys = std::vector<ApiKey>;
+
+  // Without keys, whatever `keys` holds, where access.key_file is empty.
+  AccessGate(const ServerOptions& options, Keys keys);
+
+  // The keys that access.key_file holds; none where it is empty. Errors as ReadKeyFile and
+  // ParseKeyFile.
+  static Result<Keys> ReadKeys(const ServerOptions& options);
+
+  // From now on.
+  void SetKeys(Keys keys);
+
+  // Whether a call that needs the role may be made with this text of a key, which is empty where
+  // the client sent none. kUnauthenticated: no key, or one that is not known; kPermissionDenied:
+  // its role is not enough, or the call is closed to everybody, and why.
+  Status Admit(Role needed, std::string_view key) const;
+
+  // Why calls that change the server are closed to everybody; empty when they are not.
+  const std::string& why_admin_closed() const { return why_admin_closed_; }
+
+ private:
+  const bool has_keys_;
+  const std::string why_admin_closed_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Keys> keys_;  // guarded by mutex_
+};
+
+// The key in the headers of a request, of which either may be empty: `Authorization: Bearer KEY`,
+// or X-API-Key.
+std::string_view KeyIn(std::string_view authorization, std::string_view api_key);
+
+}  // namespace onnxd

@@ -1,0 +1,201 @@
+"""Who may do what: keys, roles, and a server that other machines reach (cases C05 and C06)."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+import numpy
+import tritonclient.grpc
+
+from daemon import BINARY
+from repositories import RepositoryCase
+
+ADMIN = "/v2/repository/models/m/load"
+
+
+def keys(*arguments):
+    return subprocess.run([BINARY, "keys", *map(str, arguments)], capture_output=True, text=True, timeout=10)
+
+
+class Access(RepositoryCase):
+    def setUp(self):
+        super().setUp()
+        secrets = tempfile.TemporaryDirectory()
+        self.addCleanup(secrets.cleanup)
+        self.file = pathlib.Path(secrets.name) / "keys"
+
+    def create(self, name, role):
+        created = keys("create", name, "--role", role, "--file", self.file)
+        self.assertEqual(created.returncode, 0, created.stderr)
+        return created.stdout.strip()
+
+    def status(self, served, path, key=None, body=None, header="Authorization"):
+        request = urllib.request.Request(served.url + path, body)
+        if key is not None:
+            request.add_header(header, f"Bearer {key}" if header == "Authorization" else key)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def serve_with(self, *arguments, **environment):
+        return self.serve(*arguments, ONNXD_MODELS_CONTROL_MODE="explicit", **environment)
+
+    BODY = json.dumps({"input": [[1, 1, 1, 1]]}).encode()
+
+    def start_fails(self, *arguments, **environment):
+        result = subprocess.run(
+            [BINARY, "serve", str(self.folder), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *arguments],
+            capture_output=True, text=True, timeout=10, env={**os.environ, **environment})
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(result.stdout, "")
+        return result.stderr
+
+    def test_where_other_machines_reach_it_and_no_keys_are_set_nobody_changes_it(self):
+        served = self.serve(self.folder, "--bind", "0.0.0.0")
+        self.assertTrue(served.logged("calls that change the server are refused: server.bind is 0.0.0.0"))
+        for path in (ADMIN, "/v2/repository/models/m/unload", "/v2/config/reload"):
+            status, answer = self.status(served, path, body=b"{}")
+            self.assertEqual(status, 403)
+            self.assertIn("access.key_file", json.loads(answer)["error"])
+        self.assertEqual(self.status(served, "/predict/m", body=self.BODY)[0], 200)
+        self.assertEqual(self.status(served, "/metrics")[0], 200)
+        self.assertEqual(self.status(served, "/v2/repository/index", body=b"{}")[0], 200)
+        client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.grpc_port}")
+        with self.assertRaises(tritonclient.grpc.InferenceServerException) as raised:
+            client.unload_model("m")
+        self.assertIn("PERMISSION_DENIED", str(raised.exception.status()))
+        client.close()
+        self.assertEqual(self.answer(served), 1)
+
+    def test_it_does_not_start_with_admin_on_where_others_reach_it_without_keys(self):
+        error = self.start_fails("--bind", "0.0.0.0", ONNXD_ACCESS_ADMIN="on")
+        self.assertIn("access.admin", error)
+        self.create("ops", "admin")
+        self.serve(self.folder, "--bind", "0.0.0.0", ONNXD_ACCESS_ADMIN="on", ONNXD_ACCESS_KEY_FILE=str(self.file))
+
+    def test_roles_over_rest_and_grpc(self):
+        texts = {role: self.create(role, role) for role in ("predict", "read", "admin")}
+        served = self.serve_with(ONNXD_ACCESS_KEY_FILE=str(self.file))
+        calls = [("predict", "/predict/m", self.BODY), ("predict", "/v2/models/m", None),
+                 ("read", "/v2/models/m/config", None), ("read", "/v2/repository/index", b"{}"),
+                 ("read", "/metrics", None), ("admin", ADMIN, b"{}")]
+        order = ["predict", "read", "admin"]
+        self.assertEqual(self.status(served, ADMIN, texts["admin"], b"{}")[0], 200)
+        for needed, path, body in calls:
+            for header in ("Authorization", "X-API-Key"):
+                for role, text in texts.items():
+                    allowed = order.index(role) >= order.index(needed)
+                    self.assertEqual(self.status(served, path, text, body, header)[0], 200 if allowed else 403, (path, role))
+                for wrong in (None, "", "x", "é" * 100, texts["admin"][:-1], texts["admin"] + "0"):
+                    if wrong is None or wrong.isascii():
+                        self.assertEqual(self.status(served, path, wrong, body, header)[0], 401, (path, wrong))
+        for path in ("/health", "/health/live", "/v2/health/ready", "/"):
+            self.assertEqual(self.status(served, path)[0], 200)
+        for path in ("/v2/repository/models/m//load", "/V2/repository/models/m/load", "/%76%32/config/reload",
+                     "/v2%2frepository/models/m/load", "/v2/config/reload/"):
+            self.assertIn(self.status(served, path, None, b"{}")[0], (400, 401, 404), path)
+        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.grpc_port}") as client:
+            tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
+            tensor.set_data_from_numpy(numpy.ones((1, 4), numpy.float32))
+            for needed, call in [("predict", lambda headers: client.infer("m", [tensor], headers=headers)),
+                                 ("read", lambda headers: client.get_model_repository_index(headers=headers)),
+                                 ("admin", lambda headers: client.load_model("m", headers=headers))]:
+                for role, text in [(None, None), *texts.items()]:
+                    for headers in ({"authorization": f"Bearer {text}"}, {"x-api-key": text}) if text else (None,):
+                        code = None
+                        try:
+                            call(headers)
+                        except tritonclient.grpc.InferenceServerException as error:
+                            code = error.status()
+                        wanted = "StatusCode.UNAUTHENTICATED" if role is None else (
+                            None if order.index(role) >= order.index(needed) else "StatusCode.PERMISSION_DENIED")
+                        self.assertEqual(code, wanted, (needed, role))
+            self.assertTrue(client.is_server_live())
+        _, metrics = self.status(served, "/metrics", texts["read"])
+        self.assertIn('onnxd_access_refusals_total{code="UNAUTHENTICATED",protocol="http"}', metrics.decode())
+
+    def test_keys_come_and_go_while_it_serves(self):
+        first = self.create("first", "admin")
+        served = self.serve(ONNXD_ACCESS_KEY_FILE=str(self.file))
+        second = self.create("second", "admin")
+        self.assertEqual(self.status(served, "/predict/m", second, self.BODY)[0], 401)
+        self.assertEqual(self.status(served, "/v2/config/reload", first, b"{}")[0], 200)
+        self.assertEqual(self.status(served, "/predict/m", first, self.BODY)[0], 200)
+        self.assertEqual(self.status(served, "/predict/m", second, self.BODY)[0], 200)
+        self.assertEqual(keys("revoke", "first", "--file", self.file).returncode, 0)
+        self.assertEqual(keys("list", "--file", self.file).stdout, "second admin\n")
+        self.assertEqual(self.status(served, "/v2/config/reload", second, b"{}")[0], 200)
+        self.assertEqual(self.status(served, "/predict/m", first, self.BODY)[0], 401)
+        # A file that is wrong changes nothing.
+        good = self.file.read_text()
+        self.file.write_text("second admin onnxd_0123\n")
+        status, answer = self.status(served, "/v2/config/reload", second, b"{}")
+        self.assertEqual(status, 400)
+        self.assertNotIn(b"onnxd_0123", answer)
+        self.assertEqual(self.status(served, "/predict/m", second, self.BODY)[0], 200)
+        self.file.write_text(good)
+        # The last one may go as well.
+        self.assertEqual(keys("revoke", "second", "--file", self.file).returncode, 0)
+        self.assertEqual(self.status(served, "/v2/config/reload", second, b"{}")[0], 200)
+        self.assertEqual(self.status(served, "/predict/m", second, self.BODY)[0], 401)
+        self.assertFalse(any(first in line or second in line for line in served.stderr_lines))
+
+    def test_key_files(self):
+        def with_file(**environment):
+            return self.start_fails(ONNXD_ACCESS_KEY_FILE=str(self.file), **environment)
+
+        self.assertIn("cannot read", with_file())
+        text = self.create("ops", "admin")
+        content = self.file.read_bytes()
+        self.assertEqual(self.file.stat().st_mode & 0o777, 0o600)
+        self.assertNotIn(text.encode(), content)
+        for mode in (0o644, 0o604, 0o660):
+            self.file.chmod(mode)
+            self.assertIn("chmod 640", with_file(), oct(mode))
+        self.file.chmod(0o640)
+        self.serve(ONNXD_ACCESS_KEY_FILE=str(self.file))
+        for empty in (b"", b"\n\n", b"# none\n"):
+            self.file.write_bytes(empty)
+            self.assertIn("holds no keys", with_file())
+        for wrong in (text.encode() + b"\n", b"\xff\xfeo\x00p\x00", b"\x00" * 100, content + content):
+            self.file.write_bytes(wrong)
+            error = with_file()
+            self.assertIn("keys:", error)
+            self.assertNotIn(text, error)
+        self.file.write_bytes(b"#" * (1 << 20) + b"\n" + content)
+        self.assertIn("keys", with_file())
+        # White space and line ends of other systems do not count.
+        self.file.write_bytes(b"\r\n  " + content.replace(b"\n", b"\r\n"))
+        self.serve(ONNXD_ACCESS_KEY_FILE=str(self.file))
+        # As Kubernetes mounts secrets.
+        real = self.file.with_name("..data")
+        self.file.rename(real)
+        self.file.symlink_to(real.name)
+        served = self.serve(ONNXD_ACCESS_KEY_FILE=str(self.file))
+        self.assertEqual(self.status(served, "/predict/m", text, self.BODY)[0], 200)
+        self.file.unlink()
+        for make in (lambda: os.mkfifo(self.file, 0o600), lambda: self.file.mkdir(0o700)):
+            make()
+            self.assertIn("not a regular file", with_file())
+            (self.file.rmdir if self.file.is_dir() else self.file.unlink)()
+
+    def test_names_of_keys(self):
+        self.create("ops", "admin")
+        for name in ("ops", "a b", "", "#x", "n" * 65, "a/b"):
+            refused = keys("create", "--role", "read", "--file", self.file, "--", name)
+            self.assertNotEqual(refused.returncode, 0, name)
+            self.assertEqual(refused.stdout, "", name)
+        self.assertEqual(keys("revoke", "op", "--file", self.file).returncode, 1)
+        self.assertEqual(keys("create", "x", "--role", "root", "--file", self.file).returncode, 2)
+        self.assertEqual(keys("list", "--file", self.file).stdout, "ops admin\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,149 @@
+#include "server/access/access_gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace onnxd {
+namespace {
+
+using testing::HasSubstr;
+
+ServerOptions Bound(const std::string& address, const std::string& key_file = "") {
+  ServerOptions options;
+  options.server.bind = address;
+  options.access.key_file = key_file;
+  return options;
+}
+
+ApiKey Key(const std::string& name, Role role, const std::string& text) {
+  return {name, role, HashOfKey(text)};
+}
+
+TEST(AccessGate, WithoutKeysThisMachineMayDoAll) {
+  for (const char* address : {"127.0.0.1", "::1", "localhost"}) {
+    const AccessGate gate(Bound(address), {});
+    for (const Role role : {Role::kNobody, Role::kPredict, Role::kRead, Role::kAdmin}) {
+      EXPECT_TRUE(gate.Admit(role, "").ok()) << address;
+    }
+  }
+}
+
+TEST(AccessGate, WithoutKeysOtherMachinesChangeNothingAndAreToldWhy) {
+  for (const char* address : {"0.0.0.0", "::", "192.0.2.1"}) {
+    const AccessGate gate(Bound(address), {});
+    EXPECT_TRUE(gate.Admit(Role::kPredict, "").ok());
+    EXPECT_TRUE(gate.Admit(Role::kRead, "").ok());
+    const Status refused = gate.Admit(Role::kAdmin, "any");
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(address));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("access.key_file"));
+  }
+}
+
+TEST(AccessGate, AKeyMayDoWhatItsRoleAndThoseBeforeItMay) {
+  const std::pair<Role, std::string> keys[] = {
+      {Role::kPredict, "p"}, {Role::kRead, "r"}, {Role::kAdmin, "a"}};
+  const AccessGate gate(
+      Bound("0.0.0.0", "keys"),
+      {Key("1", Role::kPredict, "p"), Key("2", Role::kRead, "r"), Key("3", Role::kAdmin, "a")});
+  for (const auto& [role, text] : keys) {
+    for (const Role needed : {Role::kPredict, Role::kRead, Role::kAdmin}) {
+      EXPECT_EQ(gate.Admit(needed, text).code(),
+                needed <= role ? StatusCode::kOk : StatusCode::kPermissionDenied)
+          << text;
+    }
+  }
+}
+
+TEST(AccessGate, WithKeysOnlyHealthNeedsNone) {
+  AccessGate gate(Bound("127.0.0.1", "keys"), {Key("1", Role::kAdmin, "a")});
+  EXPECT_TRUE(gate.Admit(Role::kNobody, "").ok());
+  for (const char* text : {"", "b", "A", "a "}) {
+    EXPECT_EQ(gate.Admit(Role::kPredict, text).code(), StatusCode::kUnauthenticated) << text;
+  }
+  gate.SetKeys({});  // all are revoked
+  EXPECT_EQ(gate.Admit(Role::kPredict, "a").code(), StatusCode::kUnauthenticated);
+}
+
+TEST(AccessGate, AdminOffIsForEverybody) {
+  ServerOptions options = Bound("127.0.0.1", "keys");
+  options.access.admin = "off";
+  const AccessGate gate(options, {Key("1", Role::kAdmin, "a")});
+  EXPECT_EQ(gate.Admit(Role::kAdmin, "a").code(), StatusCode::kPermissionDenied);
+  EXPECT_TRUE(gate.Admit(Role::kRead, "a").ok());
+}
+
+TEST(AccessGate, AdminOnNeedsKeysWhereOthersReachIt) {
+  ServerOptions options = Bound("0.0.0.0");
+  options.access.admin = "on";
+  EXPECT_EQ(CheckOptions(options).code(), StatusCode::kInvalidArgument);
+  options.access.key_file = "keys";
+  EXPECT_TRUE(CheckOptions(options).ok());
+}
+
+TEST(AccessGate, TakesTheKeyOfEitherHeader) {
+  EXPECT_EQ(KeyIn("Bearer k", ""), "k");
+  EXPECT_EQ(KeyIn("bearer   k", "other"), "k");
+  EXPECT_EQ(KeyIn("", "k"), "k");
+  EXPECT_EQ(KeyIn("Basic abc", "k"), "k");
+  EXPECT_EQ(KeyIn("Bearer ", ""), "");
+  EXPECT_EQ(KeyIn("Bearerk", ""), "");
+}
+
+TEST(ApiKey, IsRandomAndKnownByItsHash) {
+  const std::string one = *NewApiKey(), other = *NewApiKey();
+  EXPECT_NE(one, other);
+  EXPECT_EQ(one.size(), 6u + 64);
+  // FIPS 180-2, appendix B.1.
+  EXPECT_EQ(KeyLine({"n", Role::kRead, HashOfKey("abc")}),
+            "n read ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n");
+}
+
+TEST(ApiKey, AFileHasOneALine) {
+  const std::string line = KeyLine({"ops-1", Role::kAdmin, HashOfKey("a")});
+  const auto keys = ParseKeyFile("# who\r\n\n  " + line + KeyLine({"b", Role::kPredict, {}}), "f");
+  ASSERT_TRUE(keys.ok()) << keys.status().ToString();
+  ASSERT_EQ(keys->size(), 2u);
+  EXPECT_EQ((*keys)[0].name, "ops-1");
+  EXPECT_EQ((*keys)[0].role, Role::kAdmin);
+  EXPECT_EQ((*keys)[0].hash, HashOfKey("a"));
+  EXPECT_TRUE(ParseKeyFile("", "f")->empty());
+}
+
+TEST(ApiKey, AFaultyLineIsNamedAndItsSecretsAreNot) {
+  const std::string hash(64, 'a');
+  const std::pair<std::string, std::string> faults[] = {
+      {"n admin", "NAME ROLE HASH"},
+      {"n root " + hash, "role"},
+      {"n nobody " + hash, "role"},
+      {"n/m admin " + hash, "name"},
+      {"n admin onnxd_secret", "64 hexadecimal digits"},
+      {"n admin " + hash + "\nn read " + hash, "twice"},
+  };
+  for (const auto& [text, reason] : faults) {
+    const Status status = ParseKeyFile(text, "f").status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    const std::string message(status.message());
+    EXPECT_THAT(message, HasSubstr(reason));
+    EXPECT_THAT(message, HasSubstr("f:"));
+    EXPECT_THAT(message, testing::Not(HasSubstr("secret")));
+  }
+}
+
+TEST(Roles, EveryRouteHasOneAndOtherPathsHaveNone) {
+  using Path = std::vector<std::string>;
+  EXPECT_EQ(RoleOfPath({}), Role::kNobody);
+  EXPECT_EQ(RoleOfPath(Path{"predict", "m"}), Role::kPredict);
+  EXPECT_EQ(RoleOfPath(Path{"v2", "models", "m", "versions", "1", "infer"}), Role::kPredict);
+  EXPECT_EQ(RoleOfPath(Path{"v2", "models", "m", "config"}), Role::kRead);
+  EXPECT_EQ(RoleOfPath(Path{"v2", "repository", "models", "m", "load"}), Role::kAdmin);
+  for (const Path& path : {Path{"v2", "repository"}, Path{"v2/repository", "index"}, Path{"V2"},
+                           Path{"predict", "m", "x"}, Path{"v2", "repository", "models", "m"}}) {
+    EXPECT_EQ(RoleOfPath(path), std::nullopt);
+  }
+  EXPECT_EQ(RoleOfMethod("/inference.GRPCInferenceService/RepositoryModelLoad"), Role::kAdmin);
+  EXPECT_EQ(RoleOfMethod("/inference.GRPCInferenceService/repositorymodelload"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace onnxd
