@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A model at three times its capacity: what is answered, what is refused, and how soon.
+"""A model at three times its capacity, or more: what is answered, what is refused, and how soon.
 
 Capacity is what closed-loop clients get; a lone request's median time is what one client gets. Then requests arrive
-at three times the capacity, each with a timeout of four times the lone request's time. Printed: answers in time per
+at --times the capacity, each with a timeout of four times the lone request's time. Printed: answers in time per
 second as a part of the capacity (goal: 0.9), the share of answers that came late, and how long refusals took.
 
-Needs onnx and numpy. Usage: overload.py [--rounds N] MODEL.onnx   (one input [batch, 3, 224, 224])
+Needs onnx and numpy. Usage: overload.py [--rounds N] [--times N] MODEL.onnx   (one float input, the first dimension free)
 """
 
 import argparse
@@ -14,8 +14,16 @@ import statistics
 import tempfile
 
 import numpy
+import onnx
 
 from batching import Daemon, load, request_of, ROOT
+
+
+def input_shapes(path):
+    graph = onnx.load(path, load_external_data=False).graph
+    constants = {initializer.name for initializer in graph.initializer}
+    return [(value.name, [dimension.dim_value for dimension in value.type.tensor_type.shape.dim])
+            for value in graph.input if value.name not in constants]
 
 
 def main():
@@ -27,7 +35,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--times", type=float, default=3, help="of the capacity")
     arguments = parser.parse_args()
-    image = {"x": numpy.random.default_rng(1).random((1, 3, 224, 224), numpy.float32)}
+    (name, shape), = input_shapes(arguments.model)
+    row = {name: numpy.random.default_rng(1).random((1, *shape[1:]), numpy.float32)}
     print("| lone ms | capacity/s | deadline ms | in time/s | of capacity | p99 ms | refused/s | p50 ms | p99 ms |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
@@ -39,10 +48,10 @@ def main():
         for _ in range(arguments.rounds):
             seconds = ("--seconds", arguments.seconds)
             send = lambda request, *options: load(arguments.load, daemon.port, "model", request, *seconds, *options)
-            lone = send(request_of(image), "--clients", 1)["200"]["p50_ms"]
-            capacity = send(request_of(image), "--clients", 8)["200"]["per_second"]
+            lone = send(request_of(row), "--clients", 1)["200"]["p50_ms"]
+            capacity = send(request_of(row), "--clients", 8)["200"]["per_second"]
             timeout = int(4 * lone * 1000)
-            result = send(request_of(image, timeout=timeout), "--clients", 256, "--rate", arguments.times * capacity)
+            result = send(request_of(row, timeout=timeout), "--clients", 256, "--rate", arguments.times * capacity)
             good = result["200"]
             refused = [result["503"]]
             goodputs.append(good["per_second"] / capacity)
