@@ -159,8 +159,9 @@ bool InferenceService::ModelReady(const std::string& model, const std::string& v
 }
 
 std::vector<std::string> InferenceService::ModelNames() const {
+  const auto models = registry_.Snapshot();
   std::vector<std::string> names;
-  for (const auto& [name, versions] : *registry_.Snapshot()) names.push_back(name);
+  for (const auto& [name, versions] : *models) names.push_back(name);
   return names;
 }
 
