@@ -2,7 +2,8 @@
 """What a model of about 1 ms suffers from one of about 1 s, and from 62 others, in the same daemon.
 
 Open loop: requests for the quick model (a wide perceptron) come at a fixed rate, in turns while nothing else happens
-and while clients keep asking for the slow one. Then clients ask for all 64 models at random; the daemon's threads are
+and while clients keep asking for the slow one; and, for what the machine itself takes, while one client keeps another
+daemon busy with the slow one. Then clients ask for all 64 models at random; the daemon's threads are
 counted at the start and meanwhile.
 
 Needs onnx and numpy. Usage: neighbours.py [--rounds N] [--seconds N] [--rate N] [--clients N]
@@ -97,16 +98,21 @@ def main():
             return load(arguments.load, served.port, "quick", quick, "--rate", arguments.rate, "--seconds",
                         arguments.seconds)["200"]
 
-        alone, beside = [], []
+        other = Daemon(arguments.onnxd, folder, "auto")
+        alone, beside, apart = [], [], []
         for _ in range(arguments.rounds):
             alone.append(measure())
             with Clients(arguments.clients, lambda: post(served.port, request)):
                 beside.append(measure())
+            with Clients(1, lambda: post(other.port, request)):
+                apart.append(measure())
+        other.close()
         print(f"slow: {took * 1e3:.0f} ms a request, {arguments.clients} clients; quick: {arguments.rate:.0f} requests/s")
         for key in ("p50_ms", "p99_ms"):
-            a, b = ([round_[key] for round_ in results] for results in (alone, beside))
-            print(f"{key}: {statistics.median(a):.2f} alone, {statistics.median(b):.2f} beside, ratio "
-                  f"{statistics.median(y / x for x, y in zip(a, b)):.2f}")
+            a, b, c = ([round_[key] for round_ in results] for results in (alone, beside, apart))
+            print(f"{key}: {statistics.median(a):.2f} alone; {statistics.median(b):.2f} beside, ratio "
+                  f"{statistics.median(y / x for x, y in zip(a, b)):.2f}; {statistics.median(c):.2f} beside another "
+                  f"daemon, ratio {statistics.median(y / x for x, y in zip(a, c)):.2f}")
         before, most = threads_of(served.process.pid), 0
         names = [f"m{i}" for i in range(62)]
         with Clients(8, lambda: ask_factor(served.port, random.choice(names))), \
