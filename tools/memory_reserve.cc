@@ -13,7 +13,7 @@ constexpr size_t kReserveBytes = 2 << 20;
 constexpr int kTries = 4;
 constexpr auto kPause = std::chrono::milliseconds(2);
 // A refusal so soon after the pause is that of the same allocation.
-constexpr auto kAtOnce = std::chrono::milliseconds(1);
+constexpr auto kAtOnce = std::chrono::microseconds(100);
 
 std::atomic<void*> reserve{nullptr};
 

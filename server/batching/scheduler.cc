@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
@@ -226,7 +227,8 @@ void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchReque
   CountQueued();
 }
 
-Scheduler::Counted::~Counted() {
+void Scheduler::Counted::End() {
+  if (std::exchange(ended_, true)) return;
   {
     std::lock_guard lock(scheduler_.mutex_);
     --model_.running_;
@@ -237,10 +239,10 @@ Scheduler::Counted::~Counted() {
 
 void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
                         SteadyTime now) {
-  const Counted running(*this, *model, true);
+  Counted running(*this, *model, true);
   Entries alone;
   alone.push_back({std::move(request), now});
-  Run(model, std::move(alone));
+  Run(model, std::move(alone), running);
 }
 
 bool Scheduler::HasItsShare(const ScheduledModel& model, SteadyTime now) const {
@@ -327,9 +329,9 @@ void Scheduler::Work() {
 
 // Requests that are lost for want of memory are answered by whoever holds their `done`.
 void Scheduler::RunCounted(Batch batch) {
-  const Counted running(*this, *batch.model);
+  Counted running(*this, *batch.model);
   const Status ran = CatchExceptions([&] {
-    Run(batch.model, std::move(batch.entries));
+    Run(batch.model, std::move(batch.entries), running);
     return Status::Ok();
   });
   if (!ran.ok()) LogWarning(StrCat("a batch was lost: ", ran.ToString()));
@@ -399,7 +401,8 @@ Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entr
   return alive;
 }
 
-void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entries) {
+void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entries,
+                    Counted& running) {
   const SteadyTime start = Clock::now();
   Entries alive = DropLost(*model, std::move(entries), start);
   std::optional<BatchOutputs> outputs;
@@ -423,6 +426,8 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
     for (RequestQueue::Entry& entry : alive) RunAlone(*model, std::move(entry));
     return;
   }
+  // Whoever asks again on its answer finds that this run is over.
+  running.End();
   for (size_t i = 0; i < alive.size(); ++i) Answer(alive[i], PartOf(*outputs, i), start, end);
 }
 

@@ -107,13 +107,14 @@ class Scheduler {
     Entries entries;
   };
 
-  // A run of a model that has been counted in running_, until it ends; and where it is one on its
-  // caller's thread, in inline_running_.
+  // A run of a model that has been counted in running_, until End() or its own end; and where it is
+  // one on its caller's thread, in inline_running_.
   class Counted {
    public:
     Counted(Scheduler& scheduler, ScheduledModel& model, bool is_inline = false)
         : scheduler_(scheduler), model_(model), inline_(is_inline) {}
-    ~Counted();
+    ~Counted() { End(); }
+    void End();
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 
@@ -121,6 +122,7 @@ class Scheduler {
     Scheduler& scheduler_;
     ScheduledModel& model_;
     const bool inline_;
+    bool ended_ = false;
   };
 
   void Work();
@@ -143,7 +145,7 @@ class Scheduler {
   // Without.
   void RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
   Entries DropLost(const ScheduledModel& model, Entries entries, SteadyTime now);
-  void Run(const std::shared_ptr<ScheduledModel>& model, Entries entries);
+  void Run(const std::shared_ptr<ScheduledModel>& model, Entries entries, Counted& running);
   void RunAlone(ScheduledModel& model, RequestQueue::Entry entry);
 
   const Options options_;

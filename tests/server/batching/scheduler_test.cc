@@ -243,6 +243,18 @@ TEST_F(SchedulerTest, OneSlowRunDoesNotRefuseAllThatComeLater) {
   EXPECT_EQ(Code(answered), StatusCode::kOk);
 }
 
+// A client that asks again as soon as it is answered must not find its own last run.
+TEST_F(SchedulerTest, ARunIsOverWhenItIsAnswered) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  for (int i = 0; i < 200; ++i) {
+    std::promise<bool> idle;
+    BatchRequest request = RequestOf({1});
+    request.done = [&](BatchResult) { idle.set_value(scheduler.IsIdle(*fake_.model)); };
+    scheduler.Submit(fake_.model, std::move(request));
+    ASSERT_TRUE(idle.get_future().get());
+  }
+}
+
 TEST_F(SchedulerTest, ALargeRequestWhosePartsDoNotJoinFails) {
   ScheduledModel odd_model(
       "odd",
