@@ -197,31 +197,36 @@ TEST_F(SchedulerTest, RefusesWhatItsQueueCannotHold) {
             std::string::npos);
 }
 
+// Whatever the machine does meanwhile: the scheduler measures at least kSleep, at most `took`.
 TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
+  constexpr milliseconds kSleep(100), kLongTime(600'000);
   Scheduler scheduler({1, 100, 0}, metrics_);
-  const auto due_in = [](int64_t ms) {
+  const auto due_in = [](milliseconds time) {
     BatchRequest request = RequestOf({1});
-    request.deadline = std::chrono::steady_clock::now() + milliseconds(ms);
+    request.deadline = std::chrono::steady_clock::now() + time;
     return request;
   };
+  const auto begin = std::chrono::steady_clock::now();
   {
     std::unique_lock hold(fake_.gate);
     auto slow = Submit(scheduler, fake_, RequestOf({1}));
-    std::this_thread::sleep_for(milliseconds(100));
+    fake_.AwaitStart(1);
+    std::this_thread::sleep_for(kSleep);
     hold.unlock();
     EXPECT_EQ(Code(slow), StatusCode::kOk);
   }
+  const auto took = std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begin);
   std::unique_lock hold(fake_.gate);
   std::vector<std::future<BatchResult>> before;
-  for (int i = 0; i < 5; ++i) before.push_back(Submit(scheduler, fake_, due_in(20'000 + i)));
+  for (int i = 0; i < 5; ++i) before.push_back(Submit(scheduler, fake_, due_in(kLongTime)));
   fake_.AwaitStart(2);
-  auto hopeless = Submit(scheduler, fake_, due_in(20));
+  auto hopeless = Submit(scheduler, fake_, due_in(kSleep / 5));
   EXPECT_EQ(Code(hopeless), StatusCode::kDeadlineExceeded);
-  auto refused = Submit(scheduler, fake_, due_in(20'010));
-  EXPECT_NE(refused.wait_for(milliseconds(1)), std::future_status::ready);  // it has time enough
-  for (int i = 0; i < 9; ++i) before.push_back(Submit(scheduler, fake_, due_in(990)));
-  auto late = Submit(scheduler, fake_, due_in(1000));
-  EXPECT_EQ(Code(late), StatusCode::kUnavailable);  // ten of 100 ms come first
+  auto patient = Submit(scheduler, fake_, due_in(kLongTime));
+  EXPECT_NE(patient.wait_for(milliseconds(1)), std::future_status::ready);  // it has time enough
+  for (int i = 0; i < 60; ++i) before.push_back(Submit(scheduler, fake_, due_in(10 * took)));
+  auto late = Submit(scheduler, fake_, due_in(10 * took));
+  EXPECT_EQ(Code(late), StatusCode::kUnavailable);  // so many come first
   hold.unlock();
   for (auto& future : before) future.wait();
   EXPECT_NE(metrics_.Serialize().find("onnxd_requests_shed_total{reason=\"deadline\"}"),
