@@ -113,9 +113,8 @@ Status ApplyParameters(const inference::ModelInferRequest& request, InferenceReq
     if (number < 0) return InvalidArgument(StrCat(name, " is negative"));
     if (name == "priority") out.priority = number;
     if (name == "priority" || number == 0) continue;
-    const auto deadline = std::chrono::steady_clock::now() +
-                          std::chrono::microseconds(std::min<int64_t>(number, 86400000000));
-    out.timeout = deadline;
+    out.timeout = std::min(std::chrono::microseconds(number),
+                           std::chrono::microseconds(InferenceRequest::kMostTimeout));
   }
   return Status::Ok();
 }
@@ -230,6 +229,7 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call) 
   ONNXD_ASSIGN_OR_RETURN(routed.version,
                          service.FindModel(message.model_name(), message.model_version()));
   routed.request.id = message.id();
+  routed.request.arrived = call.arrived;
   routed.request.deadline = call.deadline;
   routed.request.cancelled = call.cancelled;
   ONNXD_RETURN_IF_ERROR(ApplyParameters(message, routed.request));
@@ -243,6 +243,7 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
+  routed.request.arrived = call.arrived;
   routed.request.deadline = call.deadline;
   routed.request.cancelled = call.cancelled;
   const auto& signature = routed.version->inputs;

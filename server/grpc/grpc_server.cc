@@ -203,7 +203,7 @@ class Session : public std::enable_shared_from_this<Session> {
     } else if (name == "grpc-timeout") {
       const auto timeout = ParseGrpcTimeout(value);
       if (timeout) {
-        stream->deadline = Clock::now() + *timeout;
+        stream->deadline = stream->opened + *timeout;
       } else {
         stream->refusal = InvalidArgument("malformed grpc-timeout");
       }
@@ -308,6 +308,7 @@ class Session : public std::enable_shared_from_this<Session> {
     GrpcCall call;
     call.path = stream.path;
     call.message = std::move(*message);
+    call.arrived = stream.opened;
     call.deadline = stream.deadline;
     call.cancelled = stream.cancelled;
     call.client = client_;

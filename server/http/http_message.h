@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,7 +16,8 @@ struct HttpRequest {
   std::string target;  // as sent: path and query
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
-  std::string client;                            // its address
+  std::string client;                                                                // its address
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();  // first byte
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null
 
   // The first header of that name, compared without case; null when there is none.

@@ -180,6 +180,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void BeginHeader(error_code error) {
     if (error) return Close();
     busy_ = true;
+    arrived_ = Clock::now();
     idle_since_.store(kAtWork, std::memory_order_relaxed);
     shared_->busy.fetch_add(1, std::memory_order_relaxed);
     ExpireAfter(seconds(shared_->limits.header_timeout_s));
@@ -272,6 +273,7 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     request.body = std::move(message.body());
     request.client = client_;
+    request.arrived = arrived_;
     request.cancelled = cancelled_ = std::make_shared<std::atomic<bool>>(false);
     head_ = message.method() == http::verb::head;
     version_ = message.version();
@@ -403,6 +405,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string head_text_, body_text_;
   size_t written_ = 0;
   int64_t admitted_ = 0;
+  Clock::time_point arrived_;
   int64_t requests_ = 0;
   size_t lingered_ = 0;
   unsigned version_ = 11;

@@ -233,8 +233,8 @@ Status ReadParameters(const element& json, ParsedRequest& parsed) {
       }
       if (microseconds > 0) {
         parsed.request.timeout =
-            std::chrono::steady_clock::now() +
-            std::chrono::microseconds(std::min<int64_t>(microseconds, int64_t{3600} * 1000000));
+            std::min(std::chrono::microseconds(microseconds),
+                     std::chrono::microseconds(InferenceRequest::kMostTimeout));
       }
     } else if (key == "priority") {
       if (value.get(parsed.request.priority) != simdjson::SUCCESS || parsed.request.priority < 0) {
@@ -429,6 +429,7 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
   if (!timeout.ok()) return fail(timeout);
   auto ticket = service.EnterClient(request.client);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
+  parsed->request.arrived = request.arrived;
   parsed->request.cancelled = request.cancelled;
   service.Infer(*version, std::move(parsed->request), Protocol::kHttp,
                 [ticket = *std::move(ticket), respond = std::move(respond),

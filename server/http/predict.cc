@@ -144,6 +144,7 @@ void HandlePredict(InferenceService& service, const ServerOptions::Limits& limit
   }
   auto ticket = service.EnterClient(request.client);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
+  prediction->request.arrived = request.arrived;
   prediction->request.cancelled = request.cancelled;
   service.Infer(prediction->version, std::move(prediction->request), Protocol::kHttp,
                 [ticket = *std::move(ticket),

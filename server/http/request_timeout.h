@@ -7,8 +7,8 @@
 
 namespace onnxd {
 
-// Header X-Request-Timeout-Ms: milliseconds from now, 1 to 3600000. Shortens a deadline that the
-// body states. kInvalidArgument for other numbers and texts.
+// Header X-Request-Timeout-Ms: milliseconds from its first byte, 1 to 3600000. Shortens a deadline
+// that the body states. kInvalidArgument for other numbers and texts.
 Status ApplyTimeout(const HttpRequest& http, InferenceRequest& request);
 
 }  // namespace onnxd

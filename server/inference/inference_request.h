@@ -31,10 +31,13 @@ struct InferenceRequest {
   std::string id;       // echoed
   std::vector<NamedValue> inputs;
   std::vector<std::string> outputs;  // empty: all
+  // Its first byte was there: what it states as a duration counts from here.
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   // When its client stops waiting.
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  // When its parameter `timeout` ends, which counts where the model's settings allow it.
-  std::optional<std::chrono::steady_clock::time_point> timeout;
+  // Its parameter `timeout`, at most kMostTimeout; counts where the model's settings allow it.
+  std::optional<std::chrono::microseconds> timeout;
+  static constexpr std::chrono::hours kMostTimeout{24};
   int64_t priority = 0;  // 1 is the most urgent; 0: the default
   // Set by the frontend when its client is gone; may be null.
   std::shared_ptr<std::atomic<bool>> cancelled;

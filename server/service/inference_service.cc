@@ -85,12 +85,14 @@ void MarkRows(BatchRequest& request) {
 std::optional<Clock::time_point> DeadlineOf(const InferenceRequest& request,
                                             const BatchingOptions& settings,
                                             Clock::time_point now) {
-  auto timeout = settings.allow_timeout_override ? request.timeout : std::nullopt;
-  if (!timeout && settings.default_timeout_ms > 0) {
-    timeout = now + std::chrono::milliseconds(settings.default_timeout_ms);
+  std::optional<Clock::time_point> end;
+  if (request.timeout && settings.allow_timeout_override) {
+    end = request.arrived + *request.timeout;
+  } else if (settings.default_timeout_ms > 0) {
+    end = now + std::chrono::milliseconds(settings.default_timeout_ms);
   }
-  if (!timeout || !request.deadline) return timeout ? timeout : request.deadline;
-  return std::min(*timeout, *request.deadline);
+  if (!end || !request.deadline) return end ? end : request.deadline;
+  return std::min(*end, *request.deadline);
 }
 
 }  // namespace

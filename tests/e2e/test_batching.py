@@ -102,6 +102,24 @@ class Batching(unittest.TestCase):
         for wrong in ("0", "-1", "1e3", "soon", "99999999999"):
             self.assertEqual(self.post("slow", rows[:1], {"X-Request-Timeout-Ms": wrong})[0], 400, wrong)
 
+    def test_a_deadline_counts_from_the_first_byte(self):
+        named = {"inputs": [{"name": "x", "shape": [1, 700], "datatype": "FP32", "data": [0.0] * 700}]}
+        for path, document, headers, expected in (
+                ("/predict/slow", {"input": [[0.0] * 700]}, {"X-Request-Timeout-Ms": "300"}, 504),
+                ("/v2/models/slow/infer", {**named, "parameters": {"timeout": 300000}}, {}, 504),
+                ("/v2/models/slow/infer", {**named, "parameters": {"timeout": 60000000}}, {}, 200)):
+            with self.subTest(path=path, headers=headers, expected=expected):
+                body = json.dumps(document).encode()
+                connection = http.client.HTTPConnection("127.0.0.1", self.daemon.http_port, timeout=60)
+                connection.putrequest("POST", path)
+                for name, value in {**headers, "Content-Length": len(body)}.items():
+                    connection.putheader(name, value)
+                connection.endheaders(body[:100])
+                time.sleep(0.5)
+                connection.send(body[100:])
+                self.assertEqual(connection.getresponse().status, expected)
+                connection.close()
+
     def test_what_cannot_be_in_time_is_refused_at_once_and_elsewhere_may_help(self):
         rows = [[0.0] * 700] * 200
         begin = time.monotonic()

@@ -10,6 +10,7 @@ import time
 import unittest
 
 import grpc
+import hpack
 import numpy
 import tritonclient.grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -192,6 +193,17 @@ class Deadlines(unittest.TestCase):
             self.infer(request)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
 
+    def test_the_timeout_parameter_counts_from_the_first_byte(self):
+        for timeout, expected in ((300000, b"4"), (60000000, b"0")):
+            request = self.request(1)
+            request.parameters["timeout"].int64_param = timeout
+            message = request.SerializeToString()
+            with socket.create_connection(("127.0.0.1", self.daemon.grpc_port), timeout=30) as client:
+                client.sendall(PREFACE + frame(1, 4, 1, headers_of("inference.GRPCInferenceService/ModelInfer")))
+                time.sleep(0.5)
+                client.sendall(frame(0, 1, 1, b"\0" + struct.pack(">I", len(message)) + message))
+                self.assertEqual(dict(trailers(client))[b"grpc-status"], expected)
+
     def test_many_calls_with_expiring_deadlines_keep_their_connection(self):
         request = self.request(1)
         futures = [self.infer.future(request, timeout=0.004) for _ in range(512)]
@@ -210,9 +222,27 @@ def literal(name, value):
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
-HEADERS = (literal(b":method", b"POST") + literal(b":scheme", b"http") + literal(b":authority", b"x")
-           + literal(b":path", b"/inference.GRPCInferenceService/ServerLive")
-           + literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers"))
+
+
+def headers_of(method):
+    return (literal(b":method", b"POST") + literal(b":scheme", b"http") + literal(b":authority", b"x")
+            + literal(b":path", b"/" + method.encode()) + literal(b"content-type", b"application/grpc")
+            + literal(b"te", b"trailers"))
+
+
+HEADERS = headers_of("inference.GRPCInferenceService/ServerLive")
+
+
+def trailers(client):
+    """The headers that end the first stream of a connection which does."""
+    stream, decoder = client.makefile("rb"), hpack.Decoder()
+    while True:
+        head = stream.read(9)
+        kind, flags, payload = head[3], head[4], stream.read(int.from_bytes(head[:3], "big"))
+        if kind == 1:
+            found = decoder.decode(payload, raw=True)
+            if flags & 1:
+                return found
 
 
 class Hostile(Grpc):
