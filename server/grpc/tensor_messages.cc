@@ -99,8 +99,9 @@ Result<std::vector<NamedValue>> InputsOf(const inference::ModelInferRequest& req
     if (raw && input.has_contents()) {
       return Fail(input.name(), "it has contents beside the request's raw contents");
     }
-    auto tensor = raw ? TensorFromBytes(request.raw_input_contents(i), *type, shape, input.name())
-                      : FromContents(input.contents(), *type, shape, input.name());
+    auto tensor =
+        raw ? TensorFromBytes(request.raw_input_contents(i), nullptr, *type, shape, input.name())
+            : FromContents(input.contents(), *type, shape, input.name());
     if (!tensor.ok()) return tensor.status();
     inputs.push_back({input.name(), std::move(*tensor)});
   }
@@ -139,7 +140,7 @@ Result<Tensor> TensorOf(const v1::Tensor& message, DataType type) {
     type = *stated;
   }
   ONNXD_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(message.shape(), name));
-  if (!message.raw().empty()) return TensorFromBytes(message.raw(), type, shape, name);
+  if (!message.raw().empty()) return TensorFromBytes(message.raw(), nullptr, type, shape, name);
   switch (type) {
     case DataType::kFloat:
       return FromRepeated<float>(message.float_values(), type, shape, name);

@@ -6,16 +6,23 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace onnxd {
 
+// Bytes of a message and what keeps them alive.
+struct HttpBody {
+  std::string_view bytes;
+  std::shared_ptr<void> owner;
+};
+
 struct HttpRequest {
   std::string method;  // GET, HEAD, POST, ...
   std::string target;  // as sent: path and query
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string body;
+  HttpBody body;
   std::string client;                                                                // its address
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();  // first byte
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null

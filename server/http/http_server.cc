@@ -8,6 +8,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <limits>
 #include <mutex>
@@ -16,6 +17,7 @@
 
 #include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
+#include "server/http/body_buffer.h"
 #include "server/net/one_reply.h"
 
 namespace onnxd {
@@ -33,6 +35,7 @@ constexpr size_t kMaxHeaders = 100;
 constexpr size_t kMaxLingerBytes = 1 << 20;
 constexpr size_t kReadBytes = 32 * 1024;
 constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
+constexpr const char* kSlowBody = "the request's body took too long";
 
 using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
@@ -75,6 +78,14 @@ const char* FramingFault(const http::request_header<>& header) {
   }
   if (hosts > 1 || (hosts == 0 && header.version() == 11)) return "there must be one Host header";
   return nullptr;
+}
+
+// How many bytes of a body come before its tensors: what follows them is aligned.
+size_t JsonBytes(const http::request_header<>& header) {
+  const auto text = header["Inference-Header-Content-Length"];
+  size_t bytes = 0;
+  std::from_chars(text.data(), text.data() + text.size(), bytes);
+  return bytes;
 }
 
 std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
@@ -213,11 +224,15 @@ class Session : public std::enable_shared_from_this<Session> {
       admitted_ = 0;
       return Refuse(503, "too many request bytes are in memory");
     }
-    parser_->eager(true);
+    if (parser_->chunked()) {
+      parser_->eager(true);
+    } else if (!body_.Allocate(static_cast<size_t>(admitted_), JsonBytes(header))) {
+      return Refuse(503, "no memory for the body");
+    }
     const auto expect = header[http::field::expect];
     if (!expect.empty()) {
       if (!beast::iequals(expect, "100-continue")) return Refuse(417, "unknown expectation");
-      if (!parser_->is_done() && buffer_.size() == 0) {
+      if ((parser_->chunked() || body_.left() > 0) && buffer_.size() == 0) {
         head_text_ = "HTTP/1.1 100 Continue\r\n\r\n";
         return WriteSome(&Session::ReadBody);
       }
@@ -228,23 +243,41 @@ class Session : public std::enable_shared_from_this<Session> {
   void ReadBody(error_code) {
     // A grace, then a minimum rate.
     ExpireAfter(seconds(30 + admitted_ / kMinBodyRate));
-    ParseBody({});
+    if (parser_->chunked()) return ParseChunks({});
+    const size_t there = std::min(buffer_.size(), body_.left());
+    asio::buffer_copy(body_.Rest(), buffer_.data(), there);
+    body_.Add(there);
+    buffer_.consume(there);
+    ReadSized({});
   }
 
-  void ParseBody(error_code error) {
-    if (error == beast::error::timeout) return Refuse(408, "the request's body took too long");
+  void ReadSized(error_code error) {
+    if (error == beast::error::timeout) return Refuse(408, kSlowBody);
+    if (error) return Close();
+    if (body_.left() == 0) return Handle(body_.Take());
+    socket_.async_read_some(body_.Rest(),
+                            [self = shared_from_this()](error_code failure, size_t bytes) {
+                              self->body_.Add(bytes);
+                              if (self->expired_) failure = beast::error::timeout;
+                              self->ReadSized(failure);
+                            });
+  }
+
+  void ParseChunks(error_code error) {
+    if (error == beast::error::timeout) return Refuse(408, kSlowBody);
     if (error) return Close();
     while (!parser_->is_done()) {
-      if (buffer_.size() == 0) return ReadMore(&Session::ParseBody);
+      if (buffer_.size() == 0) return ReadMore(&Session::ParseChunks);
       const size_t used = parser_->put(buffer_.data(), error);
       buffer_.consume(used);
       if (error == http::error::need_more && buffer_.size() < kMaxHeaderBytes) {
-        return ReadMore(&Session::ParseBody);
+        return ReadMore(&Session::ParseChunks);
       }
       if (error == http::error::body_limit) return Refuse(413, BodyLimitText());
       if (error) return Refuse(400, "malformed HTTP request");
     }
-    Handle();
+    const auto whole = std::make_shared<std::string>(std::move(parser_->get().body()));
+    Handle({*whole, whole});
   }
 
   // Where an answer goes, for OneReply.
@@ -263,15 +296,15 @@ class Session : public std::enable_shared_from_this<Session> {
     void Break() { shutdown(session->socket_.native_handle(), SHUT_RDWR); }
   };
 
-  void Handle() {
-    auto message = parser_->release();
+  void Handle(HttpBody body) {
+    const auto message = parser_->release();
     HttpRequest request;
     request.method = ToString(message.method_string());
     request.target = ToString(message.target());
     for (const auto& field : message) {
       request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
     }
-    request.body = std::move(message.body());
+    request.body = std::move(body);
     request.client = client_;
     request.arrived = arrived_;
     request.cancelled = cancelled_ = std::make_shared<std::atomic<bool>>(false);
@@ -383,6 +416,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void FinishRequest() {
     if (admitted_ > 0) shared_->budget.release(admitted_);
     admitted_ = 0;
+    body_ = BodyBuffer();
     if (busy_) shared_->busy.fetch_sub(1, std::memory_order_release);
     busy_ = false;
   }
@@ -404,6 +438,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<Parser> parser_;
   std::string head_text_, body_text_;
   size_t written_ = 0;
+  BodyBuffer body_;
   int64_t admitted_ = 0;
   Clock::time_point arrived_;
   int64_t requests_ = 0;

@@ -110,7 +110,7 @@ Result<Shape> ReadShape(const element& json, const std::string& input) {
 // The binary tensors behind the JSON, taken in order.
 class BinarySection {
  public:
-  explicit BinarySection(std::string_view bytes) : rest_(bytes) {}
+  explicit BinarySection(const HttpBody& part) : rest_(part.bytes), owner_(part.owner) {}
   Result<std::string_view> Take(uint64_t size, const std::string& input) {
     if (size > rest_.size()) {
       return InvalidArgument(StrCat("input '", input, "': binary_data_size is ", size, ", ",
@@ -121,9 +121,11 @@ class BinarySection {
     return taken;
   }
   size_t left() const { return rest_.size(); }
+  const std::shared_ptr<void>& owner() const { return owner_; }
 
  private:
   std::string_view rest_;
+  const std::shared_ptr<void>& owner_;
 };
 
 Result<std::optional<uint64_t>> BinarySize(const element& parameters, const std::string& input) {
@@ -186,7 +188,7 @@ Result<NamedValue> ReadInput(const element& json, BinarySection& binary, int64_t
     return NamedValue{name, std::move(tensor)};
   }
   ONNXD_ASSIGN_OR_RETURN(const auto bytes, binary.Take(*size, name));
-  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorFromBytes(bytes, *type, shape, name));
+  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorFromBytes(bytes, binary.owner(), *type, shape, name));
   return NamedValue{name, std::move(tensor)};
 }
 
@@ -247,11 +249,11 @@ Status ReadParameters(const element& json, ParsedRequest& parsed) {
   return Status::Ok();
 }
 
-Result<ParsedRequest> ReadRequest(const element& root, std::string_view binary_bytes,
+Result<ParsedRequest> ReadRequest(const element& root, const HttpBody& binary_part,
                                   int64_t max_elements) {
   if (!root.is_object()) return InvalidArgument("the body must be a JSON object");
   ParsedRequest parsed;
-  BinarySection binary(binary_bytes);
+  BinarySection binary(binary_part);
   bool has_inputs = false;
   for (const auto& [key, value] : simdjson::dom::object(root)) {
     if (key == "id") {
@@ -290,19 +292,19 @@ Result<ParsedRequest> ReadRequest(const element& root, std::string_view binary_b
 // The length of the JSON part; the whole body without the header.
 Result<size_t> JsonLength(const HttpRequest& request) {
   const std::string* header = request.Header(kHeaderLength);
-  if (header == nullptr) return request.body.size();
+  if (header == nullptr) return request.body.bytes.size();
   uint64_t length = 0;
   const auto [stop, error] =
       std::from_chars(header->data(), header->data() + header->size(), length);
   if (error != std::errc() || stop != header->data() + header->size() ||
-      length > request.body.size()) {
+      length > request.body.bytes.size()) {
     return InvalidArgument(StrCat(kHeaderLength, " must be a number up to the body's size"));
   }
   return length;
 }
 
 // A raw binary request: the whole body is the only input, all outputs come back binary.
-Result<ParsedRequest> ReadRaw(const ModelVersion& version, const std::string& body) {
+Result<ParsedRequest> ReadRaw(const ModelVersion& version, const HttpBody& body) {
   const auto& inputs = version.inputs;
   if (inputs.size() != 1 || !inputs[0].type.is_tensor() ||
       inputs[0].type.element == DataType::kString || !inputs[0].type.shape) {
@@ -324,11 +326,12 @@ Result<ParsedRequest> ReadRaw(const ModelVersion& version, const std::string& bo
     shape.Append(std::max<int64_t>(dim, 0));
     if (dim >= 0) known *= dim;
   }
-  const auto size = static_cast<int64_t>(body.size());
+  const auto size = static_cast<int64_t>(body.bytes.size());
   if (free_axis >= 0 && known > 0) shape[free_axis] = size / width / known;
   ParsedRequest parsed;
-  ONNXD_ASSIGN_OR_RETURN(Tensor tensor,
-                         TensorFromBytes(body, inputs[0].type.element, shape, inputs[0].name));
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor tensor,
+      TensorFromBytes(body.bytes, body.owner, inputs[0].type.element, shape, inputs[0].name));
   parsed.request.inputs.push_back({inputs[0].name, std::move(tensor)});
   parsed.binary_default = true;
   return parsed;
@@ -409,10 +412,11 @@ Result<ParsedRequest> ReadInfer(const ModelVersion& version, const ServerOptions
   if (length == 0 && request.Header(kHeaderLength) != nullptr) {
     return ReadRaw(version, request.body);
   }
-  const std::string_view body(request.body);
+  const std::string_view body(request.body.bytes);
   ONNXD_ASSIGN_OR_RETURN(const auto document,
                          JsonDocument::Parse(body.substr(0, length), limits.json_depth));
-  return ReadRequest(document->root(), body.substr(length), static_cast<int64_t>(length));
+  return ReadRequest(document->root(), {body.substr(length), request.body.owner},
+                     static_cast<int64_t>(length));
 }
 
 void Infer(InferenceService& service, const ServerOptions::Limits& limits,

@@ -74,7 +74,7 @@ struct Prediction {
 };
 
 Result<Prediction> ReadRequest(InferenceService& service, const ServerOptions::Limits& limits,
-                               const std::string& path_model, const std::string& text) {
+                               const std::string& path_model, std::string_view text) {
   ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(text, limits.json_depth));
   ONNXD_ASSIGN_OR_RETURN(const PredictBody body, ReadBody(document->root()));
   if (!path_model.empty() && !body.model.empty() && body.model != path_model) {
@@ -135,7 +135,7 @@ Result<std::string> WriteAnswer(const InferenceResponse& response) {
 
 void HandlePredict(InferenceService& service, const ServerOptions::Limits& limits,
                    const std::string& model, HttpRequest request, HttpRespond respond) {
-  auto prediction = ReadRequest(service, limits, model, request.body);
+  auto prediction = ReadRequest(service, limits, model, request.body.bytes);
   const Status status =
       prediction.ok() ? ApplyTimeout(request, prediction->request) : prediction.status();
   if (!status.ok()) {

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kJsonDepth = 8;
 
 // The body's member "ready"; false for an empty body. Other members are refused.
-Result<bool> ReadyOnly(const std::string& body) {
+Result<bool> ReadyOnly(std::string_view body) {
   if (body.empty()) return false;
   ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
   if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
@@ -26,7 +26,7 @@ Result<bool> ReadyOnly(const std::string& body) {
 
 // Of a load or unload: only "unload_dependents", which clients always send; models here do not
 // depend on each other.
-Status CheckParameters(const std::string& body, bool load) {
+Status CheckParameters(std::string_view body, bool load) {
   if (body.empty()) return Status::Ok();
   ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
   if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
@@ -74,12 +74,12 @@ bool IsRepositoryPath(const std::vector<std::string>& path) {
 void HandleRepository(InferenceService& service, const std::vector<std::string>& path,
                       HttpRequest request, HttpRespond respond) {
   if (path[2] == "index") {
-    const auto ready_only = ReadyOnly(request.body);
+    const auto ready_only = ReadyOnly(request.body.bytes);
     return respond(ready_only.ok() ? Index(service, *ready_only)
                                    : ErrorResponse(ready_only.status()));
   }
   const bool load = path[4] == "load";
-  const Status known = CheckParameters(request.body, load);
+  const Status known = CheckParameters(request.body.bytes, load);
   if (!known.ok()) return respond(ErrorResponse(known));
   service.Control(load, path[3], [respond = std::move(respond)](const Status& status) {
     respond(status.ok() ? HttpResponse{} : ErrorResponse(status));

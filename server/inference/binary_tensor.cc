@@ -34,8 +34,8 @@ Result<Tensor> StringsFromBytes(std::string_view bytes, const Shape& shape,
 
 }  // namespace
 
-Result<Tensor> TensorFromBytes(std::string_view bytes, DataType type, const Shape& shape,
-                               const std::string& input) {
+Result<Tensor> TensorFromBytes(std::string_view bytes, const std::shared_ptr<void>& owner,
+                               DataType type, const Shape& shape, const std::string& input) {
   ONNXD_RETURN_IF_ERROR(shape.Validate().WithContext(StrCat("input '", input, "'")));
   if (type == DataType::kString) return StringsFromBytes(bytes, shape, input);
   const auto wanted = TensorBytes(type, shape.ElementCount());
@@ -46,6 +46,10 @@ Result<Tensor> TensorFromBytes(std::string_view bytes, DataType type, const Shap
   if (type == DataType::kBool &&
       std::any_of(bytes.begin(), bytes.end(), [](char c) { return c != 0 && c != 1; })) {
     return InvalidArgument(StrCat("input '", input, "': a BOOL byte is neither 0 nor 1"));
+  }
+  const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % kTensorAlignment == 0;
+  if (owner != nullptr && aligned) {
+    return Tensor::Wrap(type, shape, const_cast<char*>(bytes.data()), owner);
   }
   ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type, shape));
   if (!bytes.empty()) std::memcpy(tensor.mutable_raw(), bytes.data(), bytes.size());

@@ -2,6 +2,7 @@
 // length and that many bytes per element.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,10 +11,11 @@
 
 namespace onnxd {
 
-// A copy in aligned memory. kInvalidArgument names `input` when the size does not fit the shape, a
+// Numbers that `owner` keeps at kTensorAlignment are used where they are; else a copy. The bytes
+// change no more. kInvalidArgument names `input` when the size does not fit the shape, a
 // BOOL byte is neither 0 nor 1, or a BYTES element runs beyond the end.
-Result<Tensor> TensorFromBytes(std::string_view bytes, DataType type, const Shape& shape,
-                               const std::string& input);
+Result<Tensor> TensorFromBytes(std::string_view bytes, const std::shared_ptr<void>& owner,
+                               DataType type, const Shape& shape, const std::string& input);
 
 void AppendTensorBytes(std::string& out, const Tensor& tensor);
 

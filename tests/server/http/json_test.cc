@@ -116,7 +116,7 @@ TEST(Url, DecodesOnceAndRefusesTricks) {
 }
 
 TEST(BinaryTensor, ChecksSizesBeforeItCopies) {
-  const auto strings = TensorFromBytes(std::string_view("\x02\0\0\0ab\0\0\0\0", 10),
+  const auto strings = TensorFromBytes(std::string_view("\x02\0\0\0ab\0\0\0\0", 10), nullptr,
                                        DataType::kString, Shape{2}, "s");
   ASSERT_TRUE(strings.ok()) << strings.status().ToString();
   EXPECT_EQ(strings->data<std::string>()[0], "ab");
@@ -124,13 +124,14 @@ TEST(BinaryTensor, ChecksSizesBeforeItCopies) {
   AppendTensorBytes(back, *strings);
   EXPECT_EQ(back, std::string("\x02\0\0\0ab\0\0\0\0", 10));
   const std::string_view huge("\xff\xff\xff\xff", 4);
-  EXPECT_FALSE(TensorFromBytes(huge, DataType::kString, Shape{1}, "s").ok());
-  EXPECT_FALSE(TensorFromBytes(huge, DataType::kString, Shape{1 << 30}, "s").ok());
-  EXPECT_FALSE(TensorFromBytes("ab", DataType::kString, Shape{1}, "s").ok());
-  EXPECT_FALSE(TensorFromBytes("abc", DataType::kFloat, Shape{1}, "s").ok());
-  EXPECT_FALSE(TensorFromBytes("\x02", DataType::kBool, Shape{1}, "s").ok());
+  EXPECT_FALSE(TensorFromBytes(huge, nullptr, DataType::kString, Shape{1}, "s").ok());
+  EXPECT_FALSE(TensorFromBytes(huge, nullptr, DataType::kString, Shape{1 << 30}, "s").ok());
+  EXPECT_FALSE(TensorFromBytes("ab", nullptr, DataType::kString, Shape{1}, "s").ok());
+  EXPECT_FALSE(TensorFromBytes("abc", nullptr, DataType::kFloat, Shape{1}, "s").ok());
+  EXPECT_FALSE(TensorFromBytes("\x02", nullptr, DataType::kBool, Shape{1}, "s").ok());
   EXPECT_FALSE(
-      TensorFromBytes("", DataType::kFloat, Shape{int64_t{1} << 32, int64_t{1} << 32}, "s").ok());
+      TensorFromBytes("", nullptr, DataType::kFloat, Shape{int64_t{1} << 32, int64_t{1} << 32}, "s")
+          .ok());
 }
 
 }  // namespace
