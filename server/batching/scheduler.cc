@@ -16,7 +16,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
 constexpr double kInlineP95 = 300e-6;
-constexpr double kLongRow = 5e-3;
+constexpr double kLongRun = 5e-3;  // seconds
+constexpr double kMuchLonger = 4;  // times what a row of another model takes
 constexpr auto kLately = std::chrono::seconds(10);
 // Of one request. One with more rows than these and max_batch_size allow runs in larger parts.
 constexpr int64_t kMostParts = 64;
@@ -27,7 +28,7 @@ constexpr double kPatience = 10;
 constexpr double kLeastPatience = 1e-3;
 // Times vary: a request is let in only if it would make its deadline with this much to spare, and
 // run with that much.
-constexpr double kAdmitMargin = 1.5, kRunMargin = 1.1;
+constexpr double kAdmitMargin = 1.3, kRunMargin = 1.1;
 constexpr double kNoMemoryWait = 0.01;  // seconds
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 
@@ -134,9 +135,10 @@ void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now)
   model.rows_per_second_ =
       kept * model.rows_per_second_ + (1 - kept) * static_cast<double>(rows) / gap;
   model.last_arrival_ = now;
-  lately_[&model] = now;
+  lately_[&model] = {now, model.times_.Expected(1).value_or(0)};
   if (lately_.size() > kMostLately) {
-    std::erase_if(lately_, [now](const auto& other) { return now - other.second > kLately; });
+    std::erase_if(lately_,
+                  [now](const auto& other) { return now - other.second.arrival > kLately; });
   }
 }
 
@@ -170,9 +172,13 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
   const int64_t size = model.times_.BestSize(model.settings_.max_batch_size);
   const double row = model.times_.Expected(size).value_or(0) / static_cast<double>(size);
   const int64_t rows = model.queue_.RowsBefore(request.priority, *request.deadline);
+  // It will run with those before it, once the runs of now are over.
+  const double batch =
+      model.times_.Expected(std::min(size, rows + std::max<int64_t>(request.rows, 1)))
+          .value_or(own);
   const double before =
-      static_cast<double>(rows) * row + static_cast<double>(model.running_) * own / 2;
-  const double finish = before / static_cast<double>(options_.executors) + own;
+      static_cast<double>(rows) * row + static_cast<double>(model.running_) * batch / 2;
+  const double finish = before / static_cast<double>(options_.executors) + std::max(own, batch);
   if (kAdmitMargin * finish <= left) return Status::Ok();
   metrics_.CountShed("deadline");
   return Unavailable(StrCat("it would be answered in about ", Milliseconds(finish), " ms and has ",
@@ -194,6 +200,7 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
     if (here) {
       ++inline_running_;
       ++model->running_;
+      ++model->at_work_;
     } else {
       refused = Admit(*model, request, now);
       if (refused.ok()) Enqueue(model, std::move(request), now);
@@ -229,10 +236,16 @@ void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchReque
 
 void Scheduler::Counted::End() {
   if (std::exchange(ended_, true)) return;
+  std::lock_guard lock(scheduler_.mutex_);
+  --model_.running_;
+  if (inline_) --scheduler_.inline_running_;
+}
+
+Scheduler::Counted::~Counted() {
+  End();
   {
     std::lock_guard lock(scheduler_.mutex_);
-    --model_.running_;
-    if (inline_) --scheduler_.inline_running_;
+    --model_.at_work_;
   }
   scheduler_.wake_.notify_one();  // this model may have had its share
 }
@@ -245,13 +258,17 @@ void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchReque
   Run(model, std::move(alone), running);
 }
 
-bool Scheduler::HasItsShare(const ScheduledModel& model, SteadyTime now) const {
+// One executor stays free of runs that take so long, with the answers that are written after them,
+// that other models' requests, quick in comparison, would wait for them.
+bool Scheduler::HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTime now) const {
   const int64_t share = model.policy_.max_executors;
-  if (share > 0 && model.running_ >= share) return true;
-  if (options_.executors < 2 || model.running_ < options_.executors - 1) return false;
-  if (model.times_.Expected(1).value_or(0) < kLongRow) return false;
+  if (share > 0 && model.at_work_ >= share) return true;
+  if (options_.executors < 2 || model.at_work_ < options_.executors - 1) return false;
+  const double run = model.times_.Expected(rows).value_or(0);
+  if (run < kLongRun) return false;
   return std::any_of(lately_.begin(), lately_.end(), [&](const auto& other) {
-    return other.first != &model && now - other.second < kLately;
+    return other.first != &model && now - other.second.arrival < kLately &&
+           kMuchLonger * other.second.row < run;
   });
 }
 
@@ -271,13 +288,13 @@ std::optional<Scheduler::Batch> Scheduler::NextBatch(SteadyTime now, double& wai
   std::shared_ptr<ScheduledModel> chosen;
   int64_t rows = 0;
   for (const auto& [key, model] : waiting_) {
-    if (HasItsShare(*model, now)) continue;
     if (chosen != nullptr && chosen->queue_.Urgency() <= model->queue_.Urgency()) continue;
     const BatchDecision decision = Decide(*model, now);
     if (decision.rows == 0) {
       wait = std::min(wait, decision.wait);
       continue;
     }
+    if (HasItsShare(*model, std::max(decision.rows, model->queue_.Count(1).rows), now)) continue;
     chosen = model;
     rows = decision.rows;
   }
@@ -285,6 +302,7 @@ std::optional<Scheduler::Batch> Scheduler::NextBatch(SteadyTime now, double& wai
   Batch batch{chosen, chosen->queue_.Take(rows)};
   NoteTaken(chosen);
   ++chosen->running_;
+  ++chosen->at_work_;
   return batch;
 }
 

@@ -60,6 +60,7 @@ class ScheduledModel {
   double rows_per_second_ = 0;
   SteadyTime last_arrival_{};
   int64_t running_ = 0;
+  int64_t at_work_ = 0;  // threads that run it or write its answers
 };
 
 // Any thread.
@@ -107,13 +108,13 @@ class Scheduler {
     Entries entries;
   };
 
-  // A run of a model that has been counted in running_, until End() or its own end; and where it is
-  // one on its caller's thread, in inline_running_.
+  // A run of a model that has been counted in running_ until End(), in at_work_ until its own end;
+  // and where it is one on its caller's thread, in inline_running_.
   class Counted {
    public:
     Counted(Scheduler& scheduler, ScheduledModel& model, bool is_inline = false)
         : scheduler_(scheduler), model_(model), inline_(is_inline) {}
-    ~Counted() { End(); }
+    ~Counted();
     void End();
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
@@ -134,7 +135,7 @@ class Scheduler {
   // With mutex_ held.
   std::optional<Batch> NextBatch(SteadyTime now, double& wait);
   BatchDecision Decide(const ScheduledModel& model, SteadyTime now) const;
-  bool HasItsShare(const ScheduledModel& model, SteadyTime now) const;
+  bool HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTime now) const;
   Status Admit(const ScheduledModel& model, const BatchRequest& request, SteadyTime now) const;
   bool RunsInline(const ScheduledModel& model) const;
   void NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now);
@@ -153,11 +154,16 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable wake_, watch_;
   std::map<const ScheduledModel*, std::shared_ptr<ScheduledModel>> waiting_;  // guarded by mutex_
-  std::map<const ScheduledModel*, SteadyTime> lately_;                        // guarded by mutex_
-  int64_t queued_ = 0;                                                        // guarded by mutex_
-  int64_t idle_ = 0;                                                          // guarded by mutex_
-  int64_t inline_running_ = 0;                                                // guarded by mutex_
-  bool stopping_ = false;                                                     // guarded by mutex_
+  // When a model was asked last, and how long a row of it took alone.
+  struct Lately {
+    SteadyTime arrival;
+    double row = 0;
+  };
+  std::map<const ScheduledModel*, Lately> lately_;  // guarded by mutex_
+  int64_t queued_ = 0;                              // guarded by mutex_
+  int64_t idle_ = 0;                                // guarded by mutex_
+  int64_t inline_running_ = 0;                      // guarded by mutex_
+  bool stopping_ = false;                           // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

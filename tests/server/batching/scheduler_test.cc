@@ -388,27 +388,75 @@ TEST_F(SchedulerTest, WhereTimeoutsDelayALateRequestComesLast) {
   EXPECT_EQ(order, (std::vector<int>{2, 1}));
 }
 
-TEST_F(SchedulerTest, ASlowModelLeavesAnExecutorToOthers) {
-  Scheduler scheduler({2, 100, 0}, metrics_);
-  FakeModel quick(metrics_, "quick");
-  {
-    std::unique_lock hold(fake_.gate);
-    auto slow = Submit(scheduler, fake_, RequestOf({1}));
-    std::this_thread::sleep_for(milliseconds(30));
+TEST_F(SchedulerTest, LongRunsLeaveAnExecutorToOthers) {
+  // Of one row, and of many rows that are cheap alone.
+  for (const size_t rows : {1, 16}) {
+    const std::vector<float> request(rows, 1);
+    Scheduler scheduler({2, 100, 0}, metrics_);
+    FakeModel slow(metrics_, "slow"), quick(metrics_, "quick");
+    {
+      std::unique_lock hold(slow.gate);
+      auto first = Submit(scheduler, slow, RequestOf(request));
+      std::this_thread::sleep_for(milliseconds(60));
+      hold.unlock();
+      EXPECT_EQ(Code(first), StatusCode::kOk);
+    }
+    auto before = Submit(scheduler, quick, RequestOf({1}));
+    EXPECT_EQ(Code(before), StatusCode::kOk);
+    std::unique_lock hold(slow.gate);
+    std::vector<std::future<BatchResult>> waiting;
+    for (int i = 0; i < 4; ++i) waiting.push_back(Submit(scheduler, slow, RequestOf(request)));
+    slow.AwaitStart(2);
+    auto passing = Submit(scheduler, quick, RequestOf({1}));
+    EXPECT_EQ(passing.wait_for(seconds(20)), std::future_status::ready);
+    EXPECT_EQ(slow.started.load(), 2);  // one of the four, and the first of all
     hold.unlock();
-    EXPECT_EQ(Code(slow), StatusCode::kOk);
+    for (auto& future : waiting) EXPECT_EQ(Code(future), StatusCode::kOk);
   }
-  auto before = Submit(scheduler, quick, RequestOf({1}));
-  EXPECT_EQ(Code(before), StatusCode::kOk);
-  std::unique_lock hold(fake_.gate);
-  std::vector<std::future<BatchResult>> waiting;
-  for (int i = 0; i < 4; ++i) waiting.push_back(Submit(scheduler, fake_, RequestOf({1})));
-  fake_.AwaitStart(2);
-  auto passing = Submit(scheduler, quick, RequestOf({1}));
-  EXPECT_EQ(passing.wait_for(seconds(20)), std::future_status::ready);
-  EXPECT_EQ(fake_.started.load(), 2);  // one of the four, and the first of all
+}
+
+TEST_F(SchedulerTest, WritingAnswersIsPartOfAModelsShare) {
+  QueuePolicy policy;
+  policy.max_executors = 1;
+  FakeModel slow(metrics_, "slow", policy), quick(metrics_, "quick");
+  Scheduler scheduler({2, 100, 0}, metrics_);
+  std::promise<void> writing, written;
+  BatchRequest request = RequestOf({1});
+  request.done = [&](const BatchResult&) {
+    writing.set_value();
+    written.get_future().wait();
+  };
+  scheduler.Submit(slow.model, std::move(request));
+  writing.get_future().wait();
+  auto next = Submit(scheduler, slow, RequestOf({1}));
+  for (int i = 0; i < 10; ++i) {
+    auto passing = Submit(scheduler, quick, RequestOf({1}));
+    EXPECT_EQ(Code(passing), StatusCode::kOk);
+  }
+  EXPECT_EQ(slow.started.load(), 1);
+  written.set_value();
+  EXPECT_EQ(Code(next), StatusCode::kOk);
+}
+
+TEST_F(SchedulerTest, ModelsThatAreAlikeShareAllExecutors) {
+  Scheduler scheduler({2, 100, 0}, metrics_);
+  FakeModel one(metrics_, "one"), other(metrics_, "other");
+  for (FakeModel* model : {&one, &other}) {
+    for (int i = 0; i < 2; ++i) {  // what it takes is known when it is asked again
+      std::unique_lock hold(model->gate);
+      auto first = Submit(scheduler, *model, RequestOf({1}));
+      std::this_thread::sleep_for(milliseconds(30));
+      hold.unlock();
+      EXPECT_EQ(Code(first), StatusCode::kOk);
+    }
+  }
+  std::unique_lock hold(one.gate);
+  auto first = Submit(scheduler, one, RequestOf({1}));
+  auto second = Submit(scheduler, one, RequestOf({1}));
+  one.AwaitStart(4);
   hold.unlock();
-  for (auto& future : waiting) EXPECT_EQ(Code(future), StatusCode::kOk);
+  EXPECT_EQ(Code(first), StatusCode::kOk);
+  EXPECT_EQ(Code(second), StatusCode::kOk);
 }
 
 TEST_F(SchedulerTest, AQuickModelRunsOnTheThreadThatSubmits) {
