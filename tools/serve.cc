@@ -1,12 +1,15 @@
 // onnxd serve: the daemon.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <future>
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "server/models/beside.h"
 #include "tools/command.h"
 #include "tools/daemon.h"
 #include "tools/memory_reserve.h"
@@ -116,7 +119,12 @@ int Serve(const ServeFlags& flags) {
   }
   daemon.Expect(*wanted);
   daemon.Start();
-  return RunDaemon(daemon, *options, *wanted);
+  const int code = RunDaemon(daemon, *options, *wanted);
+  if (WorkIsLeftBehind()) {  // a load that hangs goes on while statics would be destroyed
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  return code;
 }
 
 }  // namespace onnxd

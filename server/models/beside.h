@@ -15,4 +15,7 @@ enum class WorkPriority { kNormal, kLow };  // low: requests' threads come first
 bool RunBeside(std::function<void()> work, WorkPriority priority,
                std::chrono::steady_clock::duration most, const std::function<void()>& meanwhile);
 
+// Whether such a thread still goes on alone: the process must not end by destroying its statics.
+bool WorkIsLeftBehind();
+
 }  // namespace onnxd

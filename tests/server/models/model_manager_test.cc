@@ -24,6 +24,7 @@ constexpr int64_t kMegabyte = 1 << 20;
 class ManagerTest : public testing::Test {
  protected:
   void SetUp() override {
+    threads_ = Threads();
     root_ = fs::temp_directory_path() / StrCat("onnxd_manager_", getpid());
     fs::remove_all(root_);
     options_.models.repository = root_.string();
@@ -34,7 +35,13 @@ class ManagerTest : public testing::Test {
   void TearDown() override {
     Release();
     manager_.reset();
+    // A load that was given up still ends on its thread, which uses this fixture.
+    EXPECT_TRUE(Eventually([this] { return Threads() <= threads_; }));
     fs::remove_all(root_);
+  }
+
+  static int64_t Threads() {
+    return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
   }
 
   void Put(const std::string& model, int version, const std::string& content) {
@@ -107,6 +114,7 @@ class ManagerTest : public testing::Test {
     return condition();
   }
 
+  int64_t threads_ = 0;
   fs::path root_;
   ServerOptions options_;
   ServerMetrics metrics_;
