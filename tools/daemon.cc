@@ -41,11 +41,11 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
       api_(service_, gate_, options.limits),
       grpc_api_(service_, gate_),
       io_(static_cast<int>(options.server.io_threads)),
-      http_(options.limits, Budget(), metrics_,
+      http_(options, Budget(), metrics_,
             [this](HttpRequest request, HttpRespond respond) {
               api_.Handle(std::move(request), std::move(respond));
             }),
-      metrics_http_(options.limits, Budget(), metrics_,
+      metrics_http_(options, Budget(), metrics_,
                     [this](HttpRequest request, HttpRespond respond) {
                       api_.HandleMetricsPort(std::move(request), std::move(respond));
                     }),
@@ -54,6 +54,9 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
              [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
             metrics_, [this](GrpcCall call, GrpcRespond respond) {
               grpc_api_.Handle(std::move(call), std::move(respond));
+            },
+            [this](const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) {
+              return grpc_api_.OpenStream(call, std::move(writer));
             }) {
   metrics_.SetMemory(memory_);
   // The thread that waits for signals does the work.

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMaxLineBytes = 2048;
 
 std::atomic<LogFormat> g_format{LogFormat::kText};
+std::atomic<LogLevel> g_level{LogLevel::kInfo};
 
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
@@ -85,11 +86,14 @@ std::string EscapeControl(std::string_view text) {
 
 void ConfigureLog(LogLevel level, LogFormat format) {
   g_format = format;
+  g_level = level;
   Logger().set_level(ToSpdlog(level));
   Logger().set_pattern(format == LogFormat::kText
                            ? "%Y-%m-%dT%H:%M:%S.%e %l %v"
                            : R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%v"})");
 }
+
+LogConfiguration CurrentLog() { return {g_level, g_format}; }
 
 void Log(LogLevel level, std::string_view message) {
   if (!Logger().should_log(ToSpdlog(level))) return;

@@ -13,6 +13,13 @@ enum class LogFormat { kText, kJson };
 // Any thread. Until it is called: text at kInfo.
 void ConfigureLog(LogLevel level, LogFormat format);
 
+// What was configured last. Any thread.
+struct LogConfiguration {
+  LogLevel level;
+  LogFormat format;
+};
+LogConfiguration CurrentLog();
+
 // Any thread. Lines longer than 2 KB are cut. Throws nothing: without memory the line is lost.
 void Log(LogLevel level, std::string_view message);
 inline void LogInfo(std::string_view message) { Log(LogLevel::kInfo, message); }

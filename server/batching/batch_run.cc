@@ -87,12 +87,17 @@ class Parts {
 BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFunction& run) {
   BatchOutputs outputs;
   for (const auto& entry : entries) outputs.rows += std::max<int64_t>(1, entry.request.rows);
+  using Clock = std::chrono::steady_clock;
+  const auto begin_input = Clock::now();
   auto inputs = entries.size() == 1 ? entries[0].request.inputs : JoinInputs(entries);
   if (!inputs.ok()) {
     outputs.status = inputs.status();
     return outputs;
   }
+  const auto begin_run = Clock::now();
   auto results = run(*inputs, LimitsOf(entries));
+  const auto begin_output = Clock::now();
+  outputs.times = {begin_run - begin_input, begin_output - begin_run, {}};
   if (!results.ok()) {
     outputs.status = results.status();
     return outputs;
@@ -115,6 +120,7 @@ BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFun
       begin += rows;
     }
   }
+  outputs.times.output = Clock::now() - begin_output;
   return outputs;
 }
 

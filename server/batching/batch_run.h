@@ -13,6 +13,7 @@ struct BatchOutputs {
   Status status;
   int64_t rows = 0;                       // that ran together
   std::vector<std::vector<Value>> parts;  // of each request
+  RunTimes times;
   bool mixes_rows = false;  // an output has not one row for each row of the inputs: kInternal
 };
 

@@ -434,7 +434,9 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
     if (outputs && outputs->mixes_rows) model->settings_ = BatchSettings{};
   }
   if (!outputs) return;
-  model->metrics_.ObserveBatch(outputs->rows);
+  if (outputs->status.ok()) {
+    model->metrics_.ObserveRun(outputs->rows, static_cast<int64_t>(alive.size()), outputs->times);
+  }
   if (outputs->mixes_rows) {
     LogWarning(StrCat("model '", model->name_, "': outputs of a batch of ", outputs->rows,
                       " rows have other numbers of rows; it runs requests alone from now on"));
@@ -457,7 +459,7 @@ void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
   alone.push_back(std::move(entry));
   BatchOutputs outputs = RunBatch(alone, model.run_);
   const SteadyTime end = Clock::now();
-  model.metrics_.ObserveBatch(outputs.rows);
+  if (outputs.status.ok()) model.metrics_.ObserveRun(outputs.rows, 1, outputs.times);
   Answer(alone[0], PartOf(outputs, 0), start, end);
 }
 

@@ -28,6 +28,8 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
       NumberKey("grpc_port", &L::grpc_port, 0, 65535),
       NumberKey("metrics_port", &L::metrics_port, 0, 65535),
       NumberKey("io_threads", &L::io_threads, 1, 256),
+      NumberKey("compress_from_bytes", &L::compress_from_bytes, 0, kMaxBytes),
+      SwitchKey("shared_memory", &L::shared_memory),
   };
 }
 

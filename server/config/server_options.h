@@ -20,6 +20,11 @@ struct ServerOptions {
     int64_t grpc_port = 8001;
     int64_t metrics_port = 8002;
     int64_t io_threads = 2;
+    // answers of so many bytes are compressed for clients that accept it; 0: none
+    int64_t compress_from_bytes = int64_t{1} << 20;
+    // clients with the role admin may register POSIX shared memory for inputs and outputs; only for
+    // clients on this machine that are trusted with all of it
+    bool shared_memory = false;
   } server;
   struct Models {
     // folders NAME/VERSION/model.onnx, separated by commas, or one .onnx file

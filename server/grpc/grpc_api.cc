@@ -1,18 +1,23 @@
 #include "server/grpc/grpc_api.h"
 
-#include <algorithm>
+#include <google/protobuf/util/json_util.h>
 
-#include "proto/health.pb.h"
+#include <map>
+
+#include "proto/open_inference.pb.h"
 #include "runtime/base/str_cat.h"
-#include "server/grpc/message_scan.h"
-#include "server/grpc/tensor_messages.h"
+#include "server/documents/log_settings.h"
+#include "server/documents/model_config.h"
+#include "server/documents/model_statistics_json.h"
+#include "server/documents/server_extensions.h"
+#include "server/grpc/health_watch.h"
+#include "server/grpc/infer_stream.h"
+#include "server/grpc/model_infer.h"
+#include "server/grpc/reflection.h"
 #include "server/inference/data_type_name.h"
 
 namespace onnxd {
 namespace {
-
-constexpr const char* kInferenceService = "inference.GRPCInferenceService";
-constexpr const char* kPredictionService = "onnxd.v1.PredictionService";
 
 template <typename Message>
 Result<Message> Parse(const std::string& bytes) {
@@ -58,18 +63,6 @@ Result<inference::ModelMetadataResponse> DescribeModel(
   return response;
 }
 
-Result<grpc::health::v1::HealthCheckResponse> Check(
-    const InferenceService& service, const grpc::health::v1::HealthCheckRequest& request) {
-  const std::string& name = request.service();
-  if (!name.empty() && name != kInferenceService && name != kPredictionService) {
-    return NotFound(StrCat("unknown service '", name.substr(0, 128), "'"));
-  }
-  grpc::health::v1::HealthCheckResponse response;
-  response.set_status(service.Ready() ? grpc::health::v1::HealthCheckResponse::SERVING
-                                      : grpc::health::v1::HealthCheckResponse::NOT_SERVING);
-  return response;
-}
-
 Result<inference::RepositoryIndexResponse> IndexOf(const InferenceService& service,
                                                    bool ready_only) {
   inference::RepositoryIndexResponse response;
@@ -85,8 +78,8 @@ Result<inference::RepositoryIndexResponse> IndexOf(const InferenceService& servi
 }
 
 // Loads or unloads a model.
-template <typename Request, typename Response>
-void Control(InferenceService& service, bool load, const GrpcCall& call, GrpcRespond respond) {
+template <typename Request, typename Response, bool load>
+void Control(InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
   const auto request = Parse<Request>(call.message);
   if (!request.ok()) return respond(request.status());
   for (const auto& [name, parameter] : request->parameters()) {
@@ -101,190 +94,225 @@ void Control(InferenceService& service, bool load, const GrpcCall& call, GrpcRes
                   });
 }
 
-// The protocol's parameters: timeout, microseconds; priority.
-Status ApplyParameters(const inference::ModelInferRequest& request, InferenceRequest& out) {
-  for (const auto& [name, parameter] : request.parameters()) {
-    if (name == "sequence_id") return Unimplemented("sequence requests are not supported");
-    if (name != "timeout" && name != "priority") continue;
-    const int64_t number =
-        parameter.has_uint64_param()
-            ? static_cast<int64_t>(std::min<uint64_t>(parameter.uint64_param(), uint64_t{1} << 62))
-            : parameter.int64_param();
-    if (number < 0) return InvalidArgument(StrCat(name, " is negative"));
-    if (name == "priority") out.priority = number;
-    if (name == "priority" || number == 0) continue;
-    out.timeout = std::min(std::chrono::microseconds(number),
-                           std::chrono::microseconds(InferenceRequest::kMostTimeout));
+// A message of a document's JSON: its members are the message's fields.
+template <typename Response>
+Result<Response> FromJson(const std::string& json) {
+  Response response;
+  const auto read = google::protobuf::util::JsonStringToMessage(json, &response);
+  if (!read.ok())
+    return Internal(StrCat("a document is no message: ", std::string(read.message())));
+  return response;
+}
+
+Result<inference::ModelConfigResponse> ConfigOf(const InferenceService& service,
+                                                const inference::ModelConfigRequest& request) {
+  ONNXD_ASSIGN_OR_RETURN(const auto config, service.Config(request.name(), request.version()));
+  return FromJson<inference::ModelConfigResponse>(
+      StrCat("{\"config\":", ModelConfigJson(*config.version, config.batching), "}"));
+}
+
+Result<inference::ModelStatisticsResponse> StatisticsOf(
+    const InferenceService& service, const inference::ModelStatisticsRequest& request) {
+  ONNXD_ASSIGN_OR_RETURN(const auto versions, service.Versions(request.name(), request.version()));
+  return FromJson<inference::ModelStatisticsResponse>(ModelStatisticsJson(versions));
+}
+
+Result<inference::ServerMetadataResponse> DescribeServer() {
+  inference::ServerMetadataResponse response;
+  response.set_name("onnxd");
+  response.set_version(ONNXD_VERSION);
+  for (const std::string_view name : kServerExtensions) response.add_extensions(std::string(name));
+  return response;
+}
+
+Result<inference::LogSettingsResponse> ChangeLog(const inference::LogSettingsRequest& request) {
+  LogSettings changes;
+  for (const auto& [name, value] : request.settings()) {
+    if (value.has_bool_param()) {
+      changes[name] = value.bool_param();
+    } else if (value.has_uint32_param()) {
+      changes[name] = int64_t{value.uint32_param()};
+    } else {
+      changes[name] = value.string_param();
+    }
   }
-  return Status::Ok();
+  if (!changes.empty()) ONNXD_RETURN_IF_ERROR(ApplyLogSettings(changes));
+  inference::LogSettingsResponse response;
+  for (const auto& [name, value] : CurrentLogSettings()) {
+    auto& setting = (*response.mutable_settings())[name];
+    if (const bool* flag = std::get_if<bool>(&value)) setting.set_bool_param(*flag);
+    if (const int64_t* number = std::get_if<int64_t>(&value)) {
+      setting.set_uint32_param(static_cast<uint32_t>(*number));
+    }
+    if (const std::string* text = std::get_if<std::string>(&value)) setting.set_string_param(*text);
+  }
+  return response;
+}
+
+Result<inference::SystemSharedMemoryStatusResponse> RegionsOf(
+    InferenceService& service, const inference::SystemSharedMemoryStatusRequest& request) {
+  ONNXD_ASSIGN_OR_RETURN(const auto regions, service.shared_memory().Regions(request.name()));
+  inference::SystemSharedMemoryStatusResponse response;
+  for (const auto& [name, region] : regions) {
+    auto& status = (*response.mutable_regions())[name];
+    status.set_name(name);
+    status.set_key(region.key);
+    status.set_offset(region.offset);
+    status.set_byte_size(region.bytes);
+  }
+  return response;
+}
+
+// How a method answers a call.
+using Method = void (*)(InferenceService&, const GrpcCall&, GrpcRespond);
+
+template <typename Request, auto kAnswer>
+void Unary(InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
+  respond(Answer<Request>(call, [&](const Request& request) { return kAnswer(service, request); }));
+}
+
+const std::map<std::string_view, Method>& Methods() {
+  using namespace inference;  // NOLINT: names of messages only
+  static const std::map<std::string_view, Method> methods = {
+      {"/onnxd.v1.PredictionService/Predict", Predict},
+      {"/grpc.health.v1.Health/Check", Unary<grpc::health::v1::HealthCheckRequest, CheckHealth>},
+      {"/inference.GRPCInferenceService/ModelInfer",
+       [](InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
+         onnxd::ModelInfer(
+             service, call,
+             [respond = std::move(respond)](Result<ModelInferResponse> answer, const std::string&) {
+               if (!answer.ok()) return respond(answer.status());
+               respond(answer->SerializeAsString());
+             });
+       }},
+      {"/inference.GRPCInferenceService/ServerLive",
+       Unary<ServerLiveRequest,
+             [](InferenceService& service, const auto&) {
+               ServerLiveResponse response;
+               response.set_live(service.Live());
+               return Result<ServerLiveResponse>(response);
+             }>},
+      {"/inference.GRPCInferenceService/ServerReady",
+       Unary<ServerReadyRequest,
+             [](InferenceService& service, const auto&) {
+               ServerReadyResponse response;
+               response.set_ready(service.Ready());
+               return Result<ServerReadyResponse>(response);
+             }>},
+      {"/inference.GRPCInferenceService/ModelReady",
+       Unary<ModelReadyRequest,
+             [](InferenceService& service, const ModelReadyRequest& request) {
+               ModelReadyResponse response;
+               response.set_ready(service.ModelReady(request.name(), request.version()));
+               return Result<ModelReadyResponse>(response);
+             }>},
+      {"/inference.GRPCInferenceService/ServerMetadata",
+       Unary<ServerMetadataRequest,
+             [](InferenceService&, const auto&) { return DescribeServer(); }>},
+      {"/inference.GRPCInferenceService/ModelMetadata", Unary<ModelMetadataRequest, DescribeModel>},
+      {"/inference.GRPCInferenceService/ModelConfig", Unary<ModelConfigRequest, ConfigOf>},
+      {"/inference.GRPCInferenceService/ModelStatistics",
+       Unary<ModelStatisticsRequest, StatisticsOf>},
+      {"/inference.GRPCInferenceService/RepositoryIndex",
+       Unary<RepositoryIndexRequest,
+             [](InferenceService& service, const RepositoryIndexRequest& request) {
+               return IndexOf(service, request.ready());
+             }>},
+      {"/inference.GRPCInferenceService/RepositoryModelLoad",
+       Control<RepositoryModelLoadRequest, RepositoryModelLoadResponse, true>},
+      {"/inference.GRPCInferenceService/RepositoryModelUnload",
+       Control<RepositoryModelUnloadRequest, RepositoryModelUnloadResponse, false>},
+      {"/inference.GRPCInferenceService/SystemSharedMemoryStatus",
+       Unary<SystemSharedMemoryStatusRequest, RegionsOf>},
+      {"/inference.GRPCInferenceService/SystemSharedMemoryRegister",
+       Unary<SystemSharedMemoryRegisterRequest,
+             [](InferenceService& service, const SystemSharedMemoryRegisterRequest& request)
+                 -> Result<SystemSharedMemoryRegisterResponse> {
+               ONNXD_RETURN_IF_ERROR(service.shared_memory().Register(
+                   {request.name(), request.key(), request.offset(), request.byte_size()}));
+               return SystemSharedMemoryRegisterResponse();
+             }>},
+      {"/inference.GRPCInferenceService/SystemSharedMemoryUnregister",
+       Unary<SystemSharedMemoryUnregisterRequest,
+             [](InferenceService& service, const SystemSharedMemoryUnregisterRequest& request)
+                 -> Result<SystemSharedMemoryUnregisterResponse> {
+               ONNXD_RETURN_IF_ERROR(service.shared_memory().Unregister(request.name()));
+               return SystemSharedMemoryUnregisterResponse();
+             }>},
+      // No model here computes on a GPU: there are no regions, and none can be registered.
+      {"/inference.GRPCInferenceService/CudaSharedMemoryStatus",
+       Unary<CudaSharedMemoryStatusRequest,
+             [](InferenceService&, const auto&) {
+               return Result<CudaSharedMemoryStatusResponse>(CudaSharedMemoryStatusResponse());
+             }>},
+      {"/inference.GRPCInferenceService/CudaSharedMemoryRegister",
+       Unary<CudaSharedMemoryRegisterRequest,
+             [](InferenceService&, const auto&) {
+               return Result<CudaSharedMemoryRegisterResponse>(
+                   Unimplemented("CUDA shared memory is not supported"));
+             }>},
+      {"/inference.GRPCInferenceService/CudaSharedMemoryUnregister",
+       Unary<CudaSharedMemoryUnregisterRequest,
+             [](InferenceService&, const auto&) {
+               return Result<CudaSharedMemoryUnregisterResponse>(
+                   CudaSharedMemoryUnregisterResponse());
+             }>},
+      {"/inference.GRPCInferenceService/LogSettings",
+       Unary<LogSettingsRequest,
+             [](InferenceService&, const LogSettingsRequest& request) {
+               return ChangeLog(request);
+             }>},
+  };
+  return methods;
+}
+
+using OpenMethod = std::unique_ptr<GrpcStreamHandler> (*)(InferenceService&, const GrpcCall&,
+                                                          std::shared_ptr<GrpcWriter>);
+
+const std::map<std::string_view, OpenMethod>& StreamingMethods() {
+  static constexpr OpenMethod kReflection = [](InferenceService&, const GrpcCall&,
+                                               std::shared_ptr<GrpcWriter> writer) {
+    return OpenReflection(std::move(writer));
+  };
+  static const std::map<std::string_view, OpenMethod> methods = {
+      {"/inference.GRPCInferenceService/ModelStreamInfer", OpenInferStream},
+      {"/grpc.health.v1.Health/Watch",
+       [](InferenceService& service, const GrpcCall&, std::shared_ptr<GrpcWriter> writer) {
+         return OpenHealthWatch(service, std::move(writer));
+       }},
+      {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", kReflection},
+      {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kReflection},
+  };
+  return methods;
 }
 
 }  // namespace
 
-void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
+Status GrpcApi::Admit(const GrpcCall& call) const {
   // What is not in the table of routes is not there.
   const auto role = RoleOfMethod(call.path);
-  if (!role) return respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
+  if (!role) return Unimplemented(StrCat("unknown method ", call.path.substr(0, 256)));
   const Status admitted = gate_.Admit(*role, KeyIn(call.authorization, call.api_key));
-  if (!admitted.ok()) {
-    service_.metrics().CountAccessRefusal(Protocol::kGrpc, admitted.code());
-    return respond(admitted);
-  }
-  const std::string prefix = StrCat("/", kInferenceService, "/");
-  if (call.path == StrCat("/", kPredictionService, "/Predict")) {
-    return Predict(std::move(call), std::move(respond));
-  }
-  if (call.path == "/grpc.health.v1.Health/Check") {
-    return respond(Answer<grpc::health::v1::HealthCheckRequest>(
-        call, [&](const auto& request) { return Check(service_, request); }));
-  }
-  if (!call.path.starts_with(prefix)) {
+  if (!admitted.ok()) service_.metrics().CountAccessRefusal(Protocol::kGrpc, admitted.code());
+  return admitted;
+}
+
+void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
+  const Status admitted = Admit(call);
+  if (!admitted.ok()) return respond(admitted);
+  const auto method = Methods().find(call.path);
+  if (method == Methods().end()) {
     return respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
   }
-  const std::string method = call.path.substr(prefix.size());
-  if (method == "ModelInfer") return ModelInfer(std::move(call), std::move(respond));
-  if (method == "ServerLive") {
-    return respond(Answer<inference::ServerLiveRequest>(call, [&](const auto&) {
-      inference::ServerLiveResponse response;
-      response.set_live(service_.Live());
-      return Result<inference::ServerLiveResponse>(response);
-    }));
-  }
-  if (method == "ServerReady") {
-    return respond(Answer<inference::ServerReadyRequest>(call, [&](const auto&) {
-      inference::ServerReadyResponse response;
-      response.set_ready(service_.Ready());
-      return Result<inference::ServerReadyResponse>(response);
-    }));
-  }
-  if (method == "ModelReady") {
-    return respond(Answer<inference::ModelReadyRequest>(call, [&](const auto& request) {
-      inference::ModelReadyResponse response;
-      response.set_ready(service_.ModelReady(request.name(), request.version()));
-      return Result<inference::ModelReadyResponse>(response);
-    }));
-  }
-  if (method == "ServerMetadata") {
-    return respond(Answer<inference::ServerMetadataRequest>(call, [](const auto&) {
-      inference::ServerMetadataResponse response;
-      response.set_name("onnxd");
-      response.set_version(ONNXD_VERSION);
-      response.add_extensions("binary_tensor_data");
-      return Result<inference::ServerMetadataResponse>(response);
-    }));
-  }
-  if (method == "ModelMetadata") {
-    return respond(Answer<inference::ModelMetadataRequest>(
-        call, [&](const auto& request) { return DescribeModel(service_, request); }));
-  }
-  if (method == "RepositoryIndex") {
-    return respond(Answer<inference::RepositoryIndexRequest>(
-        call, [&](const auto& request) { return IndexOf(service_, request.ready()); }));
-  }
-  if (method == "RepositoryModelLoad") {
-    return Control<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
-        service_, true, call, std::move(respond));
-  }
-  if (method == "RepositoryModelUnload") {
-    return Control<inference::RepositoryModelUnloadRequest,
-                   inference::RepositoryModelUnloadResponse>(service_, false, call,
-                                                             std::move(respond));
-  }
-  respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
+  method->second(service_, call, std::move(respond));
 }
 
-namespace {
-
-// A request with the model version it goes to.
-struct Routed {
-  std::shared_ptr<const ModelVersion> version;
-  InferenceRequest request;
-};
-
-// Computes what was routed and answers with the message that `write` makes of the result; a failure
-// of either becomes the call's status.
-template <typename Write>
-void Infer(InferenceService& service, const std::string& client, Result<Routed> routed,
-           GrpcRespond respond, Write write) {
-  if (!routed.ok()) {
-    service.metrics().CountUnroutedRequest(Protocol::kGrpc, routed.status().code());
-    return respond(routed.status());
-  }
-  auto ticket = service.EnterClient(client);
-  if (!ticket.ok()) return respond(ticket.status());
-  service.Infer(std::move(routed->version), std::move(routed->request), Protocol::kGrpc,
-                [ticket = *std::move(ticket), respond = std::move(respond),
-                 write](Result<InferenceResponse> result) {
-                  if (!result.ok()) return respond(result.status());
-                  auto message = write(*result);
-                  if (!message.ok()) return respond(message.status());
-                  respond(message->SerializeAsString());
-                });
-}
-
-Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call) {
-  ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
-  ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<inference::ModelInferRequest>(call.message));
-  Routed routed;
-  ONNXD_ASSIGN_OR_RETURN(routed.version,
-                         service.FindModel(message.model_name(), message.model_version()));
-  routed.request.id = message.id();
-  routed.request.arrived = call.arrived;
-  routed.request.deadline = call.deadline;
-  routed.request.cancelled = call.cancelled;
-  ONNXD_RETURN_IF_ERROR(ApplyParameters(message, routed.request));
-  ONNXD_ASSIGN_OR_RETURN(routed.request.inputs, InputsOf(message));
-  for (const auto& output : message.outputs()) routed.request.outputs.push_back(output.name());
-  return routed;
-}
-
-Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
-  ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
-  ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
-  Routed routed;
-  ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
-  routed.request.arrived = call.arrived;
-  routed.request.deadline = call.deadline;
-  routed.request.cancelled = call.cancelled;
-  const auto& signature = routed.version->inputs;
-  for (const v1::Tensor& input : message.inputs()) {
-    const auto found = std::find_if(signature.begin(), signature.end(),
-                                    [&](const auto& s) { return s.name == input.name(); });
-    const DataType type = found == signature.end() ? DataType::kFloat : found->type.element;
-    ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(input, type));
-    routed.request.inputs.push_back({input.name(), std::move(tensor)});
-  }
-  for (const std::string& output : message.outputs()) routed.request.outputs.push_back(output);
-  return routed;
-}
-
-}  // namespace
-
-void GrpcApi::ModelInfer(GrpcCall call, GrpcRespond respond) const {
-  Infer(service_, call.client, RouteModelInfer(service_, call), std::move(respond),
-        [](const InferenceResponse& result) -> Result<inference::ModelInferResponse> {
-          inference::ModelInferResponse response;
-          response.set_model_name(result.model);
-          response.set_model_version(result.version);
-          response.set_id(result.id);
-          ONNXD_RETURN_IF_ERROR(AddOutputs(result.outputs, response));
-          return response;
-        });
-}
-
-void GrpcApi::Predict(GrpcCall call, GrpcRespond respond) const {
-  Infer(service_, call.client, RoutePredict(service_, call), std::move(respond),
-        [](const InferenceResponse& result) -> Result<v1::PredictResponse> {
-          v1::PredictResponse response;
-          response.set_model(result.model);
-          response.set_model_version(result.version);
-          response.set_inference_time_ms(
-              std::chrono::duration<double, std::milli>(result.compute_time).count());
-          for (const NamedValue& output : result.outputs) {
-            ONNXD_RETURN_IF_ERROR(ToMessage(output, *response.add_outputs()));
-          }
-          return response;
-        });
+Result<std::unique_ptr<GrpcStreamHandler>> GrpcApi::OpenStream(
+    const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) const {
+  const auto method = StreamingMethods().find(call.path);
+  if (method == StreamingMethods().end()) return std::unique_ptr<GrpcStreamHandler>();
+  ONNXD_RETURN_IF_ERROR(Admit(call));
+  return method->second(service_, call, std::move(writer));
 }
 
 }  // namespace onnxd

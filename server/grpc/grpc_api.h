@@ -1,8 +1,9 @@
 // The gRPC services: messages <-> InferenceService.
 //
-//   /inference.GRPCInferenceService/...     Open Inference Protocol v2, core set
-//   (open_inference.proto) /onnxd.v1.PredictionService/Predict     our own (onnxd.proto)
-//   /grpc.health.v1.Health/Check            (health.proto)
+//   /inference.GRPCInferenceService/...     Open Inference Protocol v2 (open_inference.proto)
+//   /onnxd.v1.PredictionService/Predict     our own (onnxd.proto)
+//   /grpc.health.v1.Health/...              (health.proto)
+//   /grpc.reflection.v1.ServerReflection/.. and v1alpha (reflection.proto)
 #pragma once
 
 #include "server/access/access_gate.h"
@@ -18,10 +19,12 @@ class GrpcApi {
 
   // kUnimplemented for unknown services and methods.
   void Handle(GrpcCall call, GrpcRespond respond) const;
+  // As GrpcOpenStream.
+  Result<std::unique_ptr<GrpcStreamHandler>> OpenStream(const GrpcCall& call,
+                                                        std::shared_ptr<GrpcWriter> writer) const;
 
  private:
-  void ModelInfer(GrpcCall call, GrpcRespond respond) const;
-  void Predict(GrpcCall call, GrpcRespond respond) const;
+  Status Admit(const GrpcCall& call) const;
 
   InferenceService& service_;
   const AccessGate& gate_;

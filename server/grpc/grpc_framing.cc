@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/str_cat.h"
+#include "server/net/inflate.h"
 
 namespace onnxd {
 
@@ -17,22 +18,54 @@ std::string FrameGrpcMessage(std::string_view message) {
   return framed;
 }
 
-Result<std::string> UnframeGrpcMessage(std::string_view body, std::string_view encoding) {
-  if (body.size() < kGrpcPrefixBytes) return Internal("the request holds no message");
-  if (body[0] == 1) {
-    return Unimplemented(
-        StrCat("compressed messages (", encoding.substr(0, 16), ") are not supported"));
-  }
-  if (body[0] != 0) return Internal("the message has an unknown flag");
+namespace {
+
+// Requires a whole prefix.
+size_t AnnouncedBytes(std::string_view bytes) {
   size_t length = 0;
   for (size_t i = 1; i < kGrpcPrefixBytes; ++i) {
-    length = length << 8 | static_cast<unsigned char>(body[i]);
+    length = length << 8 | static_cast<unsigned char>(bytes[i]);
   }
+  return length;
+}
+
+// Source: https://github.com/grpc/grpc/blob/master/doc/compression.md
+Result<std::string> Decoded(char flag, std::string_view payload, const GrpcDecoding& decoding) {
+  if (flag == 0) return std::string(payload);
+  if (flag != 1) return Internal("the message has an unknown flag");
+  if (decoding.encoding != "gzip") {
+    return Unimplemented(StrCat("messages compressed with '", decoding.encoding.substr(0, 16),
+                                "' are not supported; identity and gzip are"));
+  }
+  return Inflate(payload, Compression::kGzip, decoding.limit, decoding.admit);
+}
+
+}  // namespace
+
+Result<std::string> UnframeGrpcMessage(std::string_view body, const GrpcDecoding& decoding) {
+  if (body.size() < kGrpcPrefixBytes) return Internal("the request holds no message");
+  const size_t length = AnnouncedBytes(body);
   if (length != body.size() - kGrpcPrefixBytes) {
     return Internal(StrCat("the message announces ", length, " bytes, ",
                            body.size() - kGrpcPrefixBytes, " came"));
   }
-  return std::string(body.substr(kGrpcPrefixBytes));
+  return Decoded(body[0], body.substr(kGrpcPrefixBytes), decoding);
+}
+
+Result<std::optional<std::string>> TakeGrpcMessage(std::string& bytes,
+                                                   const GrpcDecoding& decoding) {
+  if (bytes.size() < kGrpcPrefixBytes) return std::optional<std::string>();
+  const size_t length = AnnouncedBytes(bytes);
+  if (length > static_cast<size_t>(decoding.limit)) {
+    return ResourceExhausted(
+        StrCat("the message is larger than the limit of ", decoding.limit, " bytes"));
+  }
+  if (bytes.size() < kGrpcPrefixBytes + length) return std::optional<std::string>();
+  ONNXD_ASSIGN_OR_RETURN(
+      std::string message,
+      Decoded(bytes[0], std::string_view(bytes).substr(kGrpcPrefixBytes, length), decoding));
+  bytes.erase(0, kGrpcPrefixBytes + length);
+  return std::optional<std::string>(std::move(message));
 }
 
 std::optional<std::chrono::nanoseconds> ParseGrpcTimeout(std::string_view text) {

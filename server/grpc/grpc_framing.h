@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,9 +15,21 @@ inline constexpr size_t kGrpcPrefixBytes = 5;  // one flag, four bytes of length
 
 std::string FrameGrpcMessage(std::string_view message);
 
+// What a client's messages are compressed with, and how much they may hold.
+struct GrpcDecoding {
+  std::string_view encoding;                  // of grpc-encoding; empty: identity
+  int64_t limit;                              // bytes of a message
+  const std::function<bool(int64_t)>& admit;  // of Inflate
+};
+
 // The one message of a unary request. kInternal when the prefix and the bytes disagree,
-// kUnimplemented when it is compressed.
-Result<std::string> UnframeGrpcMessage(std::string_view body, std::string_view encoding);
+// kUnimplemented for encodings other than identity and gzip, else as Inflate.
+Result<std::string> UnframeGrpcMessage(std::string_view body, const GrpcDecoding& decoding);
+
+// Takes the first message off the front of a stream's bytes; nullopt while it is not whole.
+// kResourceExhausted as soon as its prefix announces more than the limit.
+Result<std::optional<std::string>> TakeGrpcMessage(std::string& bytes,
+                                                   const GrpcDecoding& decoding);
 
 // "100m" -> 100 ms. Up to eight digits and a unit of H, M, S, m, u, n; nullopt otherwise.
 std::optional<std::chrono::nanoseconds> ParseGrpcTimeout(std::string_view text);

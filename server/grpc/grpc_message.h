@@ -20,10 +20,38 @@ struct GrpcCall {
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone
   std::string client;                            // its address
   std::string authorization, api_key;            // metadata of these names; may be empty
+  bool stream_error_as_status = false;           // metadata triton_grpc_error: true
 };
 
 // A serialized response, or the status that ends the call. Called once, from any thread.
 using GrpcRespond = std::function<void(Result<std::string>)>;
 using GrpcHandler = std::function<void(GrpcCall, GrpcRespond)>;
+
+// A streaming call's way to its client. Any thread.
+class GrpcWriter {
+ public:
+  virtual ~GrpcWriter() = default;
+  // Messages go out in the order of the calls.
+  virtual void Send(std::string message) = 0;
+  // Ends the call after what was sent; what comes later is dropped.
+  virtual void Finish(Status status) = 0;
+};
+
+// What the messages of one streaming call mean. One call at a time, none after it has gone.
+class GrpcStreamHandler {
+ public:
+  virtual ~GrpcStreamHandler() = default;
+  // Each is answered by one Send: while 64 wait for theirs, the client is not read from.
+  virtual void OnMessage(std::string message) = 0;
+  // The client has no more messages.
+  virtual void OnEnd() = 0;
+  // About once a second.
+  virtual void OnTick() {}
+};
+
+// For a streaming call, whose `message` is empty, the handler, or why it is refused; null: the path
+// is not of a streaming method.
+using GrpcOpenStream = std::function<Result<std::unique_ptr<GrpcStreamHandler>>(
+    const GrpcCall&, std::shared_ptr<GrpcWriter>)>;
 
 }  // namespace onnxd

@@ -9,6 +9,7 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <unordered_set>
@@ -35,6 +36,9 @@ constexpr uint32_t kMaxStreams = 1024;
 constexpr int32_t kStreamWindow = 1 << 20;
 constexpr int32_t kConnectionWindow = 16 << 20;
 constexpr auto kFirstMessageTimeout = seconds(30);
+constexpr auto kStallTimeout = seconds(30);  // of a client that takes none of an answer
+constexpr size_t kMostUnanswered = 64;       // messages of one stream
+constexpr size_t kMostUnsentBytes = 16 << 20;
 
 class Session;
 
@@ -45,6 +49,7 @@ struct GrpcServer::Shared {
   MessageBudget budget;
   ServerMetrics* metrics;
   GrpcHandler handler;
+  GrpcOpenStream open_stream;
   std::atomic<int64_t> busy{0};
   std::mutex mutex;
   std::unordered_set<Session*> sessions;  // guarded by mutex
@@ -55,7 +60,7 @@ namespace {
 // One call.
 struct Stream {
   std::string path, content_type, encoding, authorization, api_key;
-  bool post = false;
+  bool post = false, error_as_status = false;
   size_t headers = 0, header_bytes = 0;
   std::string body;
   int64_t admitted = 0;
@@ -63,10 +68,18 @@ struct Stream {
   Status refusal;  // why the call will not be handled
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
   bool dispatched = false;
-  bool refused = false;  // answered before its end
   Clock::time_point opened = Clock::now();
-  std::string answer;  // framed message being written
-  size_t answered = 0;
+  std::deque<std::string> answers;         // framed messages to write
+  size_t answered = 0;                     // bytes of the first
+  size_t unsent = 0;                       // bytes of all
+  Clock::time_point taken = Clock::now();  // the client took some, or there was nothing to take
+  // Of streaming calls: what messages mean, and how many wait for their answer.
+  std::unique_ptr<GrpcStreamHandler> handler;
+  size_t unread = 0;          // bytes the client may send anew once fewer wait
+  bool ended = false;         // by the client
+  bool answering = false;     // response headers are under way
+  std::optional<Status> end;  // of the answers
+  std::deque<int64_t> sizes;  // what is admitted for each of the unanswered
 };
 
 // One connection. All methods run on its strand.
@@ -108,7 +121,13 @@ class Session : public std::enable_shared_from_this<Session> {
                             nghttp2_session_get_last_proc_stream_id(self->session_),
                             NGHTTP2_NO_ERROR, nullptr, 0);
       self->draining_ = true;
+      for (auto& [id, stream] : self->streams_) self->CheckStream(id, stream, Clock::now());
       self->Flush();
+      // After what the handlers had to say.
+      asio::post(self->socket_.get_executor(), [self] {
+        for (auto& [id, stream] : self->streams_) self->EndIdleStream(id, stream);
+        if (!self->closed_) self->Flush();
+      });
     });
   }
 
@@ -150,6 +169,8 @@ class Session : public std::enable_shared_from_this<Session> {
       // Calls whose deadlines expire are reset by honest clients too, ten thousand a second.
       nghttp2_option_set_stream_reset_rate_limit(option, 100000, 20000);
       nghttp2_option_set_max_outbound_ack(option, 1000);
+      // Who sends faster than is answered waits.
+      nghttp2_option_set_no_auto_window_update(option, 1);
       failed = nghttp2_session_server_new2(&session_, callbacks, this, option);
     }
     nghttp2_option_del(option);
@@ -200,6 +221,8 @@ class Session : public std::enable_shared_from_this<Session> {
       stream->authorization = value;
     } else if (name == "x-api-key") {
       stream->api_key = value;
+    } else if (name == "triton_grpc_error") {
+      stream->error_as_status = value == "true";
     } else if (name == "grpc-timeout") {
       const auto timeout = ParseGrpcTimeout(value);
       if (timeout) {
@@ -213,16 +236,16 @@ class Session : public std::enable_shared_from_this<Session> {
 
   int OnData(int32_t id, std::string_view data) {
     Stream* stream = Find(id);
+    if (stream != nullptr && stream->handler != nullptr) return OnStreamData(id, *stream, data);
+    nghttp2_session_consume(session_, id, data.size());
     if (stream == nullptr || !stream->refusal.ok()) return 0;
-    const auto size = static_cast<int64_t>(data.size());
-    if (static_cast<int64_t>(stream->body.size()) + size >
+    if (static_cast<int64_t>(stream->body.size() + data.size()) >
         shared_->limits.body_bytes + static_cast<int64_t>(kGrpcPrefixBytes)) {
       stream->refusal = ResourceExhausted(
           StrCat("the message is larger than the limit of ", shared_->limits.body_bytes, " bytes"));
-    } else if (!shared_->budget.admit(size)) {
+    } else if (!Admit(*stream, static_cast<int64_t>(data.size()))) {
       stream->refusal = Unavailable("too many request bytes are in memory");
     } else {
-      stream->admitted += size;
       stream->body += data;
       return 0;
     }
@@ -234,21 +257,29 @@ class Session : public std::enable_shared_from_this<Session> {
     const bool ends = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     const bool carries = frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS;
     if (!carries) return 0;
-    Stream* stream = Find(frame->hd.stream_id);
-    if (stream == nullptr || stream->dispatched) return 0;
+    const int32_t id = frame->hd.stream_id;
+    Stream* stream = Find(id);
+    if (stream == nullptr) return 0;
+    stream->ended = stream->ended || ends;
+    if (stream->dispatched) {
+      if (ends && stream->handler != nullptr) OnStreamEnd(id, *stream);
+      return 0;
+    }
     if (frame->hd.type == NGHTTP2_HEADERS && stream->refusal.ok()) {
       if (!stream->post || stream->content_type.rfind("application/grpc", 0) != 0) {
-        return RefuseContentType(frame->hd.stream_id, *stream);
+        return RefuseContentType(id, *stream);
       }
+      if (OpenStream(id, *stream)) return 0;
     }
-    if (ends) Dispatch(frame->hd.stream_id, *stream);
+    if (ends) Dispatch(id, *stream);
     return 0;
   }
 
-  // A refused call has its answer: now the client is told to stop sending.
+  // A call was answered before its end: now the client is told to stop sending.
   int OnFrameSent(const nghttp2_frame* frame) {
     const Stream* stream = Find(frame->hd.stream_id);
-    if (frame->hd.type == NGHTTP2_HEADERS && stream != nullptr && stream->refused) {
+    if (frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
+        stream != nullptr && !stream->ended) {
       nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
     }
     return 0;
@@ -264,6 +295,26 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   // --- calls ---
+
+  bool Admit(Stream& stream, int64_t bytes) {
+    if (!shared_->budget.admit(bytes)) return false;
+    stream.admitted += bytes;
+    return true;
+  }
+
+  // All but its message.
+  GrpcCall CallOf(const Stream& stream) const {
+    GrpcCall call;
+    call.path = stream.path;
+    call.arrived = stream.opened;
+    call.deadline = stream.deadline;
+    call.cancelled = stream.cancelled;
+    call.client = client_;
+    call.authorization = stream.authorization;
+    call.api_key = stream.api_key;
+    call.stream_error_as_status = stream.error_as_status;
+    return call;
+  }
 
   // Gives back what a stream holds of shared counters.
   void Forget(Stream& stream) {
@@ -282,7 +333,6 @@ class Session : public std::enable_shared_from_this<Session> {
   // Answers before the request has ended.
   void Refuse(int32_t id, Stream& stream) {
     MarkDispatched(stream);
-    stream.refused = true;
     std::string().swap(stream.body);
     SubmitTrailersOnly(id, stream.refusal);
   }
@@ -302,18 +352,13 @@ class Session : public std::enable_shared_from_this<Session> {
       refusal = DeadlineExceeded("the deadline had expired on arrival");
     }
     if (!refusal.ok()) return SubmitTrailersOnly(id, refusal);
-    Result<std::string> message = UnframeGrpcMessage(stream.body, stream.encoding);
+    const std::function<bool(int64_t)> admit = [&](int64_t bytes) { return Admit(stream, bytes); };
+    Result<std::string> message =
+        UnframeGrpcMessage(stream.body, {stream.encoding, shared_->limits.body_bytes, admit});
     std::string().swap(stream.body);
     if (!message.ok()) return SubmitTrailersOnly(id, message.status());
-    GrpcCall call;
-    call.path = stream.path;
+    GrpcCall call = CallOf(stream);
     call.message = std::move(*message);
-    call.arrived = stream.opened;
-    call.deadline = stream.deadline;
-    call.cancelled = stream.cancelled;
-    call.client = client_;
-    call.authorization = std::move(stream.authorization);
-    call.api_key = std::move(stream.api_key);
     const auto reply =
         std::make_shared<OneReply<Way>>(Way{shared_from_this(), id, stream.cancelled});
     const Status handled = CatchExceptions([&] {
@@ -348,30 +393,60 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!answer.ok()) {
       SubmitTrailersOnly(id, answer.status());
     } else {
-      stream->answer = FrameGrpcMessage(*answer);
-      const std::array<nghttp2_nv, 2> headers = {Header(":status", "200"),
-                                                 Header("content-type", "application/grpc")};
-      nghttp2_data_provider provider{};
-      provider.source.ptr = this;
-      provider.read_callback = ReadAnswer;
-      nghttp2_submit_response(session_, id, headers.data(), headers.size(), &provider);
+      stream->end = Status::Ok();
+      Queue(id, *stream, *answer);
     }
     Flush();
+  }
+
+  void Queue(int32_t id, Stream& stream, std::string_view message) {
+    if (stream.answers.empty()) stream.taken = Clock::now();
+    stream.answers.push_back(FrameGrpcMessage(message));
+    stream.unsent += stream.answers.back().size();
+    if (std::exchange(stream.answering, true)) {
+      nghttp2_session_resume_data(session_, id);
+      return;
+    }
+    const std::array<nghttp2_nv, 3> headers = {Header(":status", "200"),
+                                               Header("content-type", "application/grpc"),
+                                               Header("grpc-accept-encoding", "identity,gzip")};
+    nghttp2_data_provider provider{};
+    provider.source.ptr = this;
+    provider.read_callback = ReadAnswer;
+    nghttp2_submit_response(session_, id, headers.data(), headers.size(), &provider);
   }
 
   static ssize_t ReadAnswer(nghttp2_session* session, int32_t id, uint8_t* out, size_t size,
                             uint32_t* flags, nghttp2_data_source* source, void*) {
     Stream* stream = static_cast<Session*>(source->ptr)->Find(id);
     if (stream == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    const size_t count = std::min(size, stream->answer.size() - stream->answered);
-    std::copy_n(stream->answer.data() + stream->answered, count, out);
-    stream->answered += count;
-    if (stream->answered == stream->answer.size()) {
+    if (stream->answers.empty() && !stream->end) return NGHTTP2_ERR_DEFERRED;
+    size_t count = 0;
+    if (!stream->answers.empty()) {
+      const std::string& first = stream->answers.front();
+      count = std::min(size, first.size() - stream->answered);
+      std::copy_n(first.data() + stream->answered, count, out);
+      stream->answered += count;
+      stream->unsent -= count;
+      stream->taken = Clock::now();
+      if (stream->answered == first.size()) {
+        stream->answers.pop_front();
+        stream->answered = 0;
+      }
+    }
+    if (stream->answers.empty() && stream->end) {
       *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
-      const nghttp2_nv status = Header("grpc-status", "0");
-      nghttp2_submit_trailer(session, id, &status, 1);
+      SubmitTrailers(session, id, *stream->end);
     }
     return static_cast<ssize_t>(count);
+  }
+
+  static void SubmitTrailers(nghttp2_session* session, int32_t id, const Status& status) {
+    const std::string code = StrCat(static_cast<int>(status.code()));
+    const std::string message = EncodeGrpcMessage(status.message());
+    const std::array<nghttp2_nv, 2> trailers = {Header("grpc-status", code),
+                                                Header("grpc-message", message)};
+    nghttp2_submit_trailer(session, id, trailers.data(), status.ok() ? 1 : 2);
   }
 
   void SubmitTrailersOnly(int32_t id, const Status& status) {
@@ -387,6 +462,149 @@ class Session : public std::enable_shared_from_this<Session> {
     return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
             reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(),
             NGHTTP2_NV_FLAG_NONE};
+  }
+
+  // --- streaming calls ---
+
+  // A stream's way back, from any thread.
+  class Writer : public GrpcWriter {
+   public:
+    Writer(std::weak_ptr<Session> session, int32_t id, std::shared_ptr<std::atomic<bool>> cancelled)
+        : session_(std::move(session)), id_(id), cancelled_(std::move(cancelled)) {}
+    void Send(std::string message) override {
+      Post([message = std::move(message)](Session& session, int32_t id, Stream& stream) {
+        session.SendOn(id, stream, message);
+      });
+    }
+    void Finish(Status status) override {
+      Post([status = std::move(status)](Session& session, int32_t id, Stream& stream) {
+        session.FinishStream(id, stream, status);
+      });
+    }
+
+   private:
+    template <typename Work>
+    void Post(Work work) {
+      const auto session = session_.lock();
+      if (session == nullptr) return;
+      const Status posted = CatchExceptions([&] {
+        asio::post(session->socket_.get_executor(),
+                   [session, id = id_, cancelled = cancelled_, work = std::move(work)] {
+                     Stream* stream = session->Find(id);
+                     if (session->closed_ || stream == nullptr || *cancelled) return;
+                     work(*session, id, *stream);
+                     session->Flush();
+                   });
+        return Status::Ok();
+      });
+      if (!posted.ok()) shutdown(session->socket_.native_handle(), SHUT_RDWR);
+    }
+
+    const std::weak_ptr<Session> session_;
+    const int32_t id_;
+    const std::shared_ptr<std::atomic<bool>> cancelled_;
+  };
+
+  // False: the path is not of a streaming method.
+  bool OpenStream(int32_t id, Stream& stream) {
+    const GrpcCall call = CallOf(stream);
+    Result<std::unique_ptr<GrpcStreamHandler>> handler = std::unique_ptr<GrpcStreamHandler>();
+    const Status opened = CatchExceptions([&] {
+      handler = shared_->open_stream(
+          call, std::make_shared<Writer>(weak_from_this(), id, stream.cancelled));
+      return handler.status();
+    });
+    if (opened.ok() && *handler == nullptr) return false;
+    MarkDispatched(stream);
+    if (!opened.ok()) {
+      stream.refusal = opened;
+      SubmitTrailersOnly(id, opened);
+      return true;
+    }
+    stream.handler = *std::move(handler);
+    if (stream.ended) OnStreamEnd(id, stream);
+    return true;
+  }
+
+  int OnStreamData(int32_t id, Stream& stream, std::string_view data) {
+    nghttp2_session_consume_connection(session_, data.size());
+    stream.unread += data.size();
+    if (stream.end) return 0;
+    if (!Admit(stream, static_cast<int64_t>(data.size()))) {
+      FinishStream(id, stream, Unavailable("too many request bytes are in memory"));
+      return 0;
+    }
+    stream.body += data;
+    ReadMessages(id, stream);
+    AllowMore(id, stream);
+    return 0;
+  }
+
+  void ReadMessages(int32_t id, Stream& stream) {
+    while (!stream.end) {
+      int64_t inflated = 0;
+      const std::function<bool(int64_t)> admit = [&](int64_t bytes) {
+        inflated += bytes;
+        return Admit(stream, bytes);
+      };
+      const size_t before = stream.body.size();
+      auto message =
+          TakeGrpcMessage(stream.body, {stream.encoding, shared_->limits.body_bytes, admit});
+      if (!message.ok()) return FinishStream(id, stream, message.status());
+      if (!message->has_value()) return;
+      stream.sizes.push_back(static_cast<int64_t>(before - stream.body.size()) + inflated);
+      const Status handled = CatchExceptions([&] {
+        stream.handler->OnMessage(std::move(**message));
+        return Status::Ok();
+      });
+      if (!handled.ok()) return FinishStream(id, stream, handled);
+    }
+  }
+
+  void AllowMore(int32_t id, Stream& stream) {
+    if (stream.sizes.size() >= kMostUnanswered || stream.unsent > kMostUnsentBytes) return;
+    if (stream.unread > 0) {
+      nghttp2_session_consume_stream(session_, id, std::exchange(stream.unread, 0));
+    }
+  }
+
+  void OnStreamEnd(int32_t id, Stream& stream) {
+    if (stream.end) return;
+    if (!stream.body.empty()) {
+      return FinishStream(id, stream, Internal("the stream ended within a message"));
+    }
+    const Status handled = CatchExceptions([&] {
+      stream.handler->OnEnd();
+      return Status::Ok();
+    });
+    if (!handled.ok()) FinishStream(id, stream, handled);
+  }
+
+  void SendOn(int32_t id, Stream& stream, std::string_view message) {
+    if (stream.end) return;
+    if (!stream.sizes.empty()) {
+      shared_->budget.release(stream.sizes.front());
+      stream.admitted -= stream.sizes.front();
+      stream.sizes.pop_front();
+    }
+    Queue(id, stream, message);
+    AllowMore(id, stream);
+    if (draining_) EndIdleStream(id, stream);
+  }
+
+  void FinishStream(int32_t id, Stream& stream, const Status& status) {
+    if (stream.end) return;
+    stream.end = status;
+    if (stream.answering) {
+      nghttp2_session_resume_data(session_, id);
+    } else {
+      SubmitTrailersOnly(id, status);
+    }
+  }
+
+  void EndIdleStream(int32_t id, Stream& stream) {
+    if (stream.handler == nullptr || !stream.sizes.empty()) return;
+    FinishStream(id, stream, Unavailable("the server is draining"));
   }
 
   // --- the socket ---
@@ -455,9 +673,24 @@ class Session : public std::enable_shared_from_this<Session> {
             now - stream.opened > kFirstMessageTimeout + seconds(stream.admitted / (16 * 1024))) {
           nghttp2_submit_rst_stream(self->session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
         }
+        self->CheckStream(id, stream, now);
       }
       self->Flush();
       if (!self->closed_) self->CheckTimeouts();
+    });
+  }
+
+  void CheckStream(int32_t id, Stream& stream, Clock::time_point now) {
+    if (!stream.answers.empty() && now - stream.taken > kStallTimeout) {
+      nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+    }
+    if (stream.handler == nullptr || stream.end) return;
+    if (stream.deadline && now >= *stream.deadline) {
+      return FinishStream(id, stream, DeadlineExceeded("the deadline of the stream is over"));
+    }
+    (void)CatchExceptions([&] {
+      stream.handler->OnTick();
+      return Status::Ok();
     });
   }
 
@@ -486,12 +719,13 @@ class Session : public std::enable_shared_from_this<Session> {
 }  // namespace
 
 GrpcServer::GrpcServer(const ServerOptions::Limits& limits, MessageBudget budget,
-                       ServerMetrics& metrics, GrpcHandler handler)
+                       ServerMetrics& metrics, GrpcHandler handler, GrpcOpenStream open_stream)
     : shared_(std::make_shared<Shared>()) {
   shared_->limits = limits;
   shared_->budget = std::move(budget);
   shared_->metrics = &metrics;
   shared_->handler = std::move(handler);
+  shared_->open_stream = std::move(open_stream);
 }
 
 GrpcServer::~GrpcServer() = default;

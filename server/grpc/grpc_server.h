@@ -1,5 +1,6 @@
 // gRPC over HTTP/2: framing, limits, deadlines and status. What calls mean is the handler's.
-// Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Unary calls.
+// Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
+// Unary and bidirectional streaming calls; messages may come compressed with gzip.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ struct MessageBudget {
 class GrpcServer {
  public:
   GrpcServer(const ServerOptions::Limits& limits, MessageBudget budget, ServerMetrics& metrics,
-             GrpcHandler handler);
+             GrpcHandler handler, GrpcOpenStream open_stream);
   ~GrpcServer();
 
   void Serve(TcpSocket socket);

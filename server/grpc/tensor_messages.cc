@@ -4,7 +4,9 @@
 
 #include "runtime/base/str_cat.h"
 #include "server/inference/binary_tensor.h"
+#include "server/inference/classification.h"
 #include "server/inference/data_type_name.h"
+#include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {
@@ -79,43 +81,102 @@ void ForElements(const Tensor& tensor, Add add) {
 
 }  // namespace
 
-Result<std::vector<NamedValue>> InputsOf(const inference::ModelInferRequest& request) {
-  const bool raw = request.raw_input_contents_size() > 0;
-  if (raw && request.raw_input_contents_size() != request.inputs_size()) {
-    return InvalidArgument(StrCat(request.raw_input_contents_size(), " raw contents for ",
-                                  request.inputs_size(), " inputs"));
+namespace {
+
+using Parameters = google::protobuf::Map<std::string, inference::InferParameter>;
+
+std::optional<uint64_t> NumberIn(const Parameters& parameters, const char* name) {
+  const auto found = parameters.find(name);
+  if (found == parameters.end()) return std::nullopt;
+  const inference::InferParameter& parameter = found->second;
+  if (parameter.has_uint64_param()) return parameter.uint64_param();
+  if (!parameter.has_int64_param() || parameter.int64_param() < 0) return std::nullopt;
+  return static_cast<uint64_t>(parameter.int64_param());
+}
+
+// nullopt: not in shared memory.
+Result<std::optional<SharedMemoryRange>> RangeIn(const Parameters& parameters,
+                                                 const std::string& tensor) {
+  const auto region = parameters.find("shared_memory_region");
+  if (region == parameters.end()) return std::optional<SharedMemoryRange>();
+  const auto bytes = NumberIn(parameters, "shared_memory_byte_size");
+  if (!region->second.has_string_param() || !bytes) {
+    return Fail(tensor,
+                "shared memory needs the parameters shared_memory_region, text, and "
+                "shared_memory_byte_size, a number");
   }
+  const uint64_t offset = NumberIn(parameters, "shared_memory_offset").value_or(0);
+  return std::optional(SharedMemoryRange{region->second.string_param(), offset, *bytes});
+}
+
+// As one BYTES element, where the value is no tensor; classified, where that is asked for.
+Result<Tensor> TensorToWrite(const NamedValue& output, const OutputForm& form) {
+  if (output.value.is_tensor()) {
+    const Tensor& tensor = output.value.tensor();
+    return form.classification ? Classify(tensor, *form.classification, output.name) : tensor;
+  }
+  std::string text;
+  ONNXD_RETURN_IF_ERROR(AppendNested(text, output.value));
+  return Tensor::Of<std::string>(Shape{1}, {text});
+}
+
+}  // namespace
+
+Result<std::vector<NamedValue>> InputsOf(const inference::ModelInferRequest& request,
+                                         const SharedMemory& memory) {
+  const bool raw = request.raw_input_contents_size() > 0;
+  int next_raw = 0;  // the entries are of those inputs, in order, that are not in shared memory
   std::vector<NamedValue> inputs;
-  for (int i = 0; i < request.inputs_size(); ++i) {
-    const auto& input = request.inputs(i);
+  for (const auto& input : request.inputs()) {
     const auto type = DataTypeFromProtocolName(input.datatype());
     if (!type) {
       return Fail(input.name(), StrCat("unknown datatype '", input.datatype().substr(0, 32), "'"));
     }
-    if (input.parameters().contains("shared_memory_region")) {
-      return Unimplemented("shared memory is not enabled on this server");
-    }
     ONNXD_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(input.shape(), input.name()));
-    if (raw && input.has_contents()) {
-      return Fail(input.name(), "it has contents beside the request's raw contents");
+    ONNXD_ASSIGN_OR_RETURN(const auto range, RangeIn(input.parameters(), input.name()));
+    if ((raw || range) && input.has_contents()) {
+      return Fail(input.name(), "it has contents beside raw contents or shared memory");
     }
-    auto tensor =
-        raw ? TensorFromBytes(request.raw_input_contents(i), nullptr, *type, shape, input.name())
-            : FromContents(input.contents(), *type, shape, input.name());
+    Result<Tensor> tensor = Tensor();
+    if (range) {
+      tensor = TensorFromSharedMemory(memory, *range, *type, shape, input.name());
+    } else if (!raw) {
+      tensor = FromContents(input.contents(), *type, shape, input.name());
+    } else if (next_raw < request.raw_input_contents_size()) {
+      tensor = TensorFromBytes(request.raw_input_contents(next_raw++), nullptr, *type, shape,
+                               input.name());
+    } else {
+      return Fail(input.name(), "it has no raw contents");
+    }
     if (!tensor.ok()) return tensor.status();
-    inputs.push_back({input.name(), std::move(*tensor)});
+    inputs.push_back({input.name(), *std::move(tensor)});
+  }
+  if (raw && next_raw != request.raw_input_contents_size()) {
+    return InvalidArgument(
+        StrCat(request.raw_input_contents_size(), " raw contents for ", next_raw, " inputs"));
   }
   return inputs;
 }
 
-Status AddOutputs(const std::vector<NamedValue>& outputs, inference::ModelInferResponse& response) {
-  for (const NamedValue& output : outputs) {
-    if (!output.value.is_tensor()) {
-      return Unimplemented(StrCat("output '", output.name,
-                                  "' is a sequence or map, which gRPC answers cannot carry; "
-                                  "request other outputs, or use REST"));
+Result<std::vector<OutputForm>> OutputFormsOf(const inference::ModelInferRequest& request) {
+  std::vector<OutputForm> forms;
+  for (const auto& output : request.outputs()) {
+    OutputForm& form = forms.emplace_back();
+    ONNXD_ASSIGN_OR_RETURN(form.shared_memory, RangeIn(output.parameters(), output.name()));
+    if (output.parameters().contains("classification")) {
+      form.classification = static_cast<int64_t>(std::min<uint64_t>(
+          NumberIn(output.parameters(), "classification").value_or(0), uint64_t{1} << 40));
     }
-    const Tensor& tensor = output.value.tensor();
+  }
+  return forms;
+}
+
+Status AddOutputs(const std::vector<NamedValue>& outputs, const std::vector<OutputForm>& forms,
+                  const SharedMemory& memory, inference::ModelInferResponse& response) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const NamedValue& output = outputs[i];
+    const OutputForm form = i < forms.size() ? forms[i] : OutputForm();
+    ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, TensorToWrite(output, form));
     const std::string_view type = ProtocolTypeName(tensor.type());
     if (type.empty()) {
       return Unimplemented(StrCat("output '", output.name, "' of type ",
@@ -125,7 +186,19 @@ Status AddOutputs(const std::vector<NamedValue>& outputs, inference::ModelInferR
     message->set_name(output.name);
     message->set_datatype(std::string(type));
     for (const int64_t dim : tensor.shape()) message->add_shape(dim);
-    AppendTensorBytes(*response.add_raw_output_contents(), tensor);
+    if (!form.shared_memory) {
+      AppendTensorBytes(*response.add_raw_output_contents(), tensor);
+      continue;
+    }
+    const SharedMemoryRange& range = *form.shared_memory;
+    ONNXD_ASSIGN_OR_RETURN(const uint64_t bytes,
+                           WriteToSharedMemory(memory, range, tensor, output.name));
+    auto& parameters = *message->mutable_parameters();
+    parameters["shared_memory_region"].set_string_param(range.region);
+    parameters["shared_memory_byte_size"].set_int64_param(static_cast<int64_t>(bytes));
+    if (range.offset > 0) {
+      parameters["shared_memory_offset"].set_int64_param(static_cast<int64_t>(range.offset));
+    }
   }
   return Status::Ok();
 }

@@ -4,15 +4,27 @@
 #include "proto/onnxd.pb.h"
 #include "proto/open_inference.pb.h"
 #include "server/inference/inference_request.h"
+#include "server/inference/shared_memory_tensor.h"
 
 namespace onnxd {
 
-// Inputs of a ModelInferRequest, raw or typed. kInvalidArgument names the input.
-Result<std::vector<NamedValue>> InputsOf(const inference::ModelInferRequest& request);
+// Inputs of a ModelInferRequest, raw, typed or in shared memory. kInvalidArgument names the input.
+Result<std::vector<NamedValue>> InputsOf(const inference::ModelInferRequest& request,
+                                         const SharedMemory& memory);
 
-// Adds outputs, always as raw contents: what clients read. kUnimplemented for values that are no
-// tensors or have no datatype in the protocol.
-Status AddOutputs(const std::vector<NamedValue>& outputs, inference::ModelInferResponse& response);
+// What a requested output's parameters ask for.
+struct OutputForm {
+  std::optional<int64_t> classification;
+  std::optional<SharedMemoryRange> shared_memory;
+};
+// Of the requested outputs, in their order.
+Result<std::vector<OutputForm>> OutputFormsOf(const inference::ModelInferRequest& request);
+
+// Adds outputs, as raw contents, which is what clients read, or in shared memory; those beyond
+// `forms` as raw contents. Values that are no tensors are one BYTES element, their JSON.
+// kUnimplemented for those without a datatype in the protocol.
+Status AddOutputs(const std::vector<NamedValue>& outputs, const std::vector<OutputForm>& forms,
+                  const SharedMemory& memory, inference::ModelInferResponse& response);
 
 // One tensor of a PredictRequest; `type` is the model's, for requests without a datatype.
 Result<Tensor> TensorOf(const v1::Tensor& message, DataType type);

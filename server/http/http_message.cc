@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "server/http/json_writer.h"
+#include "server/inference/json_writer.h"
 
 namespace onnxd {
 

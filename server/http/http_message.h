@@ -36,6 +36,8 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  // The client may get it compressed, where it asked for that and it is long enough to gain.
+  bool may_compress = false;
 };
 
 // Called once, from any thread.

@@ -18,6 +18,7 @@
 #include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 #include "server/http/body_buffer.h"
+#include "server/http/content_coding.h"
 #include "server/net/one_reply.h"
 
 namespace onnxd {
@@ -96,6 +97,7 @@ class Session;
 
 struct HttpServer::Shared {
   ServerOptions::Limits limits;
+  int64_t compress_from;
   BodyBudget budget;
   ServerMetrics* metrics;
   HttpHandler handler;
@@ -254,7 +256,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void ReadSized(error_code error) {
     if (error == beast::error::timeout) return Refuse(408, kSlowBody);
     if (error) return Close();
-    if (body_.left() == 0) return Handle(body_.Take());
+    if (body_.left() == 0) return Decode(body_.Take());
     socket_.async_read_some(body_.Rest(),
                             [self = shared_from_this()](error_code failure, size_t bytes) {
                               self->body_.Add(bytes);
@@ -277,7 +279,7 @@ class Session : public std::enable_shared_from_this<Session> {
       if (error) return Refuse(400, "malformed HTTP request");
     }
     const auto whole = std::make_shared<std::string>(std::move(parser_->get().body()));
-    Handle({*whole, whole});
+    Decode({*whole, whole});
   }
 
   // Where an answer goes, for OneReply.
@@ -296,7 +298,35 @@ class Session : public std::enable_shared_from_this<Session> {
     void Break() { shutdown(session->socket_.native_handle(), SHUT_RDWR); }
   };
 
+  // Answers a request that cannot be decoded, or has it handled.
+  void Decode(HttpBody body) {
+    const auto coding = parser_->get()[http::field::content_encoding];
+    if (coding.empty()) return Handle(std::move(body));
+    const auto admit = [this](int64_t bytes) {
+      if (!shared_->budget.admit(bytes)) return false;
+      admitted_ += bytes;
+      return true;
+    };
+    Result<HttpBody> decoded = HttpBody();
+    const Status status = CatchExceptions([&] {
+      decoded = DecodeBody(std::move(body), {coding.data(), coding.size()},
+                           shared_->limits.body_bytes, admit);
+      return decoded.status();
+    });
+    if (status.ok()) return Handle(*std::move(decoded));
+    const StatusCode code = status.code();
+    Refuse(code == StatusCode::kUnimplemented       ? 415
+           : code == StatusCode::kResourceExhausted ? 413
+           : code == StatusCode::kUnavailable       ? 503
+                                                    : 400,
+           status.message());
+  }
+
   void Handle(HttpBody body) {
+    const auto accepted = parser_->get()[http::field::accept_encoding];
+    const auto compression = shared_->compress_from > 0
+                                 ? AcceptedCompression({accepted.data(), accepted.size()})
+                                 : std::nullopt;
     const auto message = parser_->release();
     HttpRequest request;
     request.method = ToString(message.method_string());
@@ -317,7 +347,12 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto reply = std::make_shared<OneReply<Way>>(Way{shared_from_this()});
     const Status handled = CatchExceptions([&] {
       shared_->handler(std::move(request),
-                       [reply](HttpResponse response) { reply->Send(std::move(response)); });
+                       [reply, compression, least = shared_->compress_from](HttpResponse response) {
+                         if (response.may_compress && compression) {
+                           CompressAnswer(response, *compression, least);
+                         }
+                         reply->Send(std::move(response));
+                       });
       return Status::Ok();
     });
     if (!handled.ok()) reply->Send(ErrorResponse(503, handled.message()));
@@ -452,10 +487,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
 }  // namespace
 
-HttpServer::HttpServer(const ServerOptions::Limits& limits, BodyBudget budget,
-                       ServerMetrics& metrics, HttpHandler handler)
+HttpServer::HttpServer(const ServerOptions& options, BodyBudget budget, ServerMetrics& metrics,
+                       HttpHandler handler)
     : shared_(std::make_shared<Shared>()) {
-  shared_->limits = limits;
+  shared_->limits = options.limits;
+  shared_->compress_from = options.server.compress_from_bytes;
   shared_->budget = std::move(budget);
   shared_->metrics = &metrics;
   shared_->handler = std::move(handler);

@@ -25,7 +25,7 @@ struct BodyBudget {
 // Serves connections until it is destroyed. Any thread.
 class HttpServer {
  public:
-  HttpServer(const ServerOptions::Limits& limits, BodyBudget budget, ServerMetrics& metrics,
+  HttpServer(const ServerOptions& options, BodyBudget budget, ServerMetrics& metrics,
              HttpHandler handler);
   ~HttpServer();
 

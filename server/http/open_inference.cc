@@ -5,13 +5,17 @@
 #include <chrono>
 
 #include "runtime/base/str_cat.h"
+#include "server/documents/model_config.h"
+#include "server/documents/model_statistics_json.h"
+#include "server/documents/server_extensions.h"
 #include "server/http/json_tensor.h"
-#include "server/http/json_writer.h"
-#include "server/http/model_config.h"
 #include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
 #include "server/inference/binary_tensor.h"
+#include "server/inference/classification.h"
 #include "server/inference/data_type_name.h"
+#include "server/inference/json_writer.h"
+#include "server/inference/shared_memory_tensor.h"
 
 namespace onnxd {
 namespace {
@@ -27,8 +31,11 @@ constexpr const char* kHeaderLength = "Inference-Header-Content-Length";
 
 HttpResponse ServerMetadata() {
   HttpResponse response;
-  response.body =
-      R"({"name":"onnxd","version":")" ONNXD_VERSION R"(","extensions":["binary_tensor_data"]})";
+  response.body = R"({"name":"onnxd","version":")" ONNXD_VERSION R"(","extensions":[)";
+  for (const std::string_view extension : kServerExtensions) {
+    response.body += StrCat(extension == kServerExtensions[0] ? "" : ",", "\"", extension, "\"");
+  }
+  response.body += "]}";
   return response;
 }
 
@@ -75,17 +82,6 @@ HttpResponse ModelMetadataResponse(const ModelMetadata& metadata) {
 
 // --- request ---
 
-struct OutputRequest {
-  std::string name;
-  std::optional<bool> binary;
-};
-
-struct ParsedRequest {
-  InferenceRequest request;
-  std::vector<OutputRequest> outputs;
-  bool binary_default = false;
-};
-
 Result<std::string_view> TextOf(const element& json, std::string_view key) {
   if (json.is_string()) return std::string_view(json);
   return InvalidArgument(StrCat("\"", key, "\" must be a string"));
@@ -128,25 +124,67 @@ class BinarySection {
   const std::shared_ptr<void>& owner_;
 };
 
-Result<std::optional<uint64_t>> BinarySize(const element& parameters, const std::string& input) {
-  if (!parameters.is_object()) {
-    return InvalidArgument(StrCat("input '", input, "': parameters must be an object"));
-  }
+// What the parameters of an input or output say of where it is.
+struct Placement {
+  std::optional<uint64_t> binary_data_size;
+  std::optional<bool> binary_data;
+  std::optional<SharedMemoryRange> shared_memory;
+  std::optional<int64_t> classification;
+};
+
+Result<Placement> ReadPlacement(const element& parameters, const std::string& tensor) {
+  const auto fail = [&](std::string_view why) {
+    return InvalidArgument(StrCat("'", tensor.substr(0, 128), "': ", why));
+  };
+  if (!parameters.is_object()) return fail("parameters must be an object");
+  Placement placement;
+  SharedMemoryRange range;
+  bool sized = false;
   for (const auto& [key, value] : simdjson::dom::object(parameters)) {
-    if (key == "shared_memory_region") {
-      return Unimplemented("shared memory is not enabled on this server");
+    const auto number = [&](uint64_t& out) {
+      return value.get(out) == simdjson::SUCCESS
+                 ? Status::Ok()
+                 : fail(StrCat(std::string_view(key), " must be a number"));
+    };
+    if (key == "binary_data_size") {
+      ONNXD_RETURN_IF_ERROR(number(placement.binary_data_size.emplace()));
+    } else if (key == "binary_data") {
+      if (value.get(placement.binary_data.emplace()) != simdjson::SUCCESS) {
+        return fail("binary_data must be a boolean");
+      }
+    } else if (key == "classification") {
+      if (value.get(placement.classification.emplace()) != simdjson::SUCCESS) {
+        return fail("classification must be a number");
+      }
+    } else if (key == "shared_memory_region") {
+      ONNXD_ASSIGN_OR_RETURN(range.region, TextOf(value, key));
+    } else if (key == "shared_memory_offset") {
+      ONNXD_RETURN_IF_ERROR(number(range.offset));
+    } else if (key == "shared_memory_byte_size") {
+      ONNXD_RETURN_IF_ERROR(number(range.bytes));
+      sized = true;
     }
-    if (key != "binary_data_size") continue;
-    uint64_t size;
-    if (value.get(size) != simdjson::SUCCESS) {
-      return InvalidArgument(StrCat("input '", input, "': binary_data_size must be a number"));
-    }
-    return std::optional<uint64_t>(size);
   }
-  return std::optional<uint64_t>();
+  if (!range.region.empty()) {
+    if (!sized) return fail("shared_memory_region needs shared_memory_byte_size");
+    placement.shared_memory = std::move(range);
+  }
+  return placement;
 }
 
-Result<NamedValue> ReadInput(const element& json, BinarySection& binary, int64_t max_elements) {
+struct OutputRequest {
+  std::string name;
+  Placement placement;
+};
+
+struct ParsedRequest {
+  InferenceRequest request;
+  std::vector<OutputRequest> outputs;
+  bool binary_default = false;
+};
+
+Result<NamedValue> ReadInput(const element& json, BinarySection& binary, int64_t max_elements,
+                             const SharedMemory& memory) {
   if (!json.is_object()) return InvalidArgument("an entry of \"inputs\" must be an object");
   std::string name;
   std::optional<element> shape_json, type_json, data, parameters;
@@ -175,21 +213,28 @@ Result<NamedValue> ReadInput(const element& json, BinarySection& binary, int64_t
         StrCat("input '", name, "': unknown datatype '", type_name.substr(0, 32), "'"));
   }
   ONNXD_ASSIGN_OR_RETURN(const Shape shape, ReadShape(*shape_json, name));
-  std::optional<uint64_t> size;
+  Placement placement;
   if (parameters) {
-    ONNXD_ASSIGN_OR_RETURN(size, BinarySize(*parameters, name));
+    ONNXD_ASSIGN_OR_RETURN(placement, ReadPlacement(*parameters, name));
   }
-  if (size.has_value() == data.has_value()) {
-    return InvalidArgument(
-        StrCat("input '", name, "' needs either data or the parameter binary_data_size"));
+  const auto& size = placement.binary_data_size;
+  const auto& shared = placement.shared_memory;
+  if (data.has_value() + size.has_value() + shared.has_value() != 1) {
+    return InvalidArgument(StrCat("input '", name,
+                                  "' needs either data, the parameter binary_data_size, or "
+                                  "shared_memory_region"));
   }
+  Result<Tensor> tensor = Tensor();
   if (data) {
-    ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorFromData(*data, *type, shape, name, max_elements));
-    return NamedValue{name, std::move(tensor)};
+    tensor = TensorFromData(*data, *type, shape, name, max_elements);
+  } else if (shared) {
+    tensor = TensorFromSharedMemory(memory, *shared, *type, shape, name);
+  } else {
+    ONNXD_ASSIGN_OR_RETURN(const auto bytes, binary.Take(*size, name));
+    tensor = TensorFromBytes(bytes, binary.owner(), *type, shape, name);
   }
-  ONNXD_ASSIGN_OR_RETURN(const auto bytes, binary.Take(*size, name));
-  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorFromBytes(bytes, binary.owner(), *type, shape, name));
-  return NamedValue{name, std::move(tensor)};
+  if (!tensor.ok()) return tensor.status();
+  return NamedValue{name, *std::move(tensor)};
 }
 
 Result<OutputRequest> ReadOutput(const element& json) {
@@ -199,20 +244,7 @@ Result<OutputRequest> ReadOutput(const element& json) {
     if (key == "name") {
       ONNXD_ASSIGN_OR_RETURN(output.name, TextOf(value, key));
     } else if (key == "parameters") {
-      if (!value.is_object()) return InvalidArgument("parameters must be an object");
-      for (const auto& [parameter, setting] : simdjson::dom::object(value)) {
-        if (parameter == "binary_data") {
-          bool binary;
-          if (setting.get(binary) != simdjson::SUCCESS) {
-            return InvalidArgument("binary_data must be a boolean");
-          }
-          output.binary = binary;
-        } else if (parameter == "classification") {
-          return Unimplemented("the classification extension is not supported");
-        } else if (parameter == "shared_memory_region") {
-          return Unimplemented("shared memory is not enabled on this server");
-        }
-      }
+      ONNXD_ASSIGN_OR_RETURN(output.placement, ReadPlacement(value, "an output"));
     } else {
       return InvalidArgument(StrCat("an output has the unknown key \"", key.substr(0, 64), "\""));
     }
@@ -250,7 +282,7 @@ Status ReadParameters(const element& json, ParsedRequest& parsed) {
 }
 
 Result<ParsedRequest> ReadRequest(const element& root, const HttpBody& binary_part,
-                                  int64_t max_elements) {
+                                  int64_t max_elements, const SharedMemory& memory) {
   if (!root.is_object()) return InvalidArgument("the body must be a JSON object");
   ParsedRequest parsed;
   BinarySection binary(binary_part);
@@ -269,7 +301,7 @@ Result<ParsedRequest> ReadRequest(const element& root, const HttpBody& binary_pa
       }
       for (const element entry : list) {
         if (key == "inputs") {
-          ONNXD_ASSIGN_OR_RETURN(NamedValue input, ReadInput(entry, binary, max_elements));
+          ONNXD_ASSIGN_OR_RETURN(NamedValue input, ReadInput(entry, binary, max_elements, memory));
           parsed.request.inputs.push_back(std::move(input));
         } else {
           ONNXD_ASSIGN_OR_RETURN(OutputRequest output, ReadOutput(entry));
@@ -339,28 +371,49 @@ Result<ParsedRequest> ReadRaw(const ModelVersion& version, const HttpBody& body)
 
 // --- response ---
 
-Status AppendOutput(std::string& json, std::string& binary, const NamedValue& output,
-                    bool as_binary) {
-  if (!output.value.is_tensor()) {
-    // Sequences and maps have no tensor form; they are shown as text would be, one BYTES element.
-    std::string text;
-    ONNXD_RETURN_IF_ERROR(AppendNested(text, output.value));
-    return AppendOutput(json, binary, {output.name, Tensor::Of<std::string>(Shape{1}, {text})},
-                        as_binary);
+// What an answer is written to.
+struct AnswerParts {
+  std::string json, binary;
+  bool any_binary = false;
+};
+
+// As one BYTES element, where the value is no tensor; classified, where that is asked for.
+Result<Tensor> TensorToWrite(const NamedValue& output, const Placement& placement) {
+  if (output.value.is_tensor()) {
+    const Tensor& tensor = output.value.tensor();
+    if (!placement.classification) return tensor;
+    return Classify(tensor, *placement.classification, output.name);
   }
-  const Tensor& tensor = output.value.tensor();
+  // Sequences and maps have no tensor form; they are shown as text would be.
+  std::string text;
+  ONNXD_RETURN_IF_ERROR(AppendNested(text, output.value));
+  return Tensor::Of<std::string>(Shape{1}, {text});
+}
+
+Status AppendOutput(AnswerParts& parts, const NamedValue& output, const Placement& placement,
+                    bool binary_default, const SharedMemory& memory) {
+  ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, TensorToWrite(output, placement));
   const std::string_view type = ProtocolTypeName(tensor.type());
   if (type.empty()) {
     return Unimplemented(StrCat("output '", output.name, "' of type ", DataTypeName(tensor.type()),
                                 " has no protocol datatype"));
   }
+  std::string& json = parts.json;
   json += "{\"name\":";
   AppendJsonString(json, output.name);
   json += StrCat(",\"datatype\":\"", type, "\",\"shape\":[", StrJoin(tensor.shape(), ","), "]");
-  if (as_binary) {
-    const size_t before = binary.size();
-    AppendTensorBytes(binary, tensor);
-    json += StrCat(",\"parameters\":{\"binary_data_size\":", binary.size() - before, "}");
+  if (const auto& range = placement.shared_memory) {
+    ONNXD_ASSIGN_OR_RETURN(const uint64_t bytes,
+                           WriteToSharedMemory(memory, *range, tensor, output.name));
+    json += ",\"parameters\":{\"shared_memory_region\":";
+    AppendJsonString(json, range->region);
+    if (range->offset > 0) json += StrCat(",\"shared_memory_offset\":", range->offset);
+    json += StrCat(",\"shared_memory_byte_size\":", bytes, "}");
+  } else if (placement.binary_data.value_or(binary_default)) {
+    const size_t before = parts.binary.size();
+    AppendTensorBytes(parts.binary, tensor);
+    parts.any_binary = true;
+    json += StrCat(",\"parameters\":{\"binary_data_size\":", parts.binary.size() - before, "}");
   } else {
     json += ",\"data\":";
     ONNXD_RETURN_IF_ERROR(
@@ -371,10 +424,10 @@ Status AppendOutput(std::string& json, std::string& binary, const NamedValue& ou
 }
 
 Result<HttpResponse> WriteAnswer(const InferenceResponse& answer,
-                                 const std::vector<OutputRequest>& outputs, bool binary_default) {
-  HttpResponse response;
-  std::string& json = response.body;
-  std::string binary;
+                                 const std::vector<OutputRequest>& outputs, bool binary_default,
+                                 const SharedMemory& memory) {
+  AnswerParts parts;
+  std::string& json = parts.json;
   json = "{\"model_name\":";
   AppendJsonString(json, answer.model);
   json += ",\"model_version\":";
@@ -384,30 +437,27 @@ Result<HttpResponse> WriteAnswer(const InferenceResponse& answer,
     AppendJsonString(json, answer.id);
   }
   json += ",\"outputs\":[";
-  bool any_binary = false;
+  const Placement anywhere;
   for (size_t i = 0; i < answer.outputs.size(); ++i) {
     if (i > 0) json += ',';
-    const bool as_binary =
-        i < outputs.size() ? outputs[i].binary.value_or(binary_default) : binary_default;
-    any_binary = any_binary || as_binary;
-    ONNXD_RETURN_IF_ERROR(AppendOutput(json, binary, answer.outputs[i], as_binary));
+    const Placement& placement = i < outputs.size() ? outputs[i].placement : anywhere;
+    ONNXD_RETURN_IF_ERROR(
+        AppendOutput(parts, answer.outputs[i], placement, binary_default, memory));
   }
   json += "]}";
-  if (any_binary) {
+  HttpResponse response;
+  response.may_compress = true;
+  if (parts.any_binary) {
     response.content_type = "application/octet-stream";
     response.headers.emplace_back(kHeaderLength, StrCat(json.size()));
-    json += binary;
+    json += parts.binary;
   }
+  response.body = std::move(json);
   return response;
 }
 
 Result<ParsedRequest> ReadInfer(const ModelVersion& version, const ServerOptions::Limits& limits,
-                                const HttpRequest& request) {
-  if (const std::string* encoding = request.Header("Content-Encoding");
-      encoding != nullptr && *encoding != "identity") {
-    return Unimplemented(
-        StrCat("content encoding '", encoding->substr(0, 32), "' is not supported"));
-  }
+                                const SharedMemory& memory, const HttpRequest& request) {
   ONNXD_ASSIGN_OR_RETURN(const size_t length, JsonLength(request));
   if (length == 0 && request.Header(kHeaderLength) != nullptr) {
     return ReadRaw(version, request.body);
@@ -416,7 +466,7 @@ Result<ParsedRequest> ReadInfer(const ModelVersion& version, const ServerOptions
   ONNXD_ASSIGN_OR_RETURN(const auto document,
                          JsonDocument::Parse(body.substr(0, length), limits.json_depth));
   return ReadRequest(document->root(), {body.substr(length), request.body.owner},
-                     static_cast<int64_t>(length));
+                     static_cast<int64_t>(length), memory);
 }
 
 void Infer(InferenceService& service, const ServerOptions::Limits& limits,
@@ -427,7 +477,7 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
   };
   auto version = service.FindModel(route.model, route.version);
   if (!version.ok()) return fail(version.status());
-  auto parsed = ReadInfer(**version, limits, request);
+  auto parsed = ReadInfer(**version, limits, service.shared_memory(), request);
   if (!parsed.ok()) return fail(parsed.status());
   const Status timeout = ApplyTimeout(request, parsed->request);
   if (!timeout.ok()) return fail(timeout);
@@ -436,11 +486,11 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
   parsed->request.arrived = request.arrived;
   parsed->request.cancelled = request.cancelled;
   service.Infer(*version, std::move(parsed->request), Protocol::kHttp,
-                [ticket = *std::move(ticket), respond = std::move(respond),
+                [&service, ticket = *std::move(ticket), respond = std::move(respond),
                  outputs = std::move(parsed->outputs),
                  binary = parsed->binary_default](Result<InferenceResponse> result) {
                   if (!result.ok()) return respond(ErrorResponse(result.status()));
-                  auto response = WriteAnswer(*result, outputs, binary);
+                  auto response = WriteAnswer(*result, outputs, binary, service.shared_memory());
                   if (!response.ok()) return respond(ErrorResponse(response.status()));
                   respond(std::move(*response));
                 });
@@ -451,6 +501,7 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
 std::optional<OpenInferenceRoute> OpenInferenceRouteOf(const std::vector<std::string>& path) {
   if (path.size() == 1) return OpenInferenceRoute{Verb::kServerMetadata, "", ""};
   if (path.size() < 3 || path[1] != "models") return std::nullopt;
+  if (path.size() == 3 && path[2] == "stats") return OpenInferenceRoute{Verb::kStatistics, "", ""};
   OpenInferenceRoute route{Verb::kModelMetadata, path[2], ""};
   size_t next = 3;
   if (path.size() >= 5 && path[3] == "versions") {
@@ -463,6 +514,8 @@ std::optional<OpenInferenceRoute> OpenInferenceRouteOf(const std::vector<std::st
     route.verb = Verb::kModelReady;
   } else if (path[next] == "config") {
     route.verb = Verb::kModelConfig;
+  } else if (path[next] == "stats") {
+    route.verb = Verb::kStatistics;
   } else if (path[next] == "infer") {
     route.verb = Verb::kInfer;
   } else {
@@ -487,6 +540,13 @@ void HandleOpenInference(InferenceService& service, const ServerOptions::Limits&
       if (!config.ok()) return respond(ErrorResponse(config.status()));
       HttpResponse response;
       response.body = ModelConfigJson(*config->version, config->batching);
+      return respond(std::move(response));
+    }
+    case Verb::kStatistics: {
+      const auto versions = service.Versions(route.model, route.version);
+      if (!versions.ok()) return respond(ErrorResponse(versions.status()));
+      HttpResponse response;
+      response.body = ModelStatisticsJson(*versions);
       return respond(std::move(response));
     }
     case Verb::kModelReady: {

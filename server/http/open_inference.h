@@ -13,7 +13,14 @@
 namespace onnxd {
 
 struct OpenInferenceRoute {
-  enum class Verb { kServerMetadata, kModelMetadata, kModelConfig, kModelReady, kInfer };
+  enum class Verb {
+    kServerMetadata,
+    kModelMetadata,
+    kModelConfig,
+    kModelReady,
+    kStatistics,
+    kInfer
+  };
   Verb verb;
   std::string model, version;
 };

@@ -2,8 +2,8 @@
 
 #include "runtime/base/str_cat.h"
 #include "server/http/json_tensor.h"
-#include "server/http/json_writer.h"
 #include "server/http/rest_api.h"
+#include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {

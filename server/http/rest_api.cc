@@ -3,11 +3,12 @@
 #include <optional>
 
 #include "runtime/base/str_cat.h"
-#include "server/http/json_writer.h"
+#include "server/http/extension_api.h"
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
 #include "server/http/repository_api.h"
 #include "server/http/url.h"
+#include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {
@@ -158,6 +159,7 @@ void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
       if (!post) return respond(MethodNotAllowed("POST"));
       return ReloadConfig(service_, std::move(respond));
     }
+    if (IsExtensionPath(path)) return respond(HandleExtension(service_, path, request));
     if (IsRepositoryPath(path)) {
       if (!post) return respond(MethodNotAllowed("POST"));
       return HandleRepository(service_, path, std::move(request), std::move(respond));

@@ -73,7 +73,8 @@ struct ModelMetrics::Families {
                            .Register(registry)),
         compute_duration(BuildHistogram()
                              .Name("onnxd_compute_duration_seconds")
-                             .Help("Running the model")
+                             .Help("One run of the model by phase: input (joining rows of "
+                                   "requests), run, output (parting them)")
                              .Register(registry)),
         batch_size(
             BuildHistogram()
@@ -245,7 +246,10 @@ struct ServerMetrics::State {
   std::map<std::pair<std::string, std::string>, std::unique_ptr<ModelMetrics>> models;
 };
 
-void ModelMetrics::CountRequest(Protocol protocol, StatusCode code) {
+void ModelMetrics::ObserveRequest(Protocol protocol, StatusCode code,
+                                  std::chrono::nanoseconds duration) {
+  request_[static_cast<size_t>(protocol)]->Observe(Seconds(duration).count());
+  statistics_.CountAnswer(code == StatusCode::kOk, duration);
   if (code == StatusCode::kOk) {
     success_[static_cast<size_t>(protocol)]->Increment();
     return;
@@ -258,12 +262,18 @@ void ModelMetrics::CountRequest(Protocol protocol, StatusCode code) {
       .Increment();
 }
 
-void ModelMetrics::ObserveRequest(Protocol protocol, Seconds duration) {
-  request_[static_cast<size_t>(protocol)]->Observe(duration.count());
+void ModelMetrics::ObserveQueue(std::chrono::nanoseconds duration) {
+  queue_->Observe(Seconds(duration).count());
+  statistics_.CountQueue(duration);
 }
-void ModelMetrics::ObserveQueue(Seconds duration) { queue_->Observe(duration.count()); }
-void ModelMetrics::ObserveCompute(Seconds duration) { compute_->Observe(duration.count()); }
-void ModelMetrics::ObserveBatch(int64_t rows) { batch_size_->Observe(static_cast<double>(rows)); }
+
+void ModelMetrics::ObserveRun(int64_t rows, int64_t requests, const RunTimes& times) {
+  batch_size_->Observe(static_cast<double>(rows));
+  const std::chrono::nanoseconds phases[] = {times.input, times.run, times.output};
+  for (size_t i = 0; i < std::size(phases); ++i) compute_[i]->Observe(Seconds(phases[i]).count());
+  statistics_.CountRun(rows, requests, times);
+}
+
 void ModelMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory) {
   std::lock_guard lock(*mutex_);
   memory_ = memory;
@@ -284,7 +294,12 @@ ModelMetrics& ServerMetrics::ForModel(const std::string& model, const std::strin
     slot->model_ = model;
     slot->version_ = version;
     slot->queue_ = &families.queue_duration.Add(labels, kSeconds);
-    slot->compute_ = &families.compute_duration.Add(labels, kSeconds);
+    constexpr const char* kPhases[] = {"input", "run", "output"};
+    for (size_t i = 0; i < std::size(kPhases); ++i) {
+      prometheus::Labels with_phase = labels;
+      with_phase["phase"] = kPhases[i];
+      slot->compute_[i] = &families.compute_duration.Add(with_phase, kSeconds);
+    }
     slot->batch_size_ = &families.batch_size.Add(labels, kRows);
     slot->load_duration_ = &families.load_duration.Add(labels);
     slot->memory_bytes_ = &families.model_memory.Add(labels);

@@ -10,6 +10,7 @@
 
 #include "runtime/base/memory_account.h"
 #include "runtime/base/status.h"
+#include "server/metrics/model_statistics.h"
 
 namespace prometheus {
 class Registry;
@@ -29,11 +30,12 @@ enum class Protocol { kHttp, kGrpc };
 class ModelMetrics {
  public:
   using Seconds = std::chrono::duration<double>;
-  void CountRequest(Protocol protocol, StatusCode code);
-  void ObserveRequest(Protocol protocol, Seconds duration);
-  void ObserveQueue(Seconds duration);
-  void ObserveCompute(Seconds duration);
-  void ObserveBatch(int64_t rows);  // of one run
+  // `duration`: from its last byte to its answer.
+  void ObserveRequest(Protocol protocol, StatusCode code, std::chrono::nanoseconds duration);
+  void ObserveQueue(std::chrono::nanoseconds duration);
+  // One run of `rows` rows for so many requests.
+  void ObserveRun(int64_t rows, int64_t requests, const RunTimes& times);
+  const ModelStatistics& statistics() const { return statistics_; }
   void SetLoadDuration(Seconds duration);
   // Its bytes are read when metrics are; none once it is gone.
   void SetMemory(const std::shared_ptr<MemoryAccount>& memory);
@@ -45,13 +47,14 @@ class ModelMetrics {
   std::string model_, version_;
   prometheus::Histogram* request_[2] = {};
   prometheus::Histogram* queue_ = nullptr;
-  prometheus::Histogram* compute_ = nullptr;
+  prometheus::Histogram* compute_[3] = {};  // input, run, output
   prometheus::Histogram* batch_size_ = nullptr;
   prometheus::Counter* success_[2] = {};
   prometheus::Gauge* load_duration_ = nullptr;
   prometheus::Gauge* memory_bytes_ = nullptr;
   std::mutex* mutex_ = nullptr;
   std::weak_ptr<MemoryAccount> memory_;  // guarded by *mutex_
+  ModelStatistics statistics_;
 };
 
 // Any thread.

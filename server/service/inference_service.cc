@@ -106,7 +106,8 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
       scheduler_(scheduler),
       metrics_(metrics),
       memory_(std::move(memory)),
-      quota_(options.limits.requests_per_client) {
+      quota_(options.limits.requests_per_client),
+      shared_memory_(options.server.shared_memory) {
   Reconfigure(options);
 }
 
@@ -195,6 +196,22 @@ Result<ModelMetadata> InferenceService::Metadata(const std::string& model,
   return metadata;
 }
 
+Result<std::vector<std::shared_ptr<const ModelVersion>>> InferenceService::Versions(
+    const std::string& model, const std::string& version) const {
+  std::vector<std::shared_ptr<const ModelVersion>> found;
+  if (!version.empty()) {
+    ONNXD_ASSIGN_OR_RETURN(found.emplace_back(), registry_.Find(model, version));
+    return found;
+  }
+  const auto models = registry_.Snapshot();
+  for (const auto& [name, versions] : *models) {
+    if (!model.empty() && name != model) continue;
+    for (const auto& [number, loaded] : versions) found.push_back(loaded);
+  }
+  if (!model.empty() && found.empty()) return registry_.Find(model, version).status();
+  return found;
+}
+
 Result<InferenceService::ModelConfig> InferenceService::Config(const std::string& model,
                                                                const std::string& version) const {
   ModelConfig config;
@@ -211,8 +228,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   const auto counted = std::make_shared<InFlight>(*this);
   InferenceCallback finish = [&metrics, protocol, begin, counted,
                               done = std::move(done)](Result<InferenceResponse> result) {
-    metrics.CountRequest(protocol, result.status().code());
-    metrics.ObserveRequest(protocol, Clock::now() - begin);
+    metrics.ObserveRequest(protocol, result.status().code(), Clock::now() - begin);
     done(std::move(result));
   };
   auto inputs = OrderInputs(*version, request);
@@ -243,12 +259,10 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
   request.done = [version = std::move(version), id = std::move(checked.id),
                   finish = std::move(finish),
                   selected = std::move(checked.selected)](BatchResult result) {
-    ModelMetrics& metrics = *version->metrics;
-    metrics.ObserveQueue(result.queue_time);
+    version->metrics->ObserveQueue(result.queue_time);
     if (!result.outputs.ok()) {
       return finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
     }
-    metrics.ObserveCompute(result.compute_time);
     version->SaveToCacheOnce();
     InferenceResponse response;
     response.model = version->model;

@@ -9,6 +9,7 @@
 
 #include "server/batching/scheduler.h"
 #include "server/inference/inference_request.h"
+#include "server/inference/shared_memory.h"
 #include "server/models/model_manager.h"
 #include "server/service/client_quota.h"
 
@@ -42,6 +43,9 @@ class InferenceService {
   Result<std::shared_ptr<const ModelVersion>> FindModel(const std::string& model,
                                                         const std::string& version) const;
   Result<ModelMetadata> Metadata(const std::string& model, const std::string& version) const;
+  // Those that serve; an empty version: all of the model, an empty model, too: all.
+  Result<std::vector<std::shared_ptr<const ModelVersion>>> Versions(
+      const std::string& model, const std::string& version) const;
   // What holds for the model's requests.
   struct ModelConfig {
     std::shared_ptr<const ModelVersion> version;
@@ -83,6 +87,7 @@ class InferenceService {
   int64_t in_flight() const { return in_flight_.load(std::memory_order_acquire); }
 
   ServerMetrics& metrics() const { return metrics_; }
+  SharedMemory& shared_memory() { return shared_memory_; }
 
  private:
   // A request that was accepted, as long as its answer is awaited.
@@ -117,6 +122,7 @@ class InferenceService {
   std::function<void()> request_reload_ = [] {};
   std::atomic<int64_t> max_buffered_bytes_{0};
   ClientQuota quota_;
+  SharedMemory shared_memory_;
   std::atomic<bool> draining_{false};
   mutable std::atomic<bool> was_ready_{false};
   std::atomic<int64_t> in_flight_{0};

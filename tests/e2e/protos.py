@@ -29,6 +29,11 @@ def message(name):
     return message_factory.GetMessageClass(_pool.FindMessageTypeByName(name))
 
 
+def service(name):
+    """The descriptor of a service."""
+    return _pool.FindServiceByName(name)
+
+
 def unary(channel, service, method):
     """A callable for one unary method, as a generated stub has it."""
     descriptor = _pool.FindServiceByName(service).FindMethodByName(method)

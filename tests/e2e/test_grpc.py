@@ -137,8 +137,18 @@ class Clients(Grpc):
         self.assertEqual(self.code_of(garbage, bomb)[0], grpc.StatusCode.RESOURCE_EXHAUSTED)
         self.assertLess(self.daemon.resident_bytes() - before, 64 << 20)
         compressed = self.channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-        code, _ = self.code_of(compressed, b"x" * 5000, compression=grpc.Compression.Gzip)
+        code, _ = self.code_of(compressed, b"x" * 5000, compression=grpc.Compression.Deflate)
         self.assertEqual(code, grpc.StatusCode.UNIMPLEMENTED)
+        code, _ = self.code_of(compressed, b"x" * (65 << 20), compression=grpc.Compression.Gzip)
+        self.assertEqual(code, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+    def test_a_message_compressed_with_gzip(self):
+        infer = protos.unary(self.channel, "inference.GRPCInferenceService", "ModelInfer")
+        request = protos.message("inference.ModelInferRequest")(model_name="iris_forest")
+        request.inputs.add(name="measurements", datatype="FP32", shape=IRIS.shape)
+        request.raw_input_contents.append(IRIS.tobytes())
+        plain, packed = infer(request), infer(request, compression=grpc.Compression.Gzip)
+        self.assertEqual(packed.raw_output_contents, plain.raw_output_contents)
 
     def test_a_message_over_the_limit(self):
         large = self.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")

@@ -5,22 +5,63 @@
 #include "proto/open_inference.pb.h"
 #include "server/grpc/message_scan.h"
 #include "server/grpc/tensor_messages.h"
+#include "server/net/inflate.h"
 
 namespace onnxd {
 namespace {
 
 using namespace std::chrono_literals;
 
+const SharedMemory kNoMemory(false);
+const std::function<bool(int64_t)> kAdmitAll = [](int64_t) { return true; };
+
+Result<std::string> Unframe(std::string_view body, std::string_view encoding = "") {
+  return UnframeGrpcMessage(body, {encoding, 1000, kAdmitAll});
+}
+
+std::string Compressed(std::string_view text) {
+  std::string framed = FrameGrpcMessage(Deflate(text, Compression::kGzip));
+  framed[0] = 1;
+  return framed;
+}
+
 TEST(GrpcFraming, RoundTripsAndRefusesDisagreement) {
-  EXPECT_EQ(*UnframeGrpcMessage(FrameGrpcMessage("abc"), ""), "abc");
-  EXPECT_EQ(*UnframeGrpcMessage(FrameGrpcMessage(""), ""), "");
-  EXPECT_FALSE(UnframeGrpcMessage("", "").ok());
-  EXPECT_FALSE(UnframeGrpcMessage(std::string_view("\0\0\0\0", 4), "").ok());
-  EXPECT_FALSE(UnframeGrpcMessage(std::string_view("\0\xff\xff\xff\xff", 5), "").ok());
-  EXPECT_FALSE(UnframeGrpcMessage(FrameGrpcMessage("abc") + "d", "").ok());
-  EXPECT_EQ(UnframeGrpcMessage(std::string_view("\1\0\0\0\0", 5), "gzip").status().code(),
-            StatusCode::kUnimplemented);
-  EXPECT_FALSE(UnframeGrpcMessage(std::string_view("\2\0\0\0\0", 5), "").ok());
+  EXPECT_EQ(*Unframe(FrameGrpcMessage("abc")), "abc");
+  EXPECT_EQ(*Unframe(FrameGrpcMessage("")), "");
+  EXPECT_FALSE(Unframe("").ok());
+  EXPECT_FALSE(Unframe(std::string_view("\0\0\0\0", 4)).ok());
+  EXPECT_FALSE(Unframe(std::string_view("\0\xff\xff\xff\xff", 5)).ok());
+  EXPECT_FALSE(Unframe(FrameGrpcMessage("abc") + "d").ok());
+  EXPECT_FALSE(Unframe(std::string_view("\2\0\0\0\0", 5)).ok());
+}
+
+TEST(GrpcFraming, InflatesGzipUnderTheLimit) {
+  EXPECT_EQ(*Unframe(Compressed("abc"), "gzip"), "abc");
+  EXPECT_EQ(*Unframe(Compressed(std::string(1000, 'a')), "gzip"), std::string(1000, 'a'));
+  EXPECT_EQ(Unframe(Compressed(std::string(1001, 'a')), "gzip").status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(Unframe(Compressed("abc"), "snappy").status().code(), StatusCode::kUnimplemented);
+  std::string malformed = FrameGrpcMessage("abc");
+  malformed[0] = 1;
+  EXPECT_EQ(Unframe(malformed, "gzip").status().code(), StatusCode::kInvalidArgument);
+  const std::function<bool(int64_t)> refuse = [](int64_t) { return false; };
+  EXPECT_EQ(UnframeGrpcMessage(Compressed("abc"), {"gzip", 1000, refuse}).status().code(),
+            StatusCode::kUnavailable);
+}
+
+TEST(GrpcFraming, TakesMessagesOffAStream) {
+  std::string bytes = FrameGrpcMessage("one") + Compressed("two") + FrameGrpcMessage("three");
+  const std::string rest = bytes.substr(bytes.size() - 2);
+  bytes.resize(bytes.size() - 2);
+  const GrpcDecoding decoding{"gzip", 1000, kAdmitAll};
+  EXPECT_EQ(**TakeGrpcMessage(bytes, decoding), "one");
+  EXPECT_EQ(**TakeGrpcMessage(bytes, decoding), "two");
+  EXPECT_EQ(*TakeGrpcMessage(bytes, decoding), std::nullopt);
+  bytes += rest;
+  EXPECT_EQ(**TakeGrpcMessage(bytes, decoding), "three");
+  EXPECT_EQ(*TakeGrpcMessage(bytes, decoding), std::nullopt);
+  bytes = std::string("\0\x7f\xff\xff\xff", 5);
+  EXPECT_EQ(TakeGrpcMessage(bytes, decoding).status().code(), StatusCode::kResourceExhausted);
 }
 
 TEST(GrpcFraming, ReadsTimeouts) {
@@ -67,22 +108,23 @@ TEST(TensorMessages, ReadTypedAndRawAlikeAndRefuseDisagreement) {
   raw.mutable_inputs(0)->clear_contents();
   raw.add_raw_input_contents("\xfb\x07");
   for (const auto& request : {typed, raw}) {
-    const auto inputs = InputsOf(request);
+    const auto inputs = InputsOf(request, kNoMemory);
     ASSERT_TRUE(inputs.ok()) << inputs.status().ToString();
     EXPECT_EQ((*inputs)[0].value.tensor().data<int8_t>()[0], -5);
   }
   auto both = typed;
   both.add_raw_input_contents("\xfb\x07");
-  EXPECT_FALSE(InputsOf(both).ok());
+  EXPECT_FALSE(InputsOf(both, kNoMemory).ok());
   auto range = typed;
   range.mutable_inputs(0)->mutable_contents()->set_int_contents(0, 300);
-  EXPECT_NE(InputsOf(range).status().message().find("out of range"), std::string_view::npos);
+  EXPECT_NE(InputsOf(range, kNoMemory).status().message().find("out of range"),
+            std::string_view::npos);
   auto negative = typed;
   negative.mutable_inputs(0)->set_shape(0, -2);
-  EXPECT_FALSE(InputsOf(negative).ok());
+  EXPECT_FALSE(InputsOf(negative, kNoMemory).ok());
   auto count = raw;
   count.add_raw_input_contents("");
-  EXPECT_FALSE(InputsOf(count).ok());
+  EXPECT_FALSE(InputsOf(count, kNoMemory).ok());
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "server/http/json_tensor.h"
-#include "server/http/json_writer.h"
 #include "server/http/url.h"
 #include "server/inference/binary_tensor.h"
+#include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/http/json_writer.h"
+#include "server/inference/json_writer.h"
 
 #include <charconv>
 #include <cmath>

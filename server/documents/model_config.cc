@@ -1,11 +1,11 @@
-#include "server/http/model_config.h"
+#include "server/documents/model_config.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/base/str_cat.h"
-#include "server/http/json_writer.h"
 #include "server/inference/data_type_name.h"
+#include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {

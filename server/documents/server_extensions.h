@@ -1,0 +1,22 @@
+// The extensions of the Open Inference Protocol that this server speaks, by the names clients look
+// for: https://github.com/triton-inference-server/server/tree/main/docs/protocol
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace onnxd {
+
+inline constexpr std::array<std::string_view, 10> kServerExtensions = {
+    "classification",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "logging"};
+
+}  // namespace onnxd

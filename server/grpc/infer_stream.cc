@@ -1,0 +1,112 @@
+#include "server/grpc/infer_stream.h"
+
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "server/grpc/model_infer.h"
+
+namespace onnxd {
+namespace {
+
+// What the stream's answers go through, as long as one is awaited. Any thread.
+class OrderedAnswers {
+ public:
+  OrderedAnswers(std::shared_ptr<GrpcWriter> writer, bool error_as_status)
+      : writer_(std::move(writer)), error_as_status_(error_as_status) {}
+
+  // The place of the next request's answer.
+  uint64_t Expect() {
+    std::lock_guard lock(mutex_);
+    waiting_.emplace_back();
+    return next_++;
+  }
+
+  void Fill(uint64_t place, Result<inference::ModelInferResponse> answer, const std::string& id) {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;
+    if (!answer.ok() && error_as_status_) {
+      ended_ = true;
+      return writer_->Finish(answer.status());
+    }
+    waiting_[place - first_] = MessageOf(std::move(answer), id);
+    while (!waiting_.empty() && waiting_.front()) {
+      writer_->Send(*std::move(waiting_.front()));
+      waiting_.pop_front();
+      ++first_;
+    }
+    FinishIfDone();
+  }
+
+  // No request comes any more.
+  void End() {
+    std::lock_guard lock(mutex_);
+    last_ = true;
+    FinishIfDone();
+  }
+
+ private:
+  static std::string MessageOf(Result<inference::ModelInferResponse> answer,
+                               const std::string& id) {
+    inference::ModelStreamInferResponse message;
+    if (answer.ok()) {
+      // Each request has one answer.
+      (*answer->mutable_parameters())["triton_final_response"].set_bool_param(true);
+      *message.mutable_infer_response() = *std::move(answer);
+    } else {
+      message.set_error_message(std::string(answer.status().message()));
+      message.mutable_infer_response()->set_id(id);
+    }
+    return message.SerializeAsString();
+  }
+
+  void FinishIfDone() {
+    if (!last_ || !waiting_.empty() || ended_) return;
+    ended_ = true;
+    writer_->Finish(Status::Ok());
+  }
+
+  const std::shared_ptr<GrpcWriter> writer_;
+  const bool error_as_status_;
+  std::mutex mutex_;
+  std::deque<std::optional<std::string>> waiting_;  // guarded by mutex_
+  uint64_t first_ = 0, next_ = 0;                   // guarded by mutex_
+  bool last_ = false, ended_ = false;               // guarded by mutex_
+};
+
+class InferStream : public GrpcStreamHandler {
+ public:
+  InferStream(InferenceService& service, const GrpcCall& call, std::shared_ptr<GrpcWriter> writer)
+      : service_(service),
+        call_(call),
+        answers_(std::make_shared<OrderedAnswers>(std::move(writer), call.stream_error_as_status)) {
+  }
+
+  void OnMessage(std::string message) override {
+    const uint64_t place = answers_->Expect();
+    GrpcCall call = call_;
+    call.message = std::move(message);
+    call.arrived = std::chrono::steady_clock::now();
+    ModelInfer(service_, call,
+               [place, answers = answers_](Result<inference::ModelInferResponse> answer,
+                                           const std::string& id) {
+                 answers->Fill(place, std::move(answer), id);
+               });
+  }
+
+  void OnEnd() override { answers_->End(); }
+
+ private:
+  InferenceService& service_;
+  const GrpcCall call_;
+  const std::shared_ptr<OrderedAnswers> answers_;
+};
+
+}  // namespace
+
+std::unique_ptr<GrpcStreamHandler> OpenInferStream(InferenceService& service, const GrpcCall& call,
+                                                   std::shared_ptr<GrpcWriter> writer) {
+  return std::make_unique<InferStream>(service, call, std::move(writer));
+}
+
+}  // namespace onnxd
