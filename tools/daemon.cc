@@ -49,47 +49,101 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
                     [this](HttpRequest request, HttpRespond respond) {
                       api_.HandleMetricsPort(std::move(request), std::move(respond));
                     }),
-      grpc_(options.limits,
-            {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
-             [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
-            metrics_, [this](GrpcCall call, GrpcRespond respond) {
-              grpc_api_.Handle(std::move(call), std::move(respond));
-            },
-            [this](const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) {
-              return grpc_api_.OpenStream(call, std::move(writer));
-            }) {
+      grpc_(
+          options.limits,
+          {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
+           [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
+          metrics_,
+          [this](GrpcCall call, GrpcRespond respond) {
+            grpc_api_.Handle(std::move(call), std::move(respond));
+          },
+          [this](const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) {
+            return grpc_api_.OpenStream(call, std::move(writer));
+          }) {
   metrics_.SetMemory(memory_);
   // The thread that waits for signals does the work.
   service_.SetReload([] { kill(getpid(), SIGHUP); });
 }
 
+Listener::OnConnection Daemon::EntranceFor(bool http, bool grpc, bool tls) {
+  Entrance::Serve to_http, to_grpc;
+  if (http) to_http = [this](auto connection) { http_.Serve(std::move(connection)); };
+  if (grpc) to_grpc = [this](auto connection) { grpc_.Serve(std::move(connection)); };
+  return
+      [entrance = Entrance(std::move(to_http), std::move(to_grpc), tls ? tls_ : nullptr, metrics_)](
+          Connection::Socket socket) { entrance.Take(std::move(socket)); };
+}
+
 Status Daemon::Listen() {
   const ServerOptions::Listen& listen = options_.server;
-  const auto bind = [&](int64_t port, auto& server) {
+  if (!options_.tls.certificate.empty()) {
+    ONNXD_ASSIGN_OR_RETURN(tls_, TlsContext::Load(options_.tls));
+    metrics_.SetTlsExpiry(tls_->expiry());
+  }
+  const auto bind = [&](int64_t port, Listener::OnConnection on_connection) {
     return Listener::Bind(io_.context(), listen.bind, static_cast<int>(port), metrics_,
-                          [&server](TcpSocket socket) { server.Serve(std::move(socket)); });
+                          std::move(on_connection));
   };
-  ONNXD_ASSIGN_OR_RETURN(http_listener_, bind(listen.http_port, http_));
-  ONNXD_ASSIGN_OR_RETURN(grpc_listener_, bind(listen.grpc_port, grpc_));
-  ONNXD_ASSIGN_OR_RETURN(metrics_listener_, bind(listen.metrics_port, metrics_http_));
+  ONNXD_ASSIGN_OR_RETURN(http_listener_,
+                         bind(listen.http_port, EntranceFor(true, listen.one_port, true)));
+  listeners_ = {http_listener_};
+  if (!listen.one_port) {
+    ONNXD_ASSIGN_OR_RETURN(grpc_listener_, bind(listen.grpc_port, EntranceFor(false, true, true)));
+    listeners_.push_back(grpc_listener_);
+  }
+  const Entrance metrics([this](auto connection) { metrics_http_.Serve(std::move(connection)); },
+                         nullptr, nullptr, metrics_);
+  ONNXD_ASSIGN_OR_RETURN(metrics_listener_,
+                         bind(listen.metrics_port, [metrics](Connection::Socket socket) {
+                           metrics.Take(std::move(socket));
+                         }));
+  return ListenAtSockets();
+}
+
+Status Daemon::ListenAtSockets() {
+  const ServerOptions::Listen& listen = options_.server;
+  for (const auto& [path, http] :
+       {std::pair(listen.http_socket, true), std::pair(listen.grpc_socket, false)}) {
+    if (path.empty()) continue;
+    ONNXD_ASSIGN_OR_RETURN(auto listener, Listener::BindUnix(io_.context(), path, metrics_,
+                                                             EntranceFor(http, !http, false)));
+    listeners_.push_back(std::move(listener));
+  }
   return Status::Ok();
 }
 
+void Daemon::RefreshTls() {
+  if (tls_ == nullptr) return;
+  const auto read = tls_->Refresh();
+  if (read.ok() && !*read) return;
+  metrics_.CountTlsReload(read.ok());
+  if (!read.ok()) {
+    return LogError(StrCat("the certificate stays as it was: ", read.status().ToString()));
+  }
+  metrics_.SetTlsExpiry(tls_->expiry());
+  LogInfo(StrCat("the certificate was read again: ", options_.tls.certificate));
+}
+
 void Daemon::Start() {
-  for (const auto& listener : {http_listener_, grpc_listener_, metrics_listener_}) {
+  for (const auto& listener : listeners_) {
     io_.OnLostWork([listener] { listener->Revive(); });
   }
+  io_.OnLostWork([listener = metrics_listener_] { listener->Revive(); });
   io_.Start();
-  http_listener_->Start();
-  grpc_listener_->Start();
+  for (const auto& listener : listeners_) listener->Start();
   metrics_listener_->Start();
   if (!gate_.why_admin_closed().empty()) {
     LogWarning(StrCat("calls that change the server are refused: ", gate_.why_admin_closed()));
   }
   const char* host = options_.server.bind.c_str();
-  std::printf(
-      "onnxd " ONNXD_VERSION " listens on http://%s:%d, grpc://%s:%d and http://%s:%d/metrics\n",
-      host, http_listener_->port(), host, grpc_listener_->port(), host, metrics_listener_->port());
+  const char* secured = tls_ == nullptr ? "" : "s";
+  const int http_port = http_listener_->port();
+  std::printf("onnxd " ONNXD_VERSION
+              " listens on http%s://%s:%d, grpc%s://%s:%d and "
+              "http://%s:%d/metrics\n",
+              secured, host, http_port, secured, host,
+              grpc_listener_ == nullptr ? http_port : grpc_listener_->port(), host,
+              metrics_listener_->port());
   std::fflush(stdout);
 }
 
@@ -159,8 +213,7 @@ void Daemon::BeginDrain() {
 }
 
 void Daemon::Drain(const sigset_t& signals) {
-  http_listener_->Close();
-  grpc_listener_->Close();
+  for (const auto& listener : listeners_) listener->Close();
   http_.BeginDrain();
   grpc_.BeginDrain();
   const auto deadline =

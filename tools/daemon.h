@@ -17,6 +17,8 @@
 #include "server/http/http_server.h"
 #include "server/http/rest_api.h"
 #include "server/models/model_manager.h"
+#include "server/net/entrance.h"
+#include "server/net/listener.h"
 
 namespace onnxd {
 
@@ -45,6 +47,8 @@ class Daemon {
   // Reads the configuration again, for SIGHUP and for all who asked over REST meanwhile: all of it
   // takes effect, or nothing when it is wrong or needs a restart.
   void Reload();
+  // Reads the certificate again where its files have changed. About every 2 s.
+  void RefreshTls();
 
   // Not ready any more, but serving: load balancers need a moment to notice.
   void BeginDrain();
@@ -58,6 +62,9 @@ class Daemon {
  private:
   BodyBudget Budget();
   Result<std::vector<std::string>> TryReload();
+  // Connections of one listener, for the sessions of either or both protocols.
+  Listener::OnConnection EntranceFor(bool http, bool grpc, bool tls);
+  Status ListenAtSockets();
 
   ServerOptions options_;
   const std::function<Result<ServerOptions>()> read_;
@@ -73,7 +80,10 @@ class Daemon {
   IoThreads io_;
   HttpServer http_, metrics_http_;
   GrpcServer grpc_;
+  std::shared_ptr<TlsContext> tls_;  // null: none
+  // The REST and gRPC ports, of which the second may be missing, the metrics port, unix sockets.
   std::shared_ptr<Listener> http_listener_, grpc_listener_, metrics_listener_;
+  std::vector<std::shared_ptr<Listener>> listeners_;  // all of them
 };
 
 // The signal of `signals` that came within that time, or 0.

@@ -45,6 +45,7 @@ int AwaitEnd(const ServiceManager& manager, Daemon& daemon) {
   const auto interval = std::min<std::chrono::milliseconds>(watched.value_or(kLook), kLook);
   while (true) {
     RefillMemoryReserve();
+    daemon.RefreshTls();
     const int received = WaitForSignal(kEndingOrReload, interval);
     if (received == SIGHUP) {
       manager.Notify("RELOADING=1");

@@ -27,6 +27,9 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
       NumberKey("http_port", &L::http_port, 0, 65535),
       NumberKey("grpc_port", &L::grpc_port, 0, 65535),
       NumberKey("metrics_port", &L::metrics_port, 0, 65535),
+      SwitchKey("one_port", &L::one_port),
+      TextKey("http_socket", &L::http_socket),
+      TextKey("grpc_socket", &L::grpc_socket),
       NumberKey("io_threads", &L::io_threads, 1, 256),
       NumberKey("compress_from_bytes", &L::compress_from_bytes, 0, kMaxBytes),
       SwitchKey("shared_memory", &L::shared_memory),
@@ -96,6 +99,16 @@ std::vector<OptionKey<ServerOptions::Access>> AccessKeys() {
   };
 }
 
+std::vector<OptionKey<ServerOptions::Tls>> TlsKeys() {
+  using T = ServerOptions::Tls;
+  return {
+      TextKey("certificate", &T::certificate),
+      TextKey("key", &T::key),
+      TextKey("client_ca", &T::client_ca),
+      TextKey("client_certificates", &T::client_certificates, {"off", "request", "require"}),
+  };
+}
+
 std::vector<OptionKey<ServerOptions::LogSettings>> LogKeys() {
   using L = ServerOptions::LogSettings;
   return {
@@ -116,6 +129,7 @@ const Keys& OptionKeys() {
     AddSection("batching", &O::batching, BatchingKeys(), all);
     AddSection("limits", &O::limits, LimitsKeys(), all);
     AddSection("access", &O::access, AccessKeys(), all);
+    AddSection("tls", &O::tls, TlsKeys(), all);
     AddSection("log", &O::log, LogKeys(), all);
     return all;
   }();
@@ -155,6 +169,15 @@ Status CheckOptions(const ServerOptions& options) {
   if (limits.memory_bytes > 0 && limits.body_bytes > limits.memory_bytes) {
     return InvalidArgument(StrCat("'limits.body_bytes' ", limits.body_bytes, " is over the ",
                                   limits.memory_bytes, " of 'limits.memory_bytes'"));
+  }
+  const ServerOptions::Tls& tls = options.tls;
+  if (tls.certificate.empty() != tls.key.empty()) {
+    return InvalidArgument("'tls.certificate' and 'tls.key' need each other");
+  }
+  if ((tls.client_certificates != "off") == tls.client_ca.empty() ||
+      (!tls.client_ca.empty() && tls.certificate.empty())) {
+    return InvalidArgument(
+        "'tls.client_ca', 'tls.client_certificates' and 'tls.certificate' need each other");
   }
   if (options.access.admin == "on" && options.access.key_file.empty() &&
       !IsLoopback(options.server.bind)) {

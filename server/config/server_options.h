@@ -19,6 +19,9 @@ struct ServerOptions {
     int64_t http_port = 8000;        // 0: any free port, printed at start
     int64_t grpc_port = 8001;
     int64_t metrics_port = 8002;
+    bool one_port = false;    // the REST port speaks gRPC as well, and there is no gRPC port
+    std::string http_socket;  // paths of unix sockets that speak REST and gRPC, too; empty: none
+    std::string grpc_socket;
     int64_t io_threads = 2;
     // answers of so many bytes are compressed for clients that accept it; 0: none
     int64_t compress_from_bytes = int64_t{1} << 20;
@@ -81,6 +84,14 @@ struct ServerOptions {
     // machine alone; on: the same, or it does not start; off: never
     std::string admin = "auto";
   } access;
+  // Of the REST and gRPC ports; the metrics port and unix sockets stay plain.
+  struct Tls {
+    std::string certificate;  // PEM, the chain in order; empty: no TLS
+    std::string key;          // PEM
+    std::string client_ca;    // PEM, of the certificates that clients show
+    // off: clients are not asked for one; request: one that is shown is verified; require
+    std::string client_certificates = "off";
+  } tls;
   struct LogSettings {
     std::string level = "info";   // debug, info, warning, error, off
     std::string format = "text";  // text, json

@@ -85,11 +85,11 @@ struct Stream {
 // One connection. All methods run on its strand.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(TcpSocket socket, std::shared_ptr<GrpcServer::Shared> shared)
+  Session(std::unique_ptr<Connection> socket, std::shared_ptr<GrpcServer::Shared> shared)
       : socket_(std::move(socket)),
-        timer_(socket_.get_executor()),
+        timer_(socket_->get_executor()),
         shared_(std::move(shared)),
-        client_(AddressOf(socket_)),
+        client_(socket_->client()),
         read_buffer_(kReadBytes) {
     shared_->metrics->ConnectionOpened(Protocol::kGrpc);
   }
@@ -105,7 +105,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void Start() {
-    asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
+    asio::dispatch(socket_->get_executor(), [self = shared_from_this()] {
       if (!self->CreateSession()) return self->Close();
       self->last_activity_ = Clock::now();
       self->CheckTimeouts();
@@ -115,7 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void SendGoAway() {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    asio::post(socket_->get_executor(), [self = shared_from_this()] {
       if (self->session_ == nullptr || self->closed_) return;
       nghttp2_submit_goaway(self->session_, NGHTTP2_FLAG_NONE,
                             nghttp2_session_get_last_proc_stream_id(self->session_),
@@ -124,7 +124,7 @@ class Session : public std::enable_shared_from_this<Session> {
       for (auto& [id, stream] : self->streams_) self->CheckStream(id, stream, Clock::now());
       self->Flush();
       // After what the handlers had to say.
-      asio::post(self->socket_.get_executor(), [self] {
+      asio::post(self->socket_->get_executor(), [self] {
         for (auto& [id, stream] : self->streams_) self->EndIdleStream(id, stream);
         if (!self->closed_) self->Flush();
       });
@@ -377,14 +377,14 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<const std::atomic<bool>> cancelled;
 
     void Post(Result<std::string> answer) {
-      asio::post(session->socket_.get_executor(),
+      asio::post(session->socket_->get_executor(),
                  [session = session, id = id, cancelled = cancelled,
                   answer = std::move(answer)]() mutable {
                    session->Answer(id, *cancelled, std::move(answer));
                  });
     }
     Result<std::string> Lost() { return Unavailable("no memory"); }
-    void Break() { shutdown(session->socket_.native_handle(), SHUT_RDWR); }
+    void Break() { shutdown(session->socket_->native_handle(), SHUT_RDWR); }
   };
 
   void Answer(int32_t id, const std::atomic<bool>& cancelled, Result<std::string> answer) {
@@ -488,7 +488,7 @@ class Session : public std::enable_shared_from_this<Session> {
       const auto session = session_.lock();
       if (session == nullptr) return;
       const Status posted = CatchExceptions([&] {
-        asio::post(session->socket_.get_executor(),
+        asio::post(session->socket_->get_executor(),
                    [session, id = id_, cancelled = cancelled_, work = std::move(work)] {
                      Stream* stream = session->Find(id);
                      if (session->closed_ || stream == nullptr || *cancelled) return;
@@ -497,7 +497,7 @@ class Session : public std::enable_shared_from_this<Session> {
                    });
         return Status::Ok();
       });
-      if (!posted.ok()) shutdown(session->socket_.native_handle(), SHUT_RDWR);
+      if (!posted.ok()) shutdown(session->socket_->native_handle(), SHUT_RDWR);
     }
 
     const std::weak_ptr<Session> session_;
@@ -610,11 +610,11 @@ class Session : public std::enable_shared_from_this<Session> {
   // --- the socket ---
 
   void Read() {
-    socket_.async_read_some(asio::buffer(read_buffer_),
-                            [self = shared_from_this()](error_code error, size_t bytes) {
-                              if (error || self->closed_) return self->Close();
-                              self->OnBytes(bytes);
-                            });
+    socket_->async_read_some(asio::buffer(read_buffer_),
+                             [self = shared_from_this()](error_code error, size_t bytes) {
+                               if (error || self->closed_) return self->Close();
+                               self->OnBytes(bytes);
+                             });
   }
 
   void OnBytes(size_t bytes) {
@@ -647,7 +647,7 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     writing_ = true;
     write_started_ = Clock::now();
-    asio::async_write(socket_, asio::buffer(write_buffer_),
+    asio::async_write(*socket_, asio::buffer(write_buffer_),
                       [self = shared_from_this()](error_code error, size_t) {
                         self->writing_ = false;
                         if (error) return self->Close();
@@ -701,12 +701,11 @@ class Session : public std::enable_shared_from_this<Session> {
     streams_.clear();
     error_code ignored;
     timer_.cancel(ignored);
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-    socket_.close(ignored);
+    socket_->Close();
   }
 
-  TcpSocket socket_;
-  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, TcpSocket::executor_type> timer_;
+  const std::unique_ptr<Connection> socket_;
+  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Connection::executor_type> timer_;
   std::shared_ptr<GrpcServer::Shared> shared_;
   const std::string client_;  // its address
   nghttp2_session* session_ = nullptr;
@@ -730,7 +729,7 @@ GrpcServer::GrpcServer(const ServerOptions::Limits& limits, MessageBudget budget
 
 GrpcServer::~GrpcServer() = default;
 
-void GrpcServer::Serve(TcpSocket socket) {
+void GrpcServer::Serve(std::unique_ptr<Connection> socket) {
   auto session = std::make_shared<Session>(std::move(socket), shared_);
   {
     std::lock_guard lock(shared_->mutex);

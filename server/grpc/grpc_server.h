@@ -7,7 +7,8 @@
 
 #include "server/config/server_options.h"
 #include "server/grpc/grpc_message.h"
-#include "server/net/listener.h"
+#include "server/metrics/server_metrics.h"
+#include "server/net/connection.h"
 
 namespace onnxd {
 
@@ -23,7 +24,7 @@ class GrpcServer {
              GrpcHandler handler, GrpcOpenStream open_stream);
   ~GrpcServer();
 
-  void Serve(TcpSocket socket);
+  void Serve(std::unique_ptr<Connection> connection);
   // GOAWAY on every connection: calls in flight finish, new ones go elsewhere.
   void BeginDrain();
   // Calls whose answer has not been written.

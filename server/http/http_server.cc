@@ -111,11 +111,11 @@ namespace {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(TcpSocket socket, std::shared_ptr<HttpServer::Shared> shared)
+  Session(std::unique_ptr<Connection> socket, std::shared_ptr<HttpServer::Shared> shared)
       : socket_(std::move(socket)),
-        timer_(socket_.get_executor()),
+        timer_(socket_->get_executor()),
         shared_(std::move(shared)),
-        client_(AddressOf(socket_)) {
+        client_(socket_->client()) {
     shared_->metrics->ConnectionOpened(Protocol::kHttp);
   }
   ~Session() {
@@ -128,12 +128,12 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void Start() {
-    asio::dispatch(socket_.get_executor(), [self = shared_from_this()] { self->NextRequest(); });
+    asio::dispatch(socket_->get_executor(), [self = shared_from_this()] { self->NextRequest(); });
   }
 
   // Closes the connection if it waits for a request. Any thread.
   void CloseIfIdle() {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    asio::post(socket_->get_executor(), [self = shared_from_this()] {
       if (!self->busy_) self->Close();
     });
   }
@@ -151,12 +151,12 @@ class Session : public std::enable_shared_from_this<Session> {
   // One instantiation of each asynchronous operation serves all steps: Beast's composed operations
   // would cost half a minute to compile and give nothing here.
   void ReadMore(Next next) {
-    socket_.async_read_some(buffer_.prepare(kReadBytes),
-                            [self = shared_from_this(), next](error_code error, size_t bytes) {
-                              self->buffer_.commit(bytes);
-                              if (self->expired_) error = beast::error::timeout;
-                              (self.get()->*next)(error);
-                            });
+    socket_->async_read_some(buffer_.prepare(kReadBytes),
+                             [self = shared_from_this(), next](error_code error, size_t bytes) {
+                               self->buffer_.commit(bytes);
+                               if (self->expired_) error = beast::error::timeout;
+                               (self.get()->*next)(error);
+                             });
   }
 
   // Cancels what is under way when the time is over; the socket stays open for an answer.
@@ -167,7 +167,7 @@ class Session : public std::enable_shared_from_this<Session> {
       const bool over = self->timer_.expiry() <= std::chrono::steady_clock::now();
       if (error || !over) return;  // cancelled, or set anew in the meantime
       self->expired_ = true;
-      self->socket_.cancel(error);
+      self->socket_->Cancel();
     });
   }
 
@@ -257,12 +257,12 @@ class Session : public std::enable_shared_from_this<Session> {
     if (error == beast::error::timeout) return Refuse(408, kSlowBody);
     if (error) return Close();
     if (body_.left() == 0) return Decode(body_.Take());
-    socket_.async_read_some(body_.Rest(),
-                            [self = shared_from_this()](error_code failure, size_t bytes) {
-                              self->body_.Add(bytes);
-                              if (self->expired_) failure = beast::error::timeout;
-                              self->ReadSized(failure);
-                            });
+    socket_->async_read_some(body_.Rest(),
+                             [self = shared_from_this()](error_code failure, size_t bytes) {
+                               self->body_.Add(bytes);
+                               if (self->expired_) failure = beast::error::timeout;
+                               self->ReadSized(failure);
+                             });
   }
 
   void ParseChunks(error_code error) {
@@ -289,13 +289,13 @@ class Session : public std::enable_shared_from_this<Session> {
 
     void Post(HttpResponse response) {
       session->answered_.store(true, std::memory_order_relaxed);
-      asio::post(session->socket_.get_executor(),
+      asio::post(session->socket_->get_executor(),
                  [session = session, response = std::move(response)]() mutable {
                    session->Write(std::move(response));
                  });
     }
     HttpResponse Lost() { return ErrorResponse(503, "no memory"); }
-    void Break() { shutdown(session->socket_.native_handle(), SHUT_RDWR); }
+    void Break() { shutdown(session->socket_->native_handle(), SHUT_RDWR); }
   };
 
   // Answers a request that cannot be decoded, or has it handled.
@@ -361,12 +361,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // A client that closes its side while it waits is gone; one that sends its next request is not.
   void NoticeDisconnect() {
-    socket_.async_wait(TcpSocket::wait_read, [self = shared_from_this(),
-                                              cancelled = cancelled_](error_code error) {
+    socket_->async_wait_read([self = shared_from_this(), cancelled = cancelled_](error_code error) {
       if (error) return;
       char next;
       const auto got =
-          recv(self->socket_.native_handle(), &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT);
+          recv(self->socket_->native_handle(), &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT);
       const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
       if (got <= 0 && !waits) cancelled->store(true, std::memory_order_relaxed);
     });
@@ -412,7 +411,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::array<asio::const_buffer, 2> rest = {
         asio::buffer(head_text_) + head_done, asio::buffer(body_text_) + (written_ - head_done)};
     ExpireAfter(seconds(shared_->limits.write_timeout_s));
-    socket_.async_write_some(
+    socket_->async_write_some(
         rest, [self = shared_from_this(), next](error_code error, size_t bytes) {
           if (error) return self->Close();
           self->written_ += bytes;
@@ -435,8 +434,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Half-closes and reads on for a moment: closing with unread bytes would reset the connection
   // before the client has read the answer.
   void Linger() {
-    error_code ignored;
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    socket_->ShutdownSend();
     ExpireAfter(seconds(2));
     LingerSome({});
   }
@@ -458,14 +456,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void Close() {
     FinishRequest();
-    error_code ignored;
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-    socket_.close(ignored);
+    socket_->Close();
     timer_.cancel();
   }
 
-  TcpSocket socket_;
-  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, TcpSocket::executor_type> timer_;
+  const std::unique_ptr<Connection> socket_;
+  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Connection::executor_type> timer_;
   bool expired_ = false;
   std::shared_ptr<HttpServer::Shared> shared_;
   const std::string client_;  // its address
@@ -499,7 +495,7 @@ HttpServer::HttpServer(const ServerOptions& options, BodyBudget budget, ServerMe
 
 HttpServer::~HttpServer() = default;
 
-void HttpServer::Serve(TcpSocket socket) {
+void HttpServer::Serve(std::unique_ptr<Connection> socket) {
   auto session = std::make_shared<Session>(std::move(socket), shared_);
   std::shared_ptr<Session> evicted;
   {

@@ -12,7 +12,8 @@
 
 #include "server/config/server_options.h"
 #include "server/http/http_message.h"
-#include "server/net/listener.h"
+#include "server/metrics/server_metrics.h"
+#include "server/net/connection.h"
 
 namespace onnxd {
 
@@ -29,7 +30,7 @@ class HttpServer {
              HttpHandler handler);
   ~HttpServer();
 
-  void Serve(TcpSocket socket);
+  void Serve(std::unique_ptr<Connection> connection);
   // Answers from now on close their connection, so that clients look for another server.
   void AnnounceDrain();
   // That, and idle connections are closed at once.

@@ -147,6 +147,20 @@ struct ServerMetrics::State {
                           .Help("Failed accept() calls that the listener survived")
                           .Register(registry)
                           .Add({})),
+        tls_failures(BuildCounter()
+                         .Name("onnxd_tls_handshake_failures_total")
+                         .Help("Connections that ended before or in their TLS handshake")
+                         .Register(registry)
+                         .Add({})),
+        tls_reloads(BuildCounter()
+                        .Name("onnxd_tls_reloads_total")
+                        .Help("Times changed certificate files were read, by result")
+                        .Register(registry)),
+        tls_expiry(BuildGauge()
+                       .Name("onnxd_tls_certificate_expiry_timestamp_seconds")
+                       .Help("When the certificate of the ports expires; 0 without TLS")
+                       .Register(registry)
+                       .Add({})),
         connections(BuildGauge()
                         .Name("onnxd_connections")
                         .Help("Open client connections")
@@ -210,7 +224,10 @@ struct ServerMetrics::State {
     for (const char* reason : {"queue_full", "deadline", "memory", "client", "drain"}) {
       shed.Add({{"reason", reason}});
     }
-    for (const char* result : {"succeeded", "failed"}) config_reloads.Add({{"result", result}});
+    for (const char* result : {"succeeded", "failed"}) {
+      config_reloads.Add({{"result", result}});
+      tls_reloads.Add({{"result", result}});
+    }
     for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
       const auto index = static_cast<size_t>(protocol);
       open[index] = &connections.Add({{"protocol", ProtocolName(protocol)}});
@@ -226,6 +243,9 @@ struct ServerMetrics::State {
   prometheus::Gauge& in_flight;
   prometheus::Gauge& buffered_bytes;
   prometheus::Counter& accept_errors;
+  prometheus::Counter& tls_failures;
+  prometheus::Family<prometheus::Counter>& tls_reloads;
+  prometheus::Gauge& tls_expiry;
   prometheus::Family<prometheus::Gauge>& connections;
   prometheus::Family<prometheus::Counter>& connections_total;
   prometheus::Family<prometheus::Counter>& shed;
@@ -390,6 +410,13 @@ void ServerMetrics::ConnectionClosed(Protocol protocol) {
   state_->open[static_cast<size_t>(protocol)]->Decrement();
 }
 void ServerMetrics::CountAcceptError() { state_->accept_errors.Increment(); }
+void ServerMetrics::CountTlsFailure() { state_->tls_failures.Increment(); }
+void ServerMetrics::CountTlsReload(bool succeeded) {
+  state_->tls_reloads.Add({{"result", succeeded ? "succeeded" : "failed"}}).Increment();
+}
+void ServerMetrics::SetTlsExpiry(int64_t seconds_since_epoch) {
+  state_->tls_expiry.Set(static_cast<double>(seconds_since_epoch));
+}
 void ServerMetrics::SetQueueDepth(int64_t requests) {
   state_->queue_depth.Set(static_cast<double>(requests));
 }

@@ -81,6 +81,9 @@ class ServerMetrics {
   void ConnectionOpened(Protocol protocol);
   void ConnectionClosed(Protocol protocol);
   void CountAcceptError();
+  void CountTlsFailure();  // a handshake that did not end well
+  void CountTlsReload(bool succeeded);
+  void SetTlsExpiry(std::int64_t seconds_since_epoch);
   void SetQueueDepth(int64_t requests);
   void SetInFlight(int64_t requests);
   void SetBufferedBytes(int64_t bytes);

@@ -1,9 +1,14 @@
 #include "server/net/listener.h"
 
 #include <arpa/inet.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <filesystem>
@@ -54,8 +59,8 @@ std::string ListeningInode(int port) {
 
 IoThreads::IoThreads(int threads)
     : context_(threads), work_(asio::make_work_guard(context_)), thread_count_(threads) {
-  // Strands share 193 mutexes, each made for the first strand that draws it, and Boost 1.74 does not
-  // survive a refusal there. After these draws one is missing in one of some million starts.
+  // Strands share 193 mutexes, each made for the first strand that draws it, and Boost 1.74 does
+  // not survive a refusal there. After these draws one is missing in one of some million starts.
   for (int i = 0; i < 4096; ++i) (void)asio::make_strand(context_);
 }
 
@@ -104,11 +109,37 @@ Listener::Listener(asio::io_context& context, ServerMetrics& metrics, OnConnecti
       metrics_(metrics),
       on_connection_(std::move(on_connection)) {}
 
-std::string AddressOf(const TcpSocket& socket) {
-  boost::system::error_code error;
-  const auto endpoint = socket.remote_endpoint(error);
-  return error ? std::string() : endpoint.address().to_string(error);
+namespace {
+
+// Binds and listens.
+template <typename Acceptor>
+void Open(Acceptor& acceptor, const asio::generic::stream_protocol& protocol,
+          const asio::generic::stream_protocol::endpoint& endpoint,
+          boost::system::error_code& error) {
+  acceptor.open(protocol, error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(kBacklog, error);
 }
+
+// Removes a socket that nobody listens at.
+Status ClearUnixSocket(asio::io_context& context, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code missing;
+  const auto type = fs::symlink_status(path, missing).type();
+  if (type == fs::file_type::not_found) return Status::Ok();
+  if (type != fs::file_type::socket) {
+    return FailedPrecondition(StrCat("'", path, "' is there and is no socket"));
+  }
+  asio::local::stream_protocol::socket probe(context);
+  boost::system::error_code refused;
+  probe.connect(asio::local::stream_protocol::endpoint(path), refused);
+  if (!refused) return FailedPrecondition(StrCat("somebody listens at '", path, "'"));
+  fs::remove(path, missing);
+  return Status::Ok();
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Listener>> Listener::Bind(asio::io_context& context,
                                                  const std::string& address, int port,
@@ -119,18 +150,42 @@ Result<std::shared_ptr<Listener>> Listener::Bind(asio::io_context& context,
   if (error) return InvalidArgument(StrCat("'", address, "' is not an IP address"));
   std::shared_ptr<Listener> listener(new Listener(context, metrics, std::move(on_connection)));
   const tcp::endpoint endpoint(ip, static_cast<unsigned short>(port));
-  tcp::acceptor& acceptor = listener->acceptor_;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(kBacklog, error);
+  Open(listener->acceptor_, endpoint.protocol(), endpoint, error);
   if (error) {
     const std::string holder = PortHolder(port);
     return FailedPrecondition(StrCat("cannot listen on ", address, ":", port, ": ", error.message(),
                                      holder.empty() ? "" : StrCat("; held by ", holder)));
   }
-  listener->port_ = acceptor.local_endpoint().port();
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  getsockname(listener->acceptor_.native_handle(), reinterpret_cast<sockaddr*>(&bound), &size);
+  listener->port_ =
+      ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                        : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
   return listener;
+}
+
+Result<std::shared_ptr<Listener>> Listener::BindUnix(asio::io_context& context,
+                                                     const std::string& path,
+                                                     ServerMetrics& metrics,
+                                                     OnConnection on_connection) {
+  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+    return InvalidArgument(StrCat("'", path, "' is too long for a unix socket"));
+  }
+  ONNXD_RETURN_IF_ERROR(ClearUnixSocket(context, path));
+  std::shared_ptr<Listener> listener(new Listener(context, metrics, std::move(on_connection)));
+  const asio::local::stream_protocol::endpoint endpoint(path);
+  boost::system::error_code error;
+  Open(listener->acceptor_, endpoint.protocol(), endpoint, error);
+  if (!error) listener->unix_socket_ = path;
+  if (error || chmod(path.c_str(), 0660) != 0) {
+    return FailedPrecondition(StrCat("cannot listen at '", path, "': ", error.message()));
+  }
+  return listener;
+}
+
+Listener::~Listener() {
+  if (!unix_socket_.empty()) unlink(unix_socket_.c_str());
 }
 
 void Listener::Start() {
@@ -159,7 +214,7 @@ void Listener::Accept() {
         if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
         if (error) return self->AcceptLater(error.message(), std::move(accepting));
         boost::system::error_code ignored;
-        socket.set_option(tcp::no_delay(true), ignored);
+        socket.set_option(tcp::no_delay(true), ignored);  // not for unix sockets, which is no harm
         const Status served = CatchExceptions([&] {
           self->on_connection_(std::move(socket));
           return Status::Ok();

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <functional>
@@ -15,6 +15,7 @@
 
 #include "runtime/base/status.h"
 #include "server/metrics/server_metrics.h"
+#include "server/net/connection.h"
 
 namespace onnxd {
 
@@ -46,30 +47,31 @@ class IoThreads {
   std::vector<std::function<void()>> revive_;
 };
 
-using TcpSocket =
-    boost::asio::basic_stream_socket<boost::asio::ip::tcp,
-                                     boost::asio::strand<boost::asio::io_context::executor_type>>;
-
-// The address at the other end, without its port; empty when it is gone already.
-std::string AddressOf(const TcpSocket& socket);
-
-// Accepts connections and hands each on, with a strand of its own. A failed accept (descriptors or
-// memory exhausted, a connection aborted) is counted, and accepting goes on after 20 ms.
+// Accepts connections of TCP or of a unix socket and hands each on, with a strand of its own. A
+// failed accept (descriptors or memory exhausted, a connection aborted) is counted, and accepting
+// goes on after 20 ms.
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  using OnConnection = std::function<void(TcpSocket)>;
+  using OnConnection = std::function<void(Connection::Socket)>;
 
   // Binds; port 0 takes a free one. kFailedPrecondition names the address, and for a busy port its
   // holder where the system tells.
   static Result<std::shared_ptr<Listener>> Bind(boost::asio::io_context& context,
                                                 const std::string& address, int port,
                                                 ServerMetrics& metrics, OnConnection on_connection);
+  // Takes the place of a socket there that nobody listens at; only its owner and group may connect
+  // (mode 0660). kFailedPrecondition where somebody listens, or the file is something else.
+  static Result<std::shared_ptr<Listener>> BindUnix(boost::asio::io_context& context,
+                                                    const std::string& path, ServerMetrics& metrics,
+                                                    OnConnection on_connection);
+  ~Listener();
   void Start();
   // Accepts on, should the work that does have been lost. Any thread.
   void Revive();
   // Stops accepting; connections live on.
   void Close();
   int port() const { return port_; }
+  const std::string& unix_socket() const { return unix_socket_; }
 
  private:
   Listener(boost::asio::io_context& context, ServerMetrics& metrics, OnConnection on_connection);
@@ -90,12 +92,13 @@ class Listener : public std::enable_shared_from_this<Listener> {
 
   boost::asio::io_context& context_;
   boost::asio::strand<boost::asio::io_context::executor_type> strand_;
-  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_;
   boost::asio::steady_timer backoff_;
   ServerMetrics& metrics_;
   OnConnection on_connection_;
   std::atomic<bool> accepting_{false};
   int port_ = 0;
+  std::string unix_socket_;  // which goes with the listener
 };
 
 // "pid 4711 (nginx)" for the process that listens on a local port, empty when it cannot be told.
