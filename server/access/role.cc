@@ -43,6 +43,7 @@ constexpr RestRoute kRestRoutes[] = {
     {"v2/cudasharedmemory/region/*/unregister", Role::kAdmin},
     {"v2/cudasharedmemory/unregister", Role::kAdmin},
     {"metrics", Role::kRead},
+    {"debug/requests", Role::kAdmin},
     {"v2/repository/index", Role::kRead},
     {"v2/repository/models/*/load", Role::kAdmin},
     {"v2/repository/models/*/unload", Role::kAdmin},

@@ -114,6 +114,7 @@ std::vector<OptionKey<ServerOptions::LogSettings>> LogKeys() {
   return {
       TextKey("level", &L::level, {"debug", "info", "warning", "error", "off"}),
       TextKey("format", &L::format, {"text", "json"}),
+      TextKey("requests", &L::requests, {"off", "notable", "all"}),
   };
 }
 

@@ -95,6 +95,8 @@ struct ServerOptions {
   struct LogSettings {
     std::string level = "info";   // debug, info, warning, error, off
     std::string format = "text";  // text, json
+    // which requests get a line: off, notable (those that fail, and each model's slowest 1%), all
+    std::string requests = "notable";
   } log;
 };
 

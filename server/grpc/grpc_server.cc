@@ -18,6 +18,7 @@
 #include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 #include "server/grpc/grpc_framing.h"
+#include "server/inference/request_id.h"
 #include "server/net/one_reply.h"
 
 namespace onnxd {
@@ -59,7 +60,7 @@ namespace {
 
 // One call.
 struct Stream {
-  std::string path, content_type, encoding, authorization, api_key;
+  std::string path, content_type, encoding, authorization, api_key, request_id;
   bool post = false, error_as_status = false;
   size_t headers = 0, header_bytes = 0;
   std::string body;
@@ -221,6 +222,8 @@ class Session : public std::enable_shared_from_this<Session> {
       stream->authorization = value;
     } else if (name == "x-api-key") {
       stream->api_key = value;
+    } else if (name == "x-request-id") {
+      stream->request_id = value;
     } else if (name == "triton_grpc_error") {
       stream->error_as_status = value == "true";
     } else if (name == "grpc-timeout") {
@@ -265,6 +268,7 @@ class Session : public std::enable_shared_from_this<Session> {
       if (ends && stream->handler != nullptr) OnStreamEnd(id, *stream);
       return 0;
     }
+    if (frame->hd.type == NGHTTP2_HEADERS) stream->request_id = RequestId(stream->request_id);
     if (frame->hd.type == NGHTTP2_HEADERS && stream->refusal.ok()) {
       if (!stream->post || stream->content_type.rfind("application/grpc", 0) != 0) {
         return RefuseContentType(id, *stream);
@@ -312,6 +316,7 @@ class Session : public std::enable_shared_from_this<Session> {
     call.client = client_;
     call.authorization = stream.authorization;
     call.api_key = stream.api_key;
+    call.request_id = stream.request_id;
     call.stream_error_as_status = stream.error_as_status;
     return call;
   }
@@ -407,9 +412,9 @@ class Session : public std::enable_shared_from_this<Session> {
       nghttp2_session_resume_data(session_, id);
       return;
     }
-    const std::array<nghttp2_nv, 3> headers = {Header(":status", "200"),
-                                               Header("content-type", "application/grpc"),
-                                               Header("grpc-accept-encoding", "identity,gzip")};
+    const std::array<nghttp2_nv, 4> headers = {
+        Header(":status", "200"), Header("content-type", "application/grpc"),
+        Header("grpc-accept-encoding", "identity,gzip"), Header("x-request-id", stream.request_id)};
     nghttp2_data_provider provider{};
     provider.source.ptr = this;
     provider.read_callback = ReadAnswer;
@@ -452,9 +457,12 @@ class Session : public std::enable_shared_from_this<Session> {
   void SubmitTrailersOnly(int32_t id, const Status& status) {
     const std::string code = StrCat(static_cast<int>(status.code()));
     const std::string message = EncodeGrpcMessage(status.message());
-    const std::array<nghttp2_nv, 4> headers = {
+    const Stream* stream = Find(id);
+    const std::string_view request_id = stream == nullptr ? "" : stream->request_id;
+    const std::array<nghttp2_nv, 5> headers = {
         Header(":status", "200"), Header("content-type", "application/grpc"),
-        Header("grpc-status", code), Header("grpc-message", message)};
+        Header("grpc-status", code), Header("grpc-message", message),
+        Header("x-request-id", request_id)};
     nghttp2_submit_response(session_, id, headers.data(), headers.size(), nullptr);
   }
 

@@ -45,13 +45,13 @@ struct Routed {
 // Computes what was routed and answers with the message that `write` makes of the result; a failure
 // of either becomes the call's status.
 template <typename Respond, typename Write>
-void Infer(InferenceService& service, const std::string& client, Result<Routed> routed,
-           Respond respond, Write write) {
+void Infer(InferenceService& service, const GrpcCall& call, Result<Routed> routed, Respond respond,
+           Write write) {
   if (!routed.ok()) {
-    service.metrics().CountUnroutedRequest(Protocol::kGrpc, routed.status().code());
+    service.NoteUnrouted(Protocol::kGrpc, routed.status(), call.request_id, call.client);
     return respond(routed.status());
   }
-  auto ticket = service.EnterClient(client);
+  auto ticket = service.EnterClient(call.client);
   if (!ticket.ok()) return respond(ticket.status());
   service.Infer(std::move(routed->version), std::move(routed->request), Protocol::kGrpc,
                 [ticket = *std::move(ticket), respond = std::move(respond),
@@ -68,6 +68,8 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
                          service.FindModel(message.model_name(), message.model_version()));
   routed.request.id = message.id();
   routed.request.arrived = call.arrived;
+  routed.request.request_id = call.request_id;
+  routed.request.client = call.client;
   routed.request.deadline = call.deadline;
   routed.request.cancelled = call.cancelled;
   ONNXD_RETURN_IF_ERROR(ApplyParameters(message, routed.request));
@@ -82,6 +84,8 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
   routed.request.arrived = call.arrived;
+  routed.request.request_id = call.request_id;
+  routed.request.client = call.client;
   routed.request.deadline = call.deadline;
   routed.request.cancelled = call.cancelled;
   const auto& signature = routed.version->inputs;
@@ -114,7 +118,7 @@ void ModelInfer(
     if (read.ok()) forms = *std::move(read);
   }
   Infer(
-      service, call.client, std::move(routed),
+      service, call, std::move(routed),
       [done = std::move(done), id](Result<inference::ModelInferResponse> answer) {
         done(std::move(answer), id);
       },
@@ -130,7 +134,7 @@ void ModelInfer(
 }
 
 void Predict(InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
-  Infer(service, call.client, RoutePredict(service, call), std::move(respond),
+  Infer(service, call, RoutePredict(service, call), std::move(respond),
         [](const InferenceResponse& result) -> Result<std::string> {
           v1::PredictResponse response;
           response.set_model(result.model);

@@ -23,7 +23,8 @@ struct HttpRequest {
   std::string target;  // as sent: path and query
   std::vector<std::pair<std::string, std::string>> headers;
   HttpBody body;
-  std::string client;                                                                // its address
+  std::string id;      // X-Request-Id: the client's, or made up
+  std::string client;  // its address
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();  // first byte
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null
 

@@ -11,6 +11,7 @@
 #include "server/http/json_tensor.h"
 #include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
+#include "server/http/server_timing.h"
 #include "server/inference/binary_tensor.h"
 #include "server/inference/classification.h"
 #include "server/inference/data_type_name.h"
@@ -472,7 +473,7 @@ Result<ParsedRequest> ReadInfer(const ModelVersion& version, const ServerOptions
 void Infer(InferenceService& service, const ServerOptions::Limits& limits,
            const OpenInferenceRoute& route, const HttpRequest& request, HttpRespond respond) {
   const auto fail = [&](const Status& status) {
-    service.metrics().CountUnroutedRequest(Protocol::kHttp, status.code());
+    service.NoteUnrouted(Protocol::kHttp, status, request.id, request.client);
     respond(ErrorResponse(status));
   };
   auto version = service.FindModel(route.model, route.version);
@@ -484,6 +485,8 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
   auto ticket = service.EnterClient(request.client);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
   parsed->request.arrived = request.arrived;
+  parsed->request.request_id = request.id;
+  parsed->request.client = request.client;
   parsed->request.cancelled = request.cancelled;
   service.Infer(*version, std::move(parsed->request), Protocol::kHttp,
                 [&service, ticket = *std::move(ticket), respond = std::move(respond),
@@ -492,6 +495,7 @@ void Infer(InferenceService& service, const ServerOptions::Limits& limits,
                   if (!result.ok()) return respond(ErrorResponse(result.status()));
                   auto response = WriteAnswer(*result, outputs, binary, service.shared_memory());
                   if (!response.ok()) return respond(ErrorResponse(response.status()));
+                  AddServerTiming(*result, *response);
                   respond(std::move(*response));
                 });
 }

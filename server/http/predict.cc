@@ -7,6 +7,7 @@
 #include "server/http/json_tensor.h"
 #include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
+#include "server/http/server_timing.h"
 #include "server/inference/json_writer.h"
 
 namespace onnxd {
@@ -139,12 +140,14 @@ void HandlePredict(InferenceService& service, const ServerOptions::Limits& limit
   const Status status =
       prediction.ok() ? ApplyTimeout(request, prediction->request) : prediction.status();
   if (!status.ok()) {
-    service.metrics().CountUnroutedRequest(Protocol::kHttp, status.code());
+    service.NoteUnrouted(Protocol::kHttp, status, request.id, request.client);
     return respond(ErrorResponse(status));
   }
   auto ticket = service.EnterClient(request.client);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
   prediction->request.arrived = request.arrived;
+  prediction->request.request_id = request.id;
+  prediction->request.client = request.client;
   prediction->request.cancelled = request.cancelled;
   service.Infer(prediction->version, std::move(prediction->request), Protocol::kHttp,
                 [ticket = *std::move(ticket),
@@ -154,6 +157,7 @@ void HandlePredict(InferenceService& service, const ServerOptions::Limits& limit
                   if (!text.ok()) return respond(ErrorResponse(text.status()));
                   HttpResponse response;
                   response.body = std::move(*text);
+                  AddServerTiming(*result, response);
                   respond(std::move(response));
                 });
 }

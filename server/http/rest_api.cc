@@ -3,12 +3,14 @@
 #include <optional>
 
 #include "runtime/base/str_cat.h"
+#include "server/documents/request_log_json.h"
 #include "server/http/extension_api.h"
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
 #include "server/http/repository_api.h"
 #include "server/http/url.h"
 #include "server/inference/json_writer.h"
+#include "server/inference/request_id.h"
 
 namespace onnxd {
 namespace {
@@ -135,6 +137,15 @@ Status RestApi::Admit(const std::vector<std::string>& path, const HttpRequest& r
 }
 
 void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
+  const std::string* id = request.Header("X-Request-Id");
+  request.id = RequestId(id == nullptr ? "" : *id);
+  Route(std::move(request), [id = request.id, respond = std::move(respond)](HttpResponse response) {
+    response.headers.emplace_back("X-Request-Id", id);
+    respond(std::move(response));
+  });
+}
+
+void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   const auto segments = PathSegments(request.target);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));
   const Status admitted = Admit(*segments, request);
@@ -153,6 +164,10 @@ void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
     if (!post) return respond(MethodNotAllowed("POST"));
     return HandlePredict(service_, limits_, path.size() == 2 ? path[1] : "", std::move(request),
                          std::move(respond));
+  }
+  if (joined == "debug/requests") {
+    if (!get) return respond(MethodNotAllowed("GET, HEAD"));
+    return respond(Json(RequestLogJson(service_.request_log())));
   }
   if (!path.empty() && path[0] == "v2") {
     if (joined == "v2/config/reload") {

@@ -9,7 +9,12 @@
 //   GET  /v2/models/{model}[/versions/{version}]/config  as Triton's ModelConfig
 //   POST /v2/repository/index  /v2/repository/models/{model}/load  .../unload
 //   POST /v2/config/reload                             as SIGHUP
+//   GET  /v2/models[/{model}[/versions/{version}]]/stats  sums of requests and runs
+//   GET, POST /v2/logging, /v2/systemsharedmemory/...  Triton's extensions of these names
 //   GET  /metrics                                      Prometheus
+//   GET  /debug/requests                               the slowest and the failed ones of late
+//
+// Every answer has the header X-Request-Id, the client's or one made up.
 #pragma once
 
 #include "server/access/access_gate.h"
@@ -30,6 +35,7 @@ class RestApi {
   void HandleMetricsPort(HttpRequest request, HttpRespond respond) const;
 
  private:
+  void Route(HttpRequest request, HttpRespond respond) const;
   Status Admit(const std::vector<std::string>& path, const HttpRequest& request) const;
 
   InferenceService& service_;

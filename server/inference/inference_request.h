@@ -26,9 +26,10 @@ struct TensorMetadata {
 };
 
 struct InferenceRequest {
-  std::string model;    // empty: the default model
-  std::string version;  // empty: the newest
-  std::string id;       // echoed
+  std::string model;               // empty: the default model
+  std::string version;             // empty: the newest
+  std::string id;                  // echoed
+  std::string request_id, client;  // for logs: X-Request-Id, and its address
   std::vector<NamedValue> inputs;
   std::vector<std::string> outputs;  // empty: all
   // Its first byte was there: what it states as a duration counts from here.

@@ -113,6 +113,9 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
 
 void InferenceService::Reconfigure(const ServerOptions& options) {
   max_buffered_bytes_ = options.limits.buffered_bytes;
+  request_log_.SetLines(options.log.requests == "off"   ? RequestLog::Lines::kNone
+                        : options.log.requests == "all" ? RequestLog::Lines::kAll
+                                                        : RequestLog::Lines::kNotable);
   std::lock_guard lock(mutex_);
   default_model_ = options.models.default_model;
 }
@@ -226,9 +229,27 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   ModelMetrics& metrics = *version->metrics;
   // Until `finish` has been called, or was lost for want of memory.
   const auto counted = std::make_shared<InFlight>(*this);
-  InferenceCallback finish = [&metrics, protocol, begin, counted,
+  RequestRecord record;
+  record.id = std::move(request.request_id);
+  record.client = std::move(request.client);
+  record.model = version->model;
+  record.version = version->version;
+  record.protocol = protocol;
+  record.read = begin - request.arrived;
+  InferenceCallback finish = [this, &metrics, begin, counted, arrived = request.arrived, record,
                               done = std::move(done)](Result<InferenceResponse> result) {
-    metrics.ObserveRequest(protocol, result.status().code(), Clock::now() - begin);
+    const auto now = Clock::now();
+    metrics.ObserveRequest(record.protocol, result.status().code(), now - begin);
+    RequestRecord ended = record;
+    ended.whole = now - arrived;
+    ended.code = result.status().code();
+    if (result.ok()) {
+      ended.queue = result->queue_time;
+      ended.compute = result->compute_time;
+    } else {
+      ended.error = result.status().message();
+    }
+    request_log_.Note(std::move(ended));
     done(std::move(result));
   };
   auto inputs = OrderInputs(*version, request);
@@ -276,6 +297,18 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
     finish(std::move(response));
   };
   scheduler_.Submit(scheduled, std::move(request));
+}
+
+void InferenceService::NoteUnrouted(Protocol protocol, const Status& status, std::string request_id,
+                                    std::string client) {
+  metrics_.CountUnroutedRequest(protocol, status.code());
+  RequestRecord record;
+  record.id = std::move(request_id);
+  record.client = std::move(client);
+  record.protocol = protocol;
+  record.code = status.code();
+  record.error = status.message();
+  request_log_.Note(std::move(record));
 }
 
 Result<ClientQuota::Ticket> InferenceService::EnterClient(const std::string& client) {

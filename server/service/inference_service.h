@@ -10,6 +10,7 @@
 #include "server/batching/scheduler.h"
 #include "server/inference/inference_request.h"
 #include "server/inference/shared_memory.h"
+#include "server/metrics/request_log.h"
 #include "server/models/model_manager.h"
 #include "server/service/client_quota.h"
 
@@ -74,6 +75,11 @@ class InferenceService {
   void Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
              Protocol protocol, InferenceCallback done);
 
+  // A request for inference that failed before its model was known.
+  void NoteUnrouted(Protocol protocol, const Status& status, std::string request_id,
+                    std::string client);
+  const RequestLog& request_log() const { return request_log_; }
+
   // For each inference request, by its client's address, until the ticket is gone.
   // kResourceExhausted when the client has too many.
   Result<ClientQuota::Ticket> EnterClient(const std::string& client);
@@ -122,6 +128,7 @@ class InferenceService {
   std::function<void()> request_reload_ = [] {};
   std::atomic<int64_t> max_buffered_bytes_{0};
   ClientQuota quota_;
+  RequestLog request_log_;
   SharedMemory shared_memory_;
   std::atomic<bool> draining_{false};
   mutable std::atomic<bool> was_ready_{false};

@@ -315,6 +315,29 @@ class Extensions(unittest.TestCase):
         for path in ("/v2", "/v2/models/iris_forest", "/v2/models/stats", "/metrics"):
             self.assertIsNone(self.ask(path, None, accept)[1]["Content-Encoding"], path)
 
+    def test_requests_have_a_name_and_a_timeline(self):
+        body = json.dumps({"input": IRIS.tolist()}).encode()
+        _, headers, _ = self.ask("/predict/iris_forest", body, {"X-Request-Id": "mine-1"})
+        self.assertEqual(headers["X-Request-Id"], "mine-1")
+        self.assertRegex(headers["Server-Timing"], r"^queue;dur=\d+\.\d+, compute;dur=\d+\.\d+$")
+        for wrong in ("", "two words", "x" * 200):
+            made = self.ask("/predict/iris_forest", body, {"X-Request-Id": wrong})[1]["X-Request-Id"]
+            self.assertRegex(made, "^[0-9a-f]{16}$")
+        self.assertRegex(self.ask("/nothing")[1]["X-Request-Id"], "^[0-9a-f]{16}$")
+        self.assertEqual(self.ask("/predict/iris_forest", b"{", {"X-Request-Id": "mine-2"})[0], 400)
+        infer = protos.unary(self.channel, SERVICE, "ModelInfer")
+        _, call = infer.with_call(self.request(), metadata=[("x-request-id", "mine-3")])
+        self.assertEqual(dict(call.initial_metadata())["x-request-id"], "mine-3")
+        with self.assertRaises(grpc.RpcError):
+            infer(self.request("none"), metadata=[("x-request-id", "mine-4")])
+        known = json.loads(self.ask("/debug/requests")[2])
+        failed = {entry["request_id"]: entry for entry in known["failed"]}
+        self.assertEqual((failed["mine-2"]["code"], failed["mine-2"]["protocol"]), ("INVALID_ARGUMENT", "http"))
+        self.assertEqual((failed["mine-4"]["code"], failed["mine-4"]["protocol"]), ("NOT_FOUND", "grpc"))
+        self.assertTrue(self.daemon.logged("request mine-4 of 127.0.0.1"))
+        for entry in known["slowest"]:
+            self.assertGreaterEqual(entry["whole_ms"] + 0.01, entry["read_ms"] + entry["queue_ms"] + entry["compute_ms"])
+
     def test_reflection_describes_the_services(self):
         database = ProtoReflectionDescriptorDatabase(self.channel)
         services = set(database.get_services())
