@@ -7,6 +7,7 @@
 
 #include "runtime/base/split_list.h"
 #include "runtime/session/inference_session.h"
+#include "tools/http_client.h"
 
 namespace onnxd {
 
@@ -71,12 +72,22 @@ struct OptimizeFlags {
 
 struct KeysFlags {
   std::string file;
-  std::string name, role;  // role: of `create`
+  std::string name;
+  // Of `create`: its role and what limits it; empty or 0: nothing does.
+  std::string role, expires, models;
+  int64_t rate = 0, concurrency = 0;
 };
 
 struct ServeFlags {
   std::string config;
   std::map<std::string, std::string> overrides;  // "section.key" -> value, from flags
+};
+
+struct ClientFlags {
+  ServerAddress server;
+  bool ready = false;        // of `health`: ready to answer, not just alive
+  std::string model, input;  // input: a file of JSON, "-": standard input
+  bool load = false;         // of a model's control: load, else unload
 };
 
 // Each returns an ExitCode.
@@ -89,6 +100,12 @@ int Serve(const ServeFlags& flags);
 int CreateKey(const KeysFlags& flags);
 int ListKeys(const KeysFlags& flags);
 int RevokeKey(const KeysFlags& flags);
+int CheckConfig(const ServeFlags& flags);
+int PrintConfig(const ServeFlags& flags);
+int Health(const ClientFlags& flags);
+int PredictOnServer(const ClientFlags& flags);
+int ListModels(const ClientFlags& flags);
+int ControlModel(const ClientFlags& flags);
 
 // Prints "onnxd: message" to stderr and returns kExitFailure.
 int Fail(const Status& status);

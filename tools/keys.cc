@@ -46,7 +46,16 @@ Result<std::string> Create(const KeysFlags& flags) {
   ONNXD_ASSIGN_OR_RETURN(std::string text, NewApiKey());
   std::string lines = file->text;
   if (!lines.empty() && lines.back() != '\n') lines += '\n';
-  lines += KeyLine({flags.name, *RoleNamed(flags.role), HashOfKey(text)});
+  ApiKey key{flags.name, *RoleNamed(flags.role), HashOfKey(text)};
+  if (!flags.expires.empty()) {
+    key.expires = ParseTime(flags.expires);
+    if (!key.expires)
+      return InvalidArgument("--expires is a day of UTC, 2027-01-31, or 2027-01-31T12:00:00Z");
+  }
+  key.models = SplitList(flags.models, ',');
+  key.rate = flags.rate;
+  key.concurrency = flags.concurrency;
+  lines += KeyLine(key);
   // The name may be there already.
   ONNXD_RETURN_IF_ERROR(ParseKeyFile(lines, flags.file).status());
   ONNXD_RETURN_IF_ERROR(ReplaceFile(flags.file, lines, kMode));
@@ -76,7 +85,11 @@ int ListKeys(const KeysFlags& flags) {
   const auto file = Read(flags.file);
   if (!file.ok()) return Fail(file.status());
   for (const ApiKey& key : file->keys) {
-    std::printf("%s %s\n", key.name.c_str(), std::string(RoleName(key.role)).c_str());
+    // As the file has it, without the hash.
+    const std::string line = KeyLine(key);
+    const size_t hash = line.find(' ', line.find(' ') + 1);
+    std::printf("%s%s", line.substr(0, hash).c_str(),
+                line.substr(hash + 1 + 2 * key.hash.size()).c_str());
   }
   return kExitOk;
 }

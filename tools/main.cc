@@ -178,11 +178,71 @@ void AddKeys(CLI::App& app, KeysFlags& flags, RunCommand& run) {
   create->add_option("--role", flags.role, "What its bearer may do")
       ->check(CLI::IsMember({"predict", "read", "admin"}))
       ->required();
-  add("list", "Show names and roles", ListKeys);
+  create->add_option("--expires", flags.expires,
+                     "Day of UTC from which on it is refused, 2027-01-31");
+  create->add_option("--models", flags.models,
+                     "Names it is for, separated by commas; * is any text");
+  create->add_option("--rate", flags.rate, "Requests a second")->check(CLI::PositiveNumber);
+  create->add_option("--concurrency", flags.concurrency, "Requests at once")
+      ->check(CLI::PositiveNumber);
+  add("list", "Show names, roles and limits", ListKeys);
   add("revoke", "Remove a key from the file; a running server follows at its next SIGHUP",
       RevokeKey)
       ->add_option("NAME", flags.name, "The key's name")
       ->required();
+}
+
+void AddConfig(CLI::App& app, ServeFlags& flags, RunCommand& run) {
+  CLI::App* config =
+      app.add_subcommand("config", "Check or show what `serve` would be configured to");
+  config->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, int (*command)(const ServeFlags&)) {
+    CLI::App* verb = config->add_subcommand(name, help);
+    verb->add_option("FILE", flags.config, "YAML configuration file");
+    verb->callback([&flags, &run, command] { run = [&flags, command] { return command(flags); }; });
+  };
+  add("check", "Say ok, or what is wrong (exit code 2)", CheckConfig);
+  add("print", "Each key's value and where it comes from: default, file, environment", PrintConfig);
+}
+
+void AddServer(CLI::App& command, ServerAddress& server) {
+  command.add_option("--url", server.url, "http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+      ->envname("ONNXD_URL");
+  command.add_option("--key", server.key, "API key; better in the environment: ONNXD_API_KEY")
+      ->envname("ONNXD_API_KEY");
+  command.add_option("--ca", server.ca, "PEM file of the server's certificate authority");
+  command.add_option("--timeout", server.timeout_s, "Seconds to wait")->check(CLI::Range(1, 86400));
+}
+
+void AddClient(CLI::App& app, ClientFlags& flags, RunCommand& run) {
+  CLI::App* health = app.add_subcommand("health", "Ask a server how it is; exit code 0: well");
+  health->add_flag("--ready", flags.ready, "Whether it is ready to answer, not just alive");
+  health->add_option("URL", flags.server.url, "As --url");
+  AddServer(*health, flags.server);
+  health->callback([&] { run = [&] { return Health(flags); }; });
+  CLI::App* predict = app.add_subcommand("predict", "Ask a server's model for a prediction");
+  predict->add_option("MODEL", flags.model, "Its name")->required();
+  predict
+      ->add_option("--input", flags.input,
+                   "File of JSON: the input, or a body of /predict; -: stdin")
+      ->required();
+  AddServer(*predict, flags.server);
+  predict->callback([&] { run = [&] { return PredictOnServer(flags); }; });
+  CLI::App* models = app.add_subcommand("models", "List, load and unload a server's models");
+  models->require_subcommand(1);
+  CLI::App* list = models->add_subcommand("list", "Name, version and state of each");
+  AddServer(*list, flags.server);
+  list->callback([&] { run = [&] { return ListModels(flags); }; });
+  for (const bool load : {true, false}) {
+    CLI::App* control =
+        models->add_subcommand(load ? "load" : "unload", load ? "Load, or load again" : "Unload");
+    control->add_option("MODEL", flags.model, "Its name")->required();
+    AddServer(*control, flags.server);
+    control->callback([&flags, &run, load] {
+      flags.load = load;
+      run = [&flags] { return ControlModel(flags); };
+    });
+  }
 }
 
 int Main(int argc, char** argv) {
@@ -201,6 +261,7 @@ int Main(int argc, char** argv) {
   OptimizeFlags optimize_flags;
   ServeFlags serve_flags;
   KeysFlags keys_flags;
+  ClientFlags client_flags;
   RunCommand run;
   AddServe(app, serve_flags, run);
   AddRun(app, run_flags, run);
@@ -209,6 +270,8 @@ int Main(int argc, char** argv) {
   AddCheck(app, check_flags, run);
   AddOptimize(app, optimize_flags, run);
   AddKeys(app, keys_flags, run);
+  AddConfig(app, serve_flags, run);
+  AddClient(app, client_flags, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -30,10 +30,16 @@ std::map<std::string, std::string> Environment() {
 
 }  // namespace
 
-Result<ServerOptions> ReadOptions(const ServeFlags& flags) {
-  ServerOptions options;
-  if (!flags.config.empty()) ONNXD_RETURN_IF_ERROR(ApplyConfigFile(flags.config, options));
-  ONNXD_RETURN_IF_ERROR(ApplyEnvironment(Environment(), options));
+Result<OptionLayers> ReadLayers(const ServeFlags& flags) {
+  OptionLayers layers = {{"default", ServerOptions()}};
+  const auto add = [&layers](const char* name) -> ServerOptions& {
+    layers.emplace_back(name, ServerOptions(layers.back().second));
+    return layers.back().second;
+  };
+  ServerOptions& of_file = add("file");
+  if (!flags.config.empty()) ONNXD_RETURN_IF_ERROR(ApplyConfigFile(flags.config, of_file));
+  ONNXD_RETURN_IF_ERROR(ApplyEnvironment(Environment(), add("environment")));
+  ServerOptions& options = add("flag");
   for (const auto& [section_key, value] : flags.overrides) {
     for (const auto& key : OptionKeys()) {
       if (StrCat(key.section, ".", key.key) == section_key) {
@@ -42,7 +48,12 @@ Result<ServerOptions> ReadOptions(const ServeFlags& flags) {
     }
   }
   ONNXD_RETURN_IF_ERROR(CheckOptions(options));
-  return options;
+  return layers;
+}
+
+Result<ServerOptions> ReadOptions(const ServeFlags& flags) {
+  ONNXD_ASSIGN_OR_RETURN(OptionLayers layers, ReadLayers(flags));
+  return std::move(layers.back().second);
 }
 
 void ConfigureLogging(const ServerOptions& options) {

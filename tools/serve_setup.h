@@ -11,7 +11,12 @@
 
 namespace onnxd {
 
-// File, environment and flags, in rising priority. kInvalidArgument, kNotFound.
+// The options after each source, in rising priority: "default", "file", "environment", "flag".
+using OptionLayers = std::vector<std::pair<const char*, ServerOptions>>;
+
+// kInvalidArgument, kNotFound.
+Result<OptionLayers> ReadLayers(const ServeFlags& flags);
+// The last of these.
 Result<ServerOptions> ReadOptions(const ServeFlags& flags);
 
 void ConfigureLogging(const ServerOptions& options);

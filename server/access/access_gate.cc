@@ -36,35 +36,52 @@ Result<AccessGate::Keys> AccessGate::ReadKeys(const ServerOptions& options) {
 }
 
 void AccessGate::SetKeys(Keys keys) {
-  auto shared = std::make_shared<const Keys>(std::move(keys));
+  auto known = std::make_shared<std::vector<Known>>();
   std::lock_guard lock(mutex_);
-  keys_ = std::move(shared);
+  for (ApiKey& key : keys) {
+    std::shared_ptr<KeyUse> use;
+    if (keys_ != nullptr) {
+      for (const Known& before : *keys_) {
+        if (before.key->name == key.name) use = before.use;
+      }
+    }
+    if (use == nullptr) use = std::make_shared<KeyUse>();
+    known->push_back({std::make_shared<const ApiKey>(std::move(key)), std::move(use)});
+  }
+  keys_ = std::move(known);
 }
 
-Status AccessGate::Admit(Role needed, std::string_view key) const {
-  if (needed == Role::kNobody) return Status::Ok();
+Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_view key) const {
+  static const auto everything = std::make_shared<const Grant>(nullptr, nullptr);
+  if (needed == Role::kNobody) return everything;
   if (needed == Role::kAdmin && !why_admin_closed_.empty()) {
     return PermissionDenied(
         StrCat("calls that change the server are refused: ", why_admin_closed_));
   }
-  if (!has_keys_) return Status::Ok();
+  if (!has_keys_) return everything;
   if (key.empty()) {
     return Unauthenticated("this needs a key: Authorization: Bearer KEY, or X-API-Key: KEY");
   }
-  std::shared_ptr<const Keys> keys;
+  std::shared_ptr<const std::vector<Known>> keys;
   {
     std::lock_guard lock(mutex_);
     keys = keys_;
   }
   const ApiKey::Hash hash = HashOfKey(key);
   const auto found = std::find_if(keys->begin(), keys->end(),
-                                  [&](const ApiKey& known) { return Same(known.hash, hash); });
+                                  [&](const Known& known) { return Same(known.key->hash, hash); });
   if (found == keys->end()) return Unauthenticated("the key is not known");
-  if (found->role < needed) {
+  const ApiKey& known = *found->key;
+  // In seconds: nanoseconds do not reach beyond the year 2262.
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  if (known.expires && now >= *known.expires) return Unauthenticated("the key has expired");
+  if (known.role < needed) {
     return PermissionDenied(StrCat("this needs the role ", RoleName(needed), ", and the key has ",
-                                   RoleName(found->role)));
+                                   RoleName(known.role)));
   }
-  return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(auto place, found->use->Enter(known.rate, known.concurrency,
+                                                       std::chrono::steady_clock::now()));
+  return std::make_shared<const Grant>(found->key, std::move(place));
 }
 
 std::string_view KeyIn(std::string_view authorization, std::string_view api_key) {

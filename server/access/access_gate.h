@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "server/access/api_key.h"
+#include "server/access/grant.h"
+#include "server/access/key_use.h"
 #include "server/config/server_options.h"
 
 namespace onnxd {
@@ -28,9 +30,10 @@ class AccessGate {
   void SetKeys(Keys keys);
 
   // Whether a call that needs the role may be made with this text of a key, which is empty where
-  // the client sent none. kUnauthenticated: no key, or one that is not known; kPermissionDenied:
-  // its role is not enough, or the call is closed to everybody, and why.
-  Status Admit(Role needed, std::string_view key) const;
+  // the client sent none. kUnauthenticated: no key, or one that is not known or has expired;
+  // kPermissionDenied: its role is not enough, or the call is closed to everybody, and why;
+  // kResourceExhausted: the key has used up its requests.
+  Result<std::shared_ptr<const Grant>> Admit(Role needed, std::string_view key) const;
 
   // Why calls that change the server are closed to everybody; empty when they are not.
   const std::string& why_admin_closed() const { return why_admin_closed_; }
@@ -39,7 +42,12 @@ class AccessGate {
   const bool has_keys_;
   const std::string why_admin_closed_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Keys> keys_;  // guarded by mutex_
+  // A key with how much it has used; that stays when keys are read again, by name.
+  struct Known {
+    std::shared_ptr<const ApiKey> key;
+    std::shared_ptr<KeyUse> use;
+  };
+  std::shared_ptr<const std::vector<Known>> keys_;  // guarded by mutex_
 };
 
 // The key in the headers of a request, of which either may be empty: `Authorization: Bearer KEY`,

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <ctime>
 #include <set>
 #include <span>
 #include <sstream>
 
 #include "runtime/base/file.h"
+#include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -46,8 +49,36 @@ bool ParseHash(std::string_view text, ApiKey::Hash& hash) {
   return true;
 }
 
+bool ParseNumber(const std::string& text, int64_t& number) {
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && stop == text.data() + text.size() && number > 0 &&
+         number <= 1'000'000'000;
+}
+
+// "expires=...", "models=...", "rate=...", "concurrency=...".
+Status ParseLimit(const std::string& word, ApiKey& key) {
+  const size_t cut = word.find('=');
+  const std::string name = word.substr(0, cut);
+  const std::string value = cut == std::string::npos ? "" : word.substr(cut + 1);
+  bool fits = false;
+  if (name == "expires") {
+    key.expires = ParseTime(value);
+    fits = key.expires.has_value();
+  } else if (name == "models") {
+    key.models = SplitList(value, ',');
+    fits = !key.models.empty();
+  } else if (name == "rate") {
+    fits = ParseNumber(value, key.rate);
+  } else if (name == "concurrency") {
+    fits = ParseNumber(value, key.concurrency);
+  }
+  if (fits) return Status::Ok();
+  return InvalidArgument(
+      "after the hash come expires=2027-01-31, models=NAME,PREFIX*, rate=N, concurrency=N");
+}
+
 Result<ApiKey> ParseLine(const std::vector<std::string>& words) {
-  if (words.size() != 3) return InvalidArgument("a line is NAME ROLE HASH");
+  if (words.size() < 3) return InvalidArgument("a line is NAME ROLE HASH");
   ApiKey key;
   key.name = words[0];
   ONNXD_RETURN_IF_ERROR(CheckKeyName(key.name));
@@ -58,6 +89,7 @@ Result<ApiKey> ParseLine(const std::vector<std::string>& words) {
   if (!ParseHash(words[2], key.hash)) {
     return InvalidArgument("the hash is not 64 hexadecimal digits (onnxd keys create writes it)");
   }
+  for (size_t i = 3; i < words.size(); ++i) ONNXD_RETURN_IF_ERROR(ParseLimit(words[i], key));
   return key;
 }
 
@@ -108,7 +140,52 @@ Result<std::vector<ApiKey>> ParseKeyFile(const std::string& text, const std::str
 }
 
 std::string KeyLine(const ApiKey& key) {
-  return StrCat(key.name, " ", RoleName(key.role), " ", HexOf(key.hash), "\n");
+  std::string line = StrCat(key.name, " ", RoleName(key.role), " ", HexOf(key.hash));
+  if (key.expires) line += StrCat(" expires=", TimeText(*key.expires));
+  if (!key.models.empty()) line += StrCat(" models=", StrJoin(key.models, ","));
+  if (key.rate > 0) line += StrCat(" rate=", key.rate);
+  if (key.concurrency > 0) line += StrCat(" concurrency=", key.concurrency);
+  return line + "\n";
+}
+
+std::optional<std::chrono::sys_seconds> ParseTime(const std::string& text) {
+  std::tm time{};
+  const bool whole = text.size() > 10;
+  const char* end = strptime(text.c_str(), whole ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d", &time);
+  if (end == nullptr || *end != '\0' || text.size() < 10) return std::nullopt;
+  const std::chrono::sys_seconds parsed(std::chrono::seconds(timegm(&time)));
+  // A 31st of February is none.
+  if (TimeText(parsed).substr(0, text.size()) != text) return std::nullopt;
+  return parsed;
+}
+
+std::string TimeText(std::chrono::sys_seconds time) {
+  const std::time_t seconds = time.time_since_epoch().count();
+  std::tm parts{};
+  char text[32];
+  gmtime_r(&seconds, &parts);
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+bool MatchesPattern(std::string_view name, std::string_view pattern) {
+  // Where the last '*' was, and what it has taken: at most all of both is looked at again.
+  size_t star = std::string_view::npos, taken = 0, at = 0, i = 0;
+  while (at < name.size()) {
+    if (i < pattern.size() && pattern[i] == '*') {
+      star = i++;
+      taken = at;
+    } else if (i < pattern.size() && pattern[i] == name[at]) {
+      ++i;
+      ++at;
+    } else if (star != std::string_view::npos) {
+      i = star + 1;
+      at = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', i) == std::string_view::npos;
 }
 
 Result<std::string> ReadKeyFile(const std::string& path) {

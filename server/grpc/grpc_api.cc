@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <map>
+#include <set>
 
 #include "proto/open_inference.pb.h"
 #include "runtime/base/str_cat.h"
@@ -286,13 +287,30 @@ const std::map<std::string_view, OpenMethod>& StreamingMethods() {
   return methods;
 }
 
+// Of calls about a model other than inference, whose requests all begin with its name.
+Status CheckNamedModel(const GrpcCall& call) {
+  if (call.grant->for_all_models()) return Status::Ok();
+  static const std::set<std::string_view> methods = {
+      "/inference.GRPCInferenceService/ModelReady", "/inference.GRPCInferenceService/ModelMetadata",
+      "/inference.GRPCInferenceService/ModelConfig",
+      "/inference.GRPCInferenceService/ModelStatistics"};
+  if (!methods.contains(call.path)) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const auto request, Parse<inference::ModelReadyRequest>(call.message));
+  return call.grant->CheckModel(request.name());
+}
+
 }  // namespace
 
-Status GrpcApi::Admit(const GrpcCall& call) const {
+Status GrpcApi::Admit(GrpcCall& call) const {
   // What is not in the table of routes is not there.
   const auto role = RoleOfMethod(call.path);
   if (!role) return Unimplemented(StrCat("unknown method ", call.path.substr(0, 256)));
-  const Status admitted = gate_.Admit(*role, KeyIn(call.authorization, call.api_key));
+  auto grant = gate_.Admit(*role, KeyIn(call.authorization, call.api_key));
+  Status admitted = grant.status();
+  if (grant.ok()) {
+    call.grant = *std::move(grant);
+    admitted = CheckNamedModel(call);
+  }
   if (!admitted.ok()) service_.metrics().CountAccessRefusal(Protocol::kGrpc, admitted.code());
   return admitted;
 }
@@ -300,6 +318,10 @@ Status GrpcApi::Admit(const GrpcCall& call) const {
 void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
   const Status admitted = Admit(call);
   if (!admitted.ok()) return respond(admitted);
+  // Until the answer is there.
+  respond = [grant = call.grant, respond = std::move(respond)](Result<std::string> answer) {
+    respond(std::move(answer));
+  };
   const auto method = Methods().find(call.path);
   if (method == Methods().end()) {
     return respond(Unimplemented(StrCat("unknown method ", call.path.substr(0, 256))));
@@ -311,8 +333,9 @@ Result<std::unique_ptr<GrpcStreamHandler>> GrpcApi::OpenStream(
     const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) const {
   const auto method = StreamingMethods().find(call.path);
   if (method == StreamingMethods().end()) return std::unique_ptr<GrpcStreamHandler>();
-  ONNXD_RETURN_IF_ERROR(Admit(call));
-  return method->second(service_, call, std::move(writer));
+  GrpcCall admitted = call;
+  ONNXD_RETURN_IF_ERROR(Admit(admitted));
+  return method->second(service_, admitted, std::move(writer));
 }
 
 }  // namespace onnxd

@@ -24,7 +24,8 @@ class GrpcApi {
                                                         std::shared_ptr<GrpcWriter> writer) const;
 
  private:
-  Status Admit(const GrpcCall& call) const;
+  // Fills in what its key lets it do.
+  Status Admit(GrpcCall& call) const;
 
   InferenceService& service_;
   const AccessGate& gate_;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "runtime/base/status.h"
+#include "server/access/grant.h"
 
 namespace onnxd {
 
@@ -19,6 +20,7 @@ struct GrpcCall {
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone
   std::string client;                            // its address
+  std::shared_ptr<const Grant> grant;            // what its key lets it do; set by the API
   std::string request_id;                        // metadata x-request-id, or made up
   std::string authorization, api_key;            // metadata of these names; may be empty
   bool stream_error_as_status = false;           // metadata triton_grpc_error: true

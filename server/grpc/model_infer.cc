@@ -66,6 +66,7 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version,
                          service.FindModel(message.model_name(), message.model_version()));
+  ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
   routed.request.id = message.id();
   routed.request.arrived = call.arrived;
   routed.request.request_id = call.request_id;
@@ -83,6 +84,7 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
+  ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
   routed.request.arrived = call.arrived;
   routed.request.request_id = call.request_id;
   routed.request.client = call.client;

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/access/grant.h"
+
 namespace onnxd {
 
 // Bytes of a message and what keeps them alive.
@@ -23,8 +25,9 @@ struct HttpRequest {
   std::string target;  // as sent: path and query
   std::vector<std::pair<std::string, std::string>> headers;
   HttpBody body;
-  std::string id;      // X-Request-Id: the client's, or made up
-  std::string client;  // its address
+  std::shared_ptr<const Grant> grant;  // what its key lets it do
+  std::string id;                      // X-Request-Id: the client's, or made up
+  std::string client;                  // its address
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();  // first byte
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null
 

@@ -137,8 +137,9 @@ Result<std::string> WriteAnswer(const InferenceResponse& response) {
 void HandlePredict(InferenceService& service, const ServerOptions::Limits& limits,
                    const std::string& model, HttpRequest request, HttpRespond respond) {
   auto prediction = ReadRequest(service, limits, model, request.body.bytes);
-  const Status status =
+  Status status =
       prediction.ok() ? ApplyTimeout(request, prediction->request) : prediction.status();
+  if (status.ok()) status = request.grant->CheckModel(prediction->version->model);
   if (!status.ok()) {
     service.NoteUnrouted(Protocol::kHttp, status, request.id, request.client);
     return respond(ErrorResponse(status));

@@ -123,16 +123,34 @@ HttpResponse OverQuotaResponse(const Status& status) {
   return response;
 }
 
+namespace {
+
+// The model that a path names; empty: none, or it is of all models.
+std::string ModelIn(const std::vector<std::string>& path) {
+  if (path.size() == 2 && path[0] == "predict") return path[1];
+  if (path.size() >= 3 && path[0] == "v2" && path[1] == "models" && path[2] != "stats") {
+    return path[2];
+  }
+  return "";
+}
+
+}  // namespace
+
 // What is not in the table of routes is not there.
-Status RestApi::Admit(const std::vector<std::string>& path, const HttpRequest& request) const {
+Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::string>& path,
+                                                    const HttpRequest& request) const {
   const auto role = RoleOfPath(path);
   if (!role) return NotFound("no such path");
   const std::string none;
   const std::string* authorization = request.Header("Authorization");
   const std::string* api_key = request.Header("X-API-Key");
-  const Status admitted =
+  auto grant =
       gate_.Admit(*role, KeyIn(authorization ? *authorization : none, api_key ? *api_key : none));
-  if (!admitted.ok()) service_.metrics().CountAccessRefusal(Protocol::kHttp, admitted.code());
+  const std::string model = ModelIn(path);
+  Status admitted = grant.status();
+  if (grant.ok() && !model.empty()) admitted = (*grant)->CheckModel(model);
+  if (admitted.ok()) return grant;
+  service_.metrics().CountAccessRefusal(Protocol::kHttp, admitted.code());
   return admitted;
 }
 
@@ -148,8 +166,17 @@ void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
 void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   const auto segments = PathSegments(request.target);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));
-  const Status admitted = Admit(*segments, request);
-  if (!admitted.ok()) return respond(ErrorResponse(admitted));
+  auto admitted = Admit(*segments, request);
+  if (!admitted.ok()) {
+    const Status& status = admitted.status();
+    return respond(status.code() == StatusCode::kResourceExhausted ? OverQuotaResponse(status)
+                                                                   : ErrorResponse(status));
+  }
+  // Until the answer is there.
+  respond = [grant = *admitted, respond = std::move(respond)](HttpResponse response) {
+    respond(std::move(response));
+  };
+  request.grant = *std::move(admitted);
   const bool get = request.method == "GET" || request.method == "HEAD";
   const bool post = request.method == "POST";
   const std::vector<std::string>& path = *segments;

@@ -36,7 +36,8 @@ class RestApi {
 
  private:
   void Route(HttpRequest request, HttpRespond respond) const;
-  Status Admit(const std::vector<std::string>& path, const HttpRequest& request) const;
+  Result<std::shared_ptr<const Grant>> Admit(const std::vector<std::string>& path,
+                                             const HttpRequest& request) const;
 
   InferenceService& service_;
   const AccessGate& gate_;

@@ -3,8 +3,11 @@
 import json
 import os
 import pathlib
+import queue
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -13,7 +16,7 @@ import numpy
 import tritonclient.grpc
 
 from daemon import BINARY
-from repositories import RepositoryCase
+from repositories import RepositoryCase, factor_model
 
 ADMIN = "/v2/repository/models/m/load"
 
@@ -29,8 +32,8 @@ class Access(RepositoryCase):
         self.addCleanup(secrets.cleanup)
         self.file = pathlib.Path(secrets.name) / "keys"
 
-    def create(self, name, role):
-        created = keys("create", name, "--role", role, "--file", self.file)
+    def create(self, name, role, *limits):
+        created = keys("create", name, "--role", role, "--file", self.file, *limits)
         self.assertEqual(created.returncode, 0, created.stderr)
         return created.stdout.strip()
 
@@ -56,6 +59,64 @@ class Access(RepositoryCase):
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertEqual(result.stdout, "")
         return result.stderr
+
+    def test_a_key_for_some_models(self):
+        self.put(1, factor_model(1), name="other")
+        key = self.create("some", "read", "--models", "m,x*")
+        served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file), ONNXD_MODELS_DEFAULT_MODEL="other")
+        named = json.dumps({"model": "other", "input": [[1, 1, 1, 1]]}).encode()
+        for path, body, expected in (
+                ("/predict/m", self.BODY, 200), ("/v2/models/m", None, 200), ("/v2/models/m/stats", None, 200),
+                ("/predict/other", self.BODY, 403), ("/predict", self.BODY, 403), ("/predict", named, 403),
+                ("/predict/none", self.BODY, 403), ("/v2/models/other", None, 403), ("/v2/models/other/ready", None, 403),
+                ("/v2/models/other/versions/1/infer", b"{}", 403), ("/v2/models/other/config", None, 403),
+                ("/v2/models/%6fther", None, 403)):
+            self.assertEqual(self.status(served, path, key, body)[0], expected, path)
+        client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.grpc_port}")
+        headers = {"authorization": f"Bearer {key}"}
+        entry = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
+        entry.set_data_from_numpy(numpy.ones((1, 4), numpy.float32))
+        client.infer("m", [entry], headers=headers)
+        self.assertTrue(client.is_model_ready("m", headers=headers))
+        for refused in (lambda: client.infer("other", [entry], headers=headers),
+                        lambda: client.infer("", [entry], headers=headers),
+                        lambda: client.get_model_metadata("other", headers=headers),
+                        lambda: client.get_model_config("other", headers=headers),
+                        lambda: client.get_inference_statistics("other", headers=headers),
+                        lambda: client.is_model_ready("other", headers=headers)):
+            with self.assertRaises(tritonclient.grpc.InferenceServerException) as raised:
+                refused()
+            self.assertIn("PERMISSION_DENIED", str(raised.exception.status()))
+        answers = queue.Queue()
+        client.start_stream(lambda result, error: answers.put(error), headers=headers)
+        client.async_stream_infer("m", [entry])
+        self.assertIsNone(answers.get(timeout=10))
+        client.async_stream_infer("other", [entry])
+        self.assertIn("other", str(answers.get(timeout=10)))
+        client.stop_stream()
+        client.close()
+
+    def test_a_keys_requests_a_second(self):
+        slow, free = self.create("slow", "predict", "--rate", 5), self.create("free", "predict")
+        served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file))
+        codes = [self.status(served, "/predict/m", slow, self.BODY)[0] for _ in range(40)]
+        self.assertEqual(codes[:5], [200] * 5)
+        self.assertIn(429, codes)
+        self.assertEqual(self.status(served, "/predict/m", free, self.BODY)[0], 200)
+        time.sleep(1)
+        self.assertEqual(self.status(served, "/predict/m", slow, self.BODY)[0], 200)
+
+    def test_a_key_that_expires(self):
+        key = self.create("brief", "predict", "--expires", "2999-01-01")
+        self.assertEqual(keys("list", "--file", self.file).stdout, "brief predict expires=2999-01-01T00:00:00Z\n")
+        served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file))
+        self.assertEqual(self.status(served, "/predict/m", key, self.BODY)[0], 200)
+        self.file.write_text(self.file.read_text().replace("2999", "2020"))
+        served.process.send_signal(signal.SIGHUP)
+        self.assertTrue(served.logged("the configuration was read again"))
+        status, answer = self.status(served, "/predict/m", key, self.BODY)
+        self.assertEqual((status, json.loads(answer)["error"]), (401, "the key has expired"))
+        self.assertEqual(keys("create", "x", "--role", "read", "--file", self.file, "--expires", "soon").returncode, 1)
 
     def test_where_other_machines_reach_it_and_no_keys_are_set_nobody_changes_it(self):
         served = self.serve(self.folder, "--bind", "0.0.0.0")

@@ -1,0 +1,28 @@
+// Grant: what the key of one call lets it do.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/access/api_key.h"
+
+namespace onnxd {
+
+// Counts as one of its key's requests at once until it is gone. Any thread.
+class Grant {
+ public:
+  // A null key: everything. `place` is held.
+  Grant(std::shared_ptr<const ApiKey> key, std::shared_ptr<const void> place)
+      : key_(std::move(key)), place_(std::move(place)) {}
+
+  // Whether it is for all models.
+  bool for_all_models() const { return key_ == nullptr || key_->models.empty(); }
+  // kPermissionDenied where the key is not for that model, which may be there or not.
+  Status CheckModel(const std::string& model) const;
+
+ private:
+  const std::shared_ptr<const ApiKey> key_;
+  const std::shared_ptr<const void> place_;
+};
+
+}  // namespace onnxd

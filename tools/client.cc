@@ -1,0 +1,96 @@
+// onnxd health, predict, models: questions to a running server.
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/file.h"
+#include "runtime/base/str_cat.h"
+#include "tools/command.h"
+
+namespace onnxd {
+namespace {
+
+constexpr uint64_t kMostInput = uint64_t{1} << 30;
+
+// Letters, digits and "-._~" stay; RFC 3986, section 2.3.
+std::string Quoted(const std::string& segment) {
+  std::string out;
+  for (const char c : segment) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) || std::string_view("-._~").find(c) != std::string_view::npos) {
+      out += c;
+    } else {
+      char escaped[4];
+      std::snprintf(escaped, sizeof(escaped), "%%%02X", byte);
+      out += escaped;
+    }
+  }
+  return out;
+}
+
+Result<HttpReply> AskFor200(const ServerAddress& server, const std::string& method,
+                            const std::string& path, const std::string& body = "") {
+  ONNXD_ASSIGN_OR_RETURN(HttpReply reply, Ask(server, method, path, body));
+  if (reply.status != 200) return FailureOf(reply);
+  return reply;
+}
+
+Result<std::string> ReadInput(const std::string& path) {
+  if (path != "-") return ReadFile(path, kMostInput);
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+// A body for /predict of what people have: that body, or the input alone.
+Result<std::string> PredictBody(const std::string& text) {
+  const auto document = nlohmann::json::parse(text, nullptr, false);
+  if (document.is_discarded()) return InvalidArgument("the input is no JSON");
+  const bool whole =
+      document.is_object() && (document.contains("input") || document.contains("inputs"));
+  if (whole) return text;
+  return StrCat(document.is_object() ? "{\"inputs\":" : "{\"input\":", text, "}");
+}
+
+}  // namespace
+
+int Health(const ClientFlags& flags) {
+  const auto reply = Ask(flags.server, "GET", flags.ready ? "/health/ready" : "/health/live");
+  if (!reply.ok()) return Fail(reply.status());
+  std::printf("%s\n", reply->body.c_str());
+  return reply->status == 200 ? kExitOk : kExitFailure;
+}
+
+int PredictOnServer(const ClientFlags& flags) {
+  const auto text = ReadInput(flags.input);
+  if (!text.ok()) return Fail(text.status());
+  const auto body = PredictBody(*text);
+  if (!body.ok()) return Fail(body.status());
+  const auto reply =
+      AskFor200(flags.server, "POST", StrCat("/predict/", Quoted(flags.model)), *body);
+  if (!reply.ok()) return Fail(reply.status());
+  std::printf("%s\n", reply->body.c_str());
+  return kExitOk;
+}
+
+int ListModels(const ClientFlags& flags) {
+  const auto reply = AskFor200(flags.server, "POST", "/v2/repository/index");
+  if (!reply.ok()) return Fail(reply.status());
+  const auto index = nlohmann::json::parse(reply->body, nullptr, false);
+  if (!index.is_array()) return Fail(Internal("the server's answer is no list"));
+  for (const auto& model : index) {
+    const std::string reason = model.value("reason", "");
+    std::printf("%s %s %s%s\n", model.value("name", "").c_str(), model.value("version", "").c_str(),
+                model.value("state", "").c_str(),
+                reason.empty() ? "" : StrCat(": ", reason).c_str());
+  }
+  return kExitOk;
+}
+
+int ControlModel(const ClientFlags& flags) {
+  const auto reply = AskFor200(
+      flags.server, "POST",
+      StrCat("/v2/repository/models/", Quoted(flags.model), flags.load ? "/load" : "/unload"));
+  return reply.ok() ? kExitOk : Fail(reply.status());
+}
+
+}  // namespace onnxd
