@@ -17,6 +17,8 @@ constexpr RestRoute kRestRoutes[] = {
     {"health/ready", Role::kNobody},
     {"v2/health/live", Role::kNobody},
     {"v2/health/ready", Role::kNobody},
+    {"docs", Role::kNobody},
+    {"openapi.json", Role::kPredict},
     {"predict", Role::kPredict},
     {"predict/*", Role::kPredict},
     {"v2", Role::kPredict},

@@ -3,6 +3,8 @@
 #include <optional>
 
 #include "runtime/base/str_cat.h"
+#include "server/documents/docs_page.h"
+#include "server/documents/openapi.h"
 #include "server/documents/request_log_json.h"
 #include "server/http/extension_api.h"
 #include "server/http/open_inference.h"
@@ -31,7 +33,7 @@ HttpResponse MethodNotAllowed(std::string_view allowed) {
 HttpResponse Index() {
   return Json(
       R"({"name":"onnxd","version":")" ONNXD_VERSION
-      R"(","predict":"POST /predict/{model}","open_inference_protocol":"/v2","health":"/health","metrics":"/metrics"})");
+      R"(","docs":"/docs","openapi":"/openapi.json","predict":"POST /predict/{model}","open_inference_protocol":"/v2","health":"/health","metrics":"/metrics"})");
 }
 
 HttpResponse Health(const InferenceService& service) {
@@ -40,6 +42,14 @@ HttpResponse Health(const InferenceService& service) {
   return Json(StrCat(R"({"status":")", ready ? "healthy" : "unhealthy", R"(","model_loaded":)",
                      loaded, "}"),
               ready ? 200 : 503);
+}
+
+HttpResponse Docs() {
+  HttpResponse response;
+  response.content_type = "text/html; charset=utf-8";
+  response.headers.emplace_back("Content-Security-Policy", DocsPagePolicy());
+  response.body = DocsPage();
+  return response;
 }
 
 HttpResponse Flag(std::string_view name, bool value) {
@@ -191,6 +201,13 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
     if (!post) return respond(MethodNotAllowed("POST"));
     return HandlePredict(service_, limits_, path.size() == 2 ? path[1] : "", std::move(request),
                          std::move(respond));
+  }
+  if (joined == "docs" || joined == "openapi.json") {
+    if (!get) return respond(MethodNotAllowed("GET, HEAD"));
+    if (joined == "docs") return respond(Docs());
+    return respond(Json(OpenApiJson(service_, [&request](const std::string& model) {
+      return request.grant->CheckModel(model).ok();
+    })));
   }
   if (joined == "debug/requests") {
     if (!get) return respond(MethodNotAllowed("GET, HEAD"));

@@ -1,6 +1,6 @@
 // The REST API: paths and JSON <-> InferenceService.
 //
-//   GET  /                                             where to go
+//   GET  /  /docs  /openapi.json                       where to go, what to send
 //   GET  /health  /health/live  /health/ready          for people and load balancers
 //   POST /predict  /predict/{model}                    JSON in, JSON out
 //   GET  /v2  /v2/health/live  /v2/health/ready        Open Inference Protocol

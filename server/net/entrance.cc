@@ -15,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kHandshakeTime = std::chrono::seconds(5);
 constexpr auto kFirstBytesTime = std::chrono::seconds(10);
 constexpr int64_t kMostHandshakes = 256;
+constexpr int64_t kMostSilent = 1024;
 // Of the preface of HTTP/2 (RFC 9113, section 3.4): no method of HTTP/1 begins like this.
 constexpr std::string_view kHttp2Begin = "PRI";
 
@@ -25,6 +26,7 @@ struct Entrance::Shared {
   std::shared_ptr<const TlsContext> tls;
   ServerMetrics* metrics;
   std::atomic<int64_t> handshakes{0};
+  std::atomic<int64_t> silent{0};  // connections whose first bytes are awaited
 
   Speaks speaks() const {
     if (serve_http1 == nullptr) return Speaks::kHttp2;
@@ -43,7 +45,10 @@ class Arrival : public std::enable_shared_from_this<Arrival> {
         shared_(std::move(shared)) {
     if (connection_->is_tls()) ++shared_->handshakes;
   }
-  ~Arrival() { EndHandshake(); }
+  ~Arrival() {
+    EndHandshake();
+    if (awaits_bytes_) --shared_->silent;
+  }
 
   void Start() {
     asio::dispatch(connection_->get_executor(), [self = shared_from_this()] {
@@ -51,8 +56,9 @@ class Arrival : public std::enable_shared_from_this<Arrival> {
       self->CloseAfter(kHandshakeTime);
       self->connection_->Handshake([self](error_code error) {
         self->EndHandshake();
-        if (error) return self->shared_->metrics->CountTlsFailure();
-        self->Look();
+        if (!error) return self->Look();
+        self->timer_.cancel();  // which keeps it all
+        self->shared_->metrics->CountTlsFailure();
       });
     });
   }
@@ -81,6 +87,8 @@ class Arrival : public std::enable_shared_from_this<Arrival> {
     }
     const std::string chosen = connection_->protocol();
     if (!chosen.empty()) return Hand(chosen == "h2" ? shared_->serve_http2 : shared_->serve_http1);
+    awaits_bytes_ = true;
+    if (++shared_->silent > kMostSilent) return;  // this one is closed
     CloseAfter(kFirstBytesTime);
     ReadFirst();
   }
@@ -88,7 +96,7 @@ class Arrival : public std::enable_shared_from_this<Arrival> {
   void ReadFirst() {
     connection_->async_read_some(asio::buffer(bytes_),
                                  [self = shared_from_this()](error_code error, size_t count) {
-                                   if (error) return;
+                                   if (error) return void(self->timer_.cancel());
                                    self->first_.append(self->bytes_.data(), count);
                                    self->Decide();
                                  });
@@ -112,7 +120,7 @@ class Arrival : public std::enable_shared_from_this<Arrival> {
   const std::shared_ptr<Entrance::Shared> shared_;
   std::array<char, 64> bytes_;
   std::string first_;
-  bool shaken_ = false;
+  bool shaken_ = false, awaits_bytes_ = false;
 };
 
 }  // namespace

@@ -11,7 +11,8 @@
 namespace onnxd {
 
 // Does the TLS handshake, within 5 s and at most 256 at once, and where a port is for both
-// protocols, tells HTTP/2 from HTTP/1 by ALPN or by the first bytes. Any thread.
+// protocols, tells HTTP/2 from HTTP/1 by ALPN or by the first bytes, which 1,024 at once may owe
+// for 10 s. Any thread.
 class Entrance {
  public:
   using Serve = std::function<void(std::unique_ptr<Connection>)>;

@@ -238,6 +238,22 @@ class Ways(unittest.TestCase):
                     pass
             self.assertTrue(served.alive())
 
+    def test_clients_that_say_nothing_keep_nobody_out(self):
+        with OnePort() as served:
+            silent = [socket.create_connection(("127.0.0.1", served.http_port)) for _ in range(1100)]
+            request = urllib.request.Request(served.url + PATH, data=BODY.encode())
+            silent[-1].settimeout(8)
+            self.assertEqual(silent[-1].recv(10), b"")  # one too many
+            for client in silent[:100]:  # room for whoever speaks at once, well before the others' 10 s are over
+                client.close()
+            begin, status = time.monotonic(), None
+            while status is None and time.monotonic() - begin < 5:
+                with contextlib.suppress(OSError):
+                    status = urllib.request.urlopen(request, timeout=5).status
+            self.assertEqual(status, 200)
+            for client in silent[100:]:
+                client.close()
+
     def test_unix_sockets(self):
         with tempfile.TemporaryDirectory() as folder:
             rest, rpc = pathlib.Path(folder) / "rest", pathlib.Path(folder) / "grpc"

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""How many requests the frontends answer: /predict beside FastAPI with onnxruntime, and ModelInfer over gRPC.
+
+A perceptron 10-64-5, one row a request, 64 connections (gRPC: 64 calls in flight on 4), the servers in turns. REST
+goes through bench/server/load, gRPC through h2load (Debian: nghttp2-client), which share the machine with the server.
+
+Needs onnx, numpy, fastapi, uvicorn[standard] and onnxruntime. Usage: frontends.py [--rounds N] [--seconds N]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from batching import ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+import protos  # noqa: E402
+
+ROW = [0.1 * i for i in range(10)]
+
+
+def make_model(path):
+    random = numpy.random.default_rng(0)
+    sizes, nodes, constants, value = (10, 64, 5), [], [], "x"
+    for i, (rows, columns) in enumerate(zip(sizes, sizes[1:])):
+        constants += [numpy_helper.from_array(random.standard_normal((rows, columns)).astype(numpy.float32), f"w{i}"),
+                      numpy_helper.from_array(random.standard_normal(columns).astype(numpy.float32), f"b{i}")]
+        nodes.append(helper.make_node("Gemm", [value, f"w{i}", f"b{i}"], [f"h{i}"]))
+        value = f"h{i}"
+        if i == 0:
+            nodes.append(helper.make_node("Relu", [value], ["r"]))
+            value = "r"
+    graph = helper.make_graph(nodes, "tiny", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 10])],
+                              [helper.make_tensor_value_info(value, TensorProto.FLOAT, ["batch", 5])], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def wait_for(url, process):
+    for _ in range(200):
+        assert process.poll() is None, "the server has ended"
+        try:
+            return urllib.request.urlopen(url, timeout=1).status
+        except OSError:
+            time.sleep(0.05)
+    raise SystemExit(f"{url} does not answer")
+
+
+class Fastapi:
+    def __init__(self, model, port, workers):
+        self.name, self.port = f"FastAPI, {workers} worker{'s' * (workers > 1)}", port
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "fastapi_program:app", "--port", str(port), "--workers", str(workers),
+             "--log-level", "error"], cwd=pathlib.Path(__file__).parent, env={**os.environ, "MODEL": str(model)})
+        wait_for(f"http://127.0.0.1:{port}/health", self.process)
+
+
+class Onnxd:
+    name = "onnxd"
+
+    def __init__(self, binary, model):
+        self.process = subprocess.Popen([binary, "serve", str(model), "--http-port", "0", "--grpc-port", "0",
+                                         "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.port, self.grpc_port = map(int, re.findall(r":(\d+)", self.process.stdout.readline())[:2])
+        self.process.stdout.readline()
+
+
+def rest(arguments, server, body, clients):
+    done = subprocess.run([arguments.load, "--port", str(server.port), "--target", "/predict", "--header",
+                           "Content-Type: application/json", "--body", body, "--clients", str(clients), "--seconds",
+                           str(arguments.seconds)], check=True, capture_output=True, text=True)
+    answers = json.loads(done.stdout)
+    assert set(code for code in answers if code.isdigit()) == {"200"}, answers
+    return answers["200"]
+
+
+def grpc_body(path):
+    request = protos.message("inference.ModelInferRequest")(model_name="tiny")
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 10])
+    request.raw_input_contents.append(numpy.array(ROW, numpy.float32).tobytes())
+    message = request.SerializeToString()
+    path.write_bytes(b"\0" + struct.pack(">I", len(message)) + message)
+
+
+def grpc(arguments, server, body):
+    done = subprocess.run(["h2load", "-D", str(int(arguments.seconds)), "--warm-up-time", "1", "-c", "4", "-m", "16", "-d", body,
+                           "-H", "content-type: application/grpc", "-H", "te: trailers",
+                           f"http://127.0.0.1:{server.grpc_port}/inference.GRPCInferenceService/ModelInfer"],
+                          check=True, capture_output=True, text=True)
+    failed = re.search(r"(\d+) failed", done.stdout)[1]
+    assert failed == "0", done.stdout
+    return float(re.search(r"([\d.]+) req/s", done.stdout)[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
+    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model, body, message = (pathlib.Path(folder) / name for name in ("tiny.onnx", "body", "message"))
+        make_model(model)
+        body.write_text(json.dumps({"input": [ROW]}))
+        grpc_body(message)
+        ours = Onnxd(arguments.onnxd, model)
+        servers = [ours, Fastapi(model, 18431, 1), Fastapi(model, 18432, 2)]
+        many = {server.name: [] for server in servers}
+        lone = {server.name: [] for server in servers}
+        calls = []
+        for _ in range(arguments.rounds):
+            for server in servers:
+                many[server.name].append(rest(arguments, server, body, 64))
+                lone[server.name].append(rest(arguments, server, body, 1))
+            calls.append(grpc(arguments, ours, message))
+        for server in servers:
+            server.process.terminate()
+    print("| REST /predict | requests/s, 64 connections | p99 ms | one connection: median ms | onnxd is faster by |")
+    print("| --- | --- | --- | --- | --- |")
+    for server in servers:
+        ratios = [a["per_second"] / b["per_second"] for a, b in zip(many[ours.name], many[server.name])]
+        middle = lambda results, key: statistics.median(result[key] for result in results)
+        print(f"| {server.name} | {middle(many[server.name], 'per_second'):.0f} | {middle(many[server.name], 'p99_ms'):.1f} | "
+              f"{middle(lone[server.name], 'p50_ms'):.3f} | {statistics.median(ratios):.1f} |")
+    print(f"\ngRPC ModelInfer, 64 calls in flight: {statistics.median(calls):.0f} a second")
+
+
+if __name__ == "__main__":
+    main()
