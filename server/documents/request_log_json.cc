@@ -1,16 +1,10 @@
 #include "server/documents/request_log_json.h"
 
-#include <cmath>
-
 #include "runtime/base/str_cat.h"
 #include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {
-
-double Milliseconds(RequestRecord::Duration duration) {
-  return std::round(std::chrono::duration<double, std::micro>(duration).count()) / 1e3;
-}
 
 void Append(std::string& out, const RequestRecord& record) {
   const auto text = [&](std::string_view name, std::string_view value) {

@@ -14,24 +14,16 @@
 #include "server/grpc/health_watch.h"
 #include "server/grpc/infer_stream.h"
 #include "server/grpc/model_infer.h"
+#include "server/grpc/parse_message.h"
 #include "server/grpc/reflection.h"
 #include "server/inference/data_type_name.h"
 
 namespace onnxd {
 namespace {
 
-template <typename Message>
-Result<Message> Parse(const std::string& bytes) {
-  Message message;
-  if (!message.ParseFromString(bytes)) {
-    return InvalidArgument("the request is no valid protobuf message");
-  }
-  return message;
-}
-
 template <typename Request, typename Handle>
 Result<std::string> Answer(const GrpcCall& call, Handle handle) {
-  ONNXD_ASSIGN_OR_RETURN(const Request request, Parse<Request>(call.message));
+  ONNXD_ASSIGN_OR_RETURN(const Request request, ParseMessage<Request>(call.message));
   auto response = handle(request);
   if (!response.ok()) return response.status();
   return response->SerializeAsString();
@@ -81,7 +73,7 @@ Result<inference::RepositoryIndexResponse> IndexOf(const InferenceService& servi
 // Loads or unloads a model.
 template <typename Request, typename Response, bool load>
 void Control(InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
-  const auto request = Parse<Request>(call.message);
+  const auto request = ParseMessage<Request>(call.message);
   if (!request.ok()) return respond(request.status());
   for (const auto& [name, parameter] : request->parameters()) {
     if (!load && name == kUnloadDependents) continue;
@@ -295,7 +287,8 @@ Status CheckNamedModel(const GrpcCall& call) {
       "/inference.GRPCInferenceService/ModelConfig",
       "/inference.GRPCInferenceService/ModelStatistics"};
   if (!methods.contains(call.path)) return Status::Ok();
-  ONNXD_ASSIGN_OR_RETURN(const auto request, Parse<inference::ModelReadyRequest>(call.message));
+  ONNXD_ASSIGN_OR_RETURN(const auto request,
+                         ParseMessage<inference::ModelReadyRequest>(call.message));
   return call.grant->CheckModel(request.name());
 }
 

@@ -4,19 +4,11 @@
 
 #include "runtime/base/str_cat.h"
 #include "server/grpc/message_scan.h"
+#include "server/grpc/parse_message.h"
 #include "server/grpc/tensor_messages.h"
 
 namespace onnxd {
 namespace {
-
-template <typename Message>
-Result<Message> Parse(const std::string& bytes) {
-  Message message;
-  if (!message.ParseFromString(bytes)) {
-    return InvalidArgument("the request is no valid protobuf message");
-  }
-  return message;
-}
 
 // The protocol's parameters: timeout, microseconds; priority.
 Status ApplyParameters(const inference::ModelInferRequest& request, InferenceRequest& out) {
@@ -81,7 +73,7 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
 
 Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
-  ONNXD_ASSIGN_OR_RETURN(const auto message, Parse<v1::PredictRequest>(call.message));
+  ONNXD_ASSIGN_OR_RETURN(const auto message, ParseMessage<v1::PredictRequest>(call.message));
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
   ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
@@ -109,7 +101,7 @@ void ModelInfer(
     std::function<void(Result<inference::ModelInferResponse>, const std::string& id)> done) {
   auto message = [&]() -> Result<inference::ModelInferRequest> {
     ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
-    return Parse<inference::ModelInferRequest>(call.message);
+    return ParseMessage<inference::ModelInferRequest>(call.message);
   }();
   std::string id = message.ok() ? message->id() : "";
   Result<Routed> routed = message.status();

@@ -4,9 +4,8 @@
 
 #include "runtime/base/str_cat.h"
 #include "server/inference/binary_tensor.h"
-#include "server/inference/classification.h"
 #include "server/inference/data_type_name.h"
-#include "server/inference/json_writer.h"
+#include "server/inference/output_tensor.h"
 
 namespace onnxd {
 namespace {
@@ -109,17 +108,6 @@ Result<std::optional<SharedMemoryRange>> RangeIn(const Parameters& parameters,
   return std::optional(SharedMemoryRange{region->second.string_param(), offset, *bytes});
 }
 
-// As one BYTES element, where the value is no tensor; classified, where that is asked for.
-Result<Tensor> TensorToWrite(const NamedValue& output, const OutputForm& form) {
-  if (output.value.is_tensor()) {
-    const Tensor& tensor = output.value.tensor();
-    return form.classification ? Classify(tensor, *form.classification, output.name) : tensor;
-  }
-  std::string text;
-  ONNXD_RETURN_IF_ERROR(AppendNested(text, output.value));
-  return Tensor::Of<std::string>(Shape{1}, {text});
-}
-
 }  // namespace
 
 Result<std::vector<NamedValue>> InputsOf(const inference::ModelInferRequest& request,
@@ -176,7 +164,7 @@ Status AddOutputs(const std::vector<NamedValue>& outputs, const std::vector<Outp
   for (size_t i = 0; i < outputs.size(); ++i) {
     const NamedValue& output = outputs[i];
     const OutputForm form = i < forms.size() ? forms[i] : OutputForm();
-    ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, TensorToWrite(output, form));
+    ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, OutputTensor(output, form.classification));
     const std::string_view type = ProtocolTypeName(tensor.type());
     if (type.empty()) {
       return Unimplemented(StrCat("output '", output.name, "' of type ",

@@ -13,9 +13,9 @@
 #include "server/http/rest_api.h"
 #include "server/http/server_timing.h"
 #include "server/inference/binary_tensor.h"
-#include "server/inference/classification.h"
 #include "server/inference/data_type_name.h"
 #include "server/inference/json_writer.h"
+#include "server/inference/output_tensor.h"
 #include "server/inference/shared_memory_tensor.h"
 
 namespace onnxd {
@@ -378,22 +378,9 @@ struct AnswerParts {
   bool any_binary = false;
 };
 
-// As one BYTES element, where the value is no tensor; classified, where that is asked for.
-Result<Tensor> TensorToWrite(const NamedValue& output, const Placement& placement) {
-  if (output.value.is_tensor()) {
-    const Tensor& tensor = output.value.tensor();
-    if (!placement.classification) return tensor;
-    return Classify(tensor, *placement.classification, output.name);
-  }
-  // Sequences and maps have no tensor form; they are shown as text would be.
-  std::string text;
-  ONNXD_RETURN_IF_ERROR(AppendNested(text, output.value));
-  return Tensor::Of<std::string>(Shape{1}, {text});
-}
-
 Status AppendOutput(AnswerParts& parts, const NamedValue& output, const Placement& placement,
                     bool binary_default, const SharedMemory& memory) {
-  ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, TensorToWrite(output, placement));
+  ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, OutputTensor(output, placement.classification));
   const std::string_view type = ProtocolTypeName(tensor.type());
   if (type.empty()) {
     return Unimplemented(StrCat("output '", output.name, "' of type ", DataTypeName(tensor.type()),

@@ -14,11 +14,11 @@ constexpr double kSlowShare = 0.01, kGain = 0.05;
 constexpr int64_t kKnownAfter = 1000;
 constexpr size_t kMostModels = 4096;
 
+}  // namespace
+
 double Milliseconds(RequestRecord::Duration duration) {
   return std::round(std::chrono::duration<double, std::micro>(duration).count()) / 1e3;
 }
-
-}  // namespace
 
 std::string LogLine(const RequestRecord& record) {
   return StrCat(record.protocol == Protocol::kHttp ? "REST" : "gRPC", " model '", record.model,

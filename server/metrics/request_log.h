@@ -77,6 +77,9 @@ class RequestLog {
   int64_t second_ = 0, lines_ = 0, left_out_ = 0;  // guarded by mutex_
 };
 
+// To the microsecond.
+double Milliseconds(RequestRecord::Duration duration);
+
 // One line: "POST model 'm' version '1': OK in 12.3 ms (read 0.1, queue 2.0, compute 10.0) ...".
 std::string LogLine(const RequestRecord& record);
 
