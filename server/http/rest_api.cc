@@ -135,13 +135,13 @@ HttpResponse OverQuotaResponse(const Status& status) {
 
 namespace {
 
-// The model that a path names; empty: none, or it is of all models.
-std::string ModelIn(const std::vector<std::string>& path) {
-  if (path.size() == 2 && path[0] == "predict") return path[1];
-  if (path.size() >= 3 && path[0] == "v2" && path[1] == "models" && path[2] != "stats") {
-    return path[2];
-  }
-  return "";
+// Whether a key is for the models that a path is about.
+Status CheckModels(const Grant& grant, const std::vector<std::string>& path) {
+  if (path.size() == 2 && path[0] == "predict") return grant.CheckModel(path[1]);
+  if (path.size() < 3 || path[0] != "v2" || path[1] != "models") return Status::Ok();
+  const bool of_all = path.size() == 3 && path[2] == "stats";
+  if (!of_all) return grant.CheckModel(path[2]);
+  return grant.for_all_models() ? Status::Ok() : PermissionDenied("the key is not for all models");
 }
 
 }  // namespace
@@ -156,9 +156,7 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
   const std::string* api_key = request.Header("X-API-Key");
   auto grant =
       gate_.Admit(*role, KeyIn(authorization ? *authorization : none, api_key ? *api_key : none));
-  const std::string model = ModelIn(path);
-  Status admitted = grant.status();
-  if (grant.ok() && !model.empty()) admitted = (*grant)->CheckModel(model);
+  const Status admitted = grant.ok() ? CheckModels(**grant, path) : grant.status();
   if (admitted.ok()) return grant;
   service_.metrics().CountAccessRefusal(Protocol::kHttp, admitted.code());
   return admitted;

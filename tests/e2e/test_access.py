@@ -62,6 +62,7 @@ class Access(RepositoryCase):
 
     def test_a_key_for_some_models(self):
         self.put(1, factor_model(1), name="other")
+        self.put(1, factor_model(1), name="stats")
         key = self.create("some", "read", "--models", "m,x*")
         served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file), ONNXD_MODELS_DEFAULT_MODEL="other")
         named = json.dumps({"model": "other", "input": [[1, 1, 1, 1]]}).encode()
@@ -70,7 +71,8 @@ class Access(RepositoryCase):
                 ("/predict/other", self.BODY, 403), ("/predict", self.BODY, 403), ("/predict", named, 403),
                 ("/predict/none", self.BODY, 403), ("/v2/models/other", None, 403), ("/v2/models/other/ready", None, 403),
                 ("/v2/models/other/versions/1/infer", b"{}", 403), ("/v2/models/other/config", None, 403),
-                ("/v2/models/%6fther", None, 403)):
+                ("/v2/models/%6fther", None, 403), ("/v2/models/stats", None, 403), ("/v2/models/stats/config", None, 403),
+                ("/v2/models/stats/infer", b"{}", 403)):
             self.assertEqual(self.status(served, path, key, body)[0], expected, path)
         client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.grpc_port}")
         headers = {"authorization": f"Bearer {key}"}
