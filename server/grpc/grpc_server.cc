@@ -423,7 +423,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   static ssize_t ReadAnswer(nghttp2_session* session, int32_t id, uint8_t* out, size_t size,
                             uint32_t* flags, nghttp2_data_source* source, void*) {
-    Stream* stream = static_cast<Session*>(source->ptr)->Find(id);
+    Session& self = *static_cast<Session*>(source->ptr);
+    Stream* stream = self.Find(id);
     if (stream == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (stream->answers.empty() && !stream->end) return NGHTTP2_ERR_DEFERRED;
     size_t count = 0;
@@ -437,6 +438,7 @@ class Session : public std::enable_shared_from_this<Session> {
       if (stream->answered == first.size()) {
         stream->answers.pop_front();
         stream->answered = 0;
+        self.AllowMore(id, *stream);
       }
     }
     if (stream->answers.empty() && stream->end) {

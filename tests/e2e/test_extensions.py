@@ -218,6 +218,22 @@ class Extensions(unittest.TestCase):
         self.assertEqual(self.http.infer("iris_forest", self.iris(tritonclient.http)).as_numpy("label").tolist(), [0, 2])
         call.cancel()
 
+    def test_a_stream_goes_on_once_its_large_answers_are_read(self):
+        rows = numpy.ones(1 << 18, numpy.float32)  # 1 MB, as large as a stream's window
+        with daemon.repository(same=daemon.identity_model(1)) as folder, daemon.Daemon(folder) as served:
+            request = protos.message("inference.ModelInferRequest")(model_name="same")
+            request.inputs.add(name="x", datatype="FP32", shape=rows.shape)
+            request.raw_input_contents.append(rows.tobytes())
+            with grpc.insecure_channel(f"127.0.0.1:{served.grpc_port}",
+                                       [("grpc.max_receive_message_length", -1)]) as channel:
+                call = channel.stream_stream(
+                    f"/{SERVICE}/ModelStreamInfer", request_serializer=lambda message: message.SerializeToString(),
+                    response_deserializer=protos.message("inference.ModelStreamInferResponse").FromString)
+                answers = call(iter([request] * 100), timeout=60)
+                time.sleep(2)  # more is computed than may wait
+                received = list(answers)
+        self.assertEqual([answer.error_message for answer in received], [""] * 100)
+
     def test_shared_memory_for_inputs_and_outputs(self):
         shared = tritonclient.utils.shared_memory
         key = f"/onnxd_test_{self.daemon.process.pid}"
