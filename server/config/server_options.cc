@@ -32,6 +32,7 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
       TextKey("grpc_socket", &L::grpc_socket),
       NumberKey("io_threads", &L::io_threads, 1, 256),
       NumberKey("compress_from_bytes", &L::compress_from_bytes, 0, kMaxBytes),
+      TextKey("json_non_finite", &L::json_non_finite, {"null", "token", "error"}),
       SwitchKey("shared_memory", &L::shared_memory),
   };
 }

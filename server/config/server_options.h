@@ -25,6 +25,9 @@ struct ServerOptions {
     int64_t io_threads = 2;
     // answers of so many bytes are compressed for clients that accept it; 0: none
     int64_t compress_from_bytes = int64_t{1} << 20;
+    // what NaN and infinities become in JSON answers: null; token: NaN, Infinity and -Infinity, as
+    // Python's json module reads them; error: 500
+    std::string json_non_finite = "null";
     // clients with the role admin may register POSIX shared memory for inputs and outputs; only for
     // clients on this machine that are trusted with all of it
     bool shared_memory = false;

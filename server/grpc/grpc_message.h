@@ -17,6 +17,7 @@ struct GrpcCall {
   std::string path;     // "/package.Service/Method"
   std::string message;  // one serialized request
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();  // first byte
+  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();  // last byte
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone
   std::string client;                            // its address

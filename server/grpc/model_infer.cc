@@ -61,6 +61,7 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
   ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
   routed.request.id = message.id();
   routed.request.arrived = call.arrived;
+  routed.request.received = call.received;
   routed.request.request_id = call.request_id;
   routed.request.client = call.client;
   routed.request.deadline = call.deadline;
@@ -78,6 +79,7 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
   ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
   routed.request.arrived = call.arrived;
+  routed.request.received = call.received;
   routed.request.request_id = call.request_id;
   routed.request.client = call.client;
   routed.request.deadline = call.deadline;
@@ -111,18 +113,23 @@ void ModelInfer(
     routed = read.ok() ? RouteModelInfer(service, call, *message) : read.status();
     if (read.ok()) forms = *std::move(read);
   }
+  ModelMetrics* const metrics = routed.ok() ? routed->version->metrics : nullptr;
   Infer(
       service, call, std::move(routed),
       [done = std::move(done), id](Result<inference::ModelInferResponse> answer) {
         done(std::move(answer), id);
       },
-      [&memory = service.shared_memory(), forms = std::move(forms)](
+      [&service, metrics, forms = std::move(forms)](
           const InferenceResponse& result) -> Result<inference::ModelInferResponse> {
         inference::ModelInferResponse response;
         response.set_model_name(result.model);
         response.set_model_version(result.version);
         response.set_id(result.id);
-        ONNXD_RETURN_IF_ERROR(AddOutputs(result.outputs, forms, memory, response));
+        NonFiniteNumbers non_finite{service.json().non_finite};
+        const Status added =
+            AddOutputs(result.outputs, forms, service.shared_memory(), non_finite, response);
+        metrics->CountNonFinite(non_finite.count);
+        if (!added.ok()) return added;
         return response;
       });
 }

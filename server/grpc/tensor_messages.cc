@@ -160,11 +160,13 @@ Result<std::vector<OutputForm>> OutputFormsOf(const inference::ModelInferRequest
 }
 
 Status AddOutputs(const std::vector<NamedValue>& outputs, const std::vector<OutputForm>& forms,
-                  const SharedMemory& memory, inference::ModelInferResponse& response) {
+                  const SharedMemory& memory, NonFiniteNumbers& non_finite,
+                  inference::ModelInferResponse& response) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const NamedValue& output = outputs[i];
     const OutputForm form = i < forms.size() ? forms[i] : OutputForm();
-    ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, OutputTensor(output, form.classification));
+    ONNXD_ASSIGN_OR_RETURN(const Tensor tensor,
+                           OutputTensor(output, form.classification, non_finite));
     const std::string_view type = ProtocolTypeName(tensor.type());
     if (type.empty()) {
       return Unimplemented(StrCat("output '", output.name, "' of type ",

@@ -15,10 +15,10 @@ class BodyBuffer {
   // False when memory is refused. Pages come into being as they are written.
   bool Allocate(size_t size, size_t before) {
     const size_t offset = (kTensorAlignment - before % kTensorAlignment) % kTensorAlignment;
-    if (size > SIZE_MAX - offset) return false;
+    if (size > SIZE_MAX - offset - HttpBody::kPadding) return false;
     *this = BodyBuffer();
     if (size == 0) return true;
-    memory_ = AllocateBuffer(offset + size);
+    memory_ = AllocateBuffer(offset + size + HttpBody::kPadding);
     if (memory_ == nullptr) return false;
     begin_ = memory_.get() + offset;
     size_ = size;
@@ -34,7 +34,7 @@ class BodyBuffer {
   HttpBody Take() {
     const std::string_view bytes(reinterpret_cast<const char*>(begin_), filled_);
     size_ = filled_ = 0;
-    return {bytes, std::move(memory_)};
+    return {bytes, std::move(memory_), HttpBody::kPadding};
   }
 
  private:

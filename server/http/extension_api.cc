@@ -2,17 +2,14 @@
 
 #include "runtime/base/str_cat.h"
 #include "server/documents/log_settings.h"
-#include "server/http/json_tensor.h"
+#include "server/http/json_document.h"
 #include "server/http/rest_api.h"
 #include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {
 
-constexpr int64_t kJsonDepth = 8;
 constexpr std::string_view kSystem = "systemsharedmemory", kCuda = "cudasharedmemory";
-
-using simdjson::dom::element;
 
 HttpResponse Json(std::string body) {
   HttpResponse response;
@@ -33,28 +30,30 @@ std::string LogSettingsJson() {
   return out + "}";
 }
 
-Result<LogSettings> ReadLogSettings(std::string_view body) {
-  ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
-  if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
+Result<LogSettings> ReadLogSettings(const HttpBody& body) {
   LogSettings settings;
-  for (const auto& [key, value] : simdjson::dom::object(document->root())) {
-    const std::string name(key);
-    if (value.is_bool()) {
-      settings[name] = bool(value);
-    } else if (value.is_int64()) {
-      settings[name] = int64_t(value);
-    } else if (value.is_string()) {
-      settings[name] = std::string(std::string_view(value));
+  ONNXD_RETURN_IF_ERROR(ReadJsonObject(body, [&](std::string_view key, JsonValue value) {
+    auto& setting = settings[std::string(key)];
+    bool flag;
+    int64_t number;
+    std::string_view text;
+    if (value.get_bool().get(flag) == simdjson::SUCCESS) {
+      setting = flag;
+    } else if (value.get_int64().get(number) == simdjson::SUCCESS) {
+      setting = number;
+    } else if (value.get_string().get(text) == simdjson::SUCCESS) {
+      setting = std::string(text);
     } else {
-      return InvalidArgument(StrCat("log setting '", name.substr(0, 64), "' has another type"));
+      return InvalidArgument(StrCat("log setting '", key.substr(0, 64), "' has another type"));
     }
-  }
+    return Status::Ok();
+  }));
   return settings;
 }
 
 HttpResponse Logging(const HttpRequest& request) {
   if (request.method == "POST") {
-    const auto settings = ReadLogSettings(request.body.bytes);
+    const auto settings = ReadLogSettings(request.body);
     const Status applied = settings.ok() ? ApplyLogSettings(*settings) : settings.status();
     if (!applied.ok()) return ErrorResponse(applied);
   }
@@ -63,21 +62,19 @@ HttpResponse Logging(const HttpRequest& request) {
 
 // --- shared memory ---
 
-Result<SharedMemory::Region> ReadRegion(const std::string& name, std::string_view body) {
-  ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
-  if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
+Result<SharedMemory::Region> ReadRegion(const std::string& name, const HttpBody& body) {
   SharedMemory::Region region{name, "", 0, 0};
-  for (const auto& [key, value] : simdjson::dom::object(document->root())) {
-    const bool read = key == "key"         ? value.is_string()
-                      : key == "offset"    ? value.get(region.offset) == simdjson::SUCCESS
-                      : key == "byte_size" ? value.get(region.bytes) == simdjson::SUCCESS
-                                           : false;
-    if (!read) {
-      return InvalidArgument(
-          "the body has the members \"key\", text, \"offset\" and \"byte_size\", numbers");
-    }
-    if (key == "key") region.key = std::string_view(value);
-  }
+  ONNXD_RETURN_IF_ERROR(ReadJsonObject(body, [&](std::string_view key, JsonValue value) {
+    std::string_view text;
+    const auto read = key == "key"         ? value.get_string().get(text)
+                      : key == "offset"    ? value.get_uint64().get(region.offset)
+                      : key == "byte_size" ? value.get_uint64().get(region.bytes)
+                                           : simdjson::NO_SUCH_FIELD;
+    if (key == "key") region.key = text;
+    if (read == simdjson::SUCCESS) return Status::Ok();
+    return InvalidArgument(
+        "the body has the members \"key\", text, \"offset\" and \"byte_size\", numbers");
+  }));
   return region;
 }
 
@@ -110,7 +107,7 @@ HttpResponse SystemMemory(SharedMemory& memory, const std::string& verb, const s
   if (verb == "unregister") {
     done = memory.Unregister(region);
   } else {
-    const auto wanted = ReadRegion(region, request.body.bytes);
+    const auto wanted = ReadRegion(region, request.body);
     done = wanted.ok() ? memory.Register(*wanted) : wanted.status();
   }
   return done.ok() ? HttpResponse() : ErrorResponse(done);

@@ -16,8 +16,11 @@ namespace onnxd {
 
 // Bytes of a message and what keeps them alive.
 struct HttpBody {
+  static constexpr size_t kPadding = 64;  // what readers of JSON want behind it
+
   std::string_view bytes;
   std::shared_ptr<void> owner;
+  size_t readable_after = 0;  // bytes behind it that may be read; what they are has no meaning
 };
 
 struct HttpRequest {
@@ -28,7 +31,8 @@ struct HttpRequest {
   std::shared_ptr<const Grant> grant;  // what its key lets it do
   std::string id;                      // X-Request-Id: the client's, or made up
   std::string client;                  // its address
-  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();  // first byte
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();   // first byte
+  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();  // last byte
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null
 
   // The first header of that name, compared without case; null when there is none.

@@ -1,318 +1,402 @@
 #include "server/http/json_tensor.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
-#include <unordered_set>
 #include <utility>
 
-#include "runtime/base/checked_math.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/tensor/type_dispatch.h"
 
 namespace onnxd {
 namespace {
 
-using simdjson::dom::array;
-using simdjson::dom::element;
-using simdjson::dom::element_type;
+using simdjson::ondemand::json_type;
 
-// Objects with a repeated key mean different things to different readers.
-Status RefuseRepeatedKeys(const element& json) {
-  if (json.is_object()) {
-    std::unordered_set<std::string_view> seen;
-    for (const auto& field : simdjson::dom::object(json)) {
-      if (!seen.insert(field.key).second) {
-        return InvalidArgument(
-            StrCat("the key \"", field.key.substr(0, 64), "\" stands twice in one object"));
-      }
-      ONNXD_RETURN_IF_ERROR(RefuseRepeatedKeys(field.value));
-    }
-  } else if (json.is_array()) {
-    for (const element child : array(json)) {
-      if (!child.is_object() && !child.is_array()) continue;
-      ONNXD_RETURN_IF_ERROR(RefuseRepeatedKeys(child));
-    }
+constexpr size_t kMostStringBytes = 16 << 20;
+
+struct Target {
+  DataType type;
+  const std::string& input;
+  const JsonTensorOptions& options;
+
+  int max_axes() const {
+    return static_cast<int>(std::clamp<int64_t>(options.max_depth, 0, kMaxRank));
   }
-  return Status::Ok();
-}
-
-const char* KindOf(const element& json) {
-  switch (json.type()) {
-    case element_type::ARRAY:
-      return "an array";
-    case element_type::OBJECT:
-      return "an object";
-    case element_type::STRING:
-      return "a string";
-    case element_type::BOOL:
-      return "a boolean";
-    case element_type::NULL_VALUE:
-      return "null";
-    default:
-      return "a number";
-  }
-}
-
-// Writes elements one after another, in the order of the JSON text.
-class ElementWriter {
- public:
-  ElementWriter(Tensor& tensor, const std::string& input) : tensor_(tensor), input_(input) {}
-
-  Status Append(const element& json) {
-    switch (tensor_.type()) {
-      case DataType::kFloat:
-        return Real<float>(json);
-      case DataType::kDouble:
-        return Real<double>(json);
-      case DataType::kFloat16:
-        return Real<Float16>(json);
-      case DataType::kBfloat16:
-        return Real<Bfloat16>(json);
-      case DataType::kInt8:
-        return Integer<int8_t>(json);
-      case DataType::kUint8:
-        return Integer<uint8_t>(json);
-      case DataType::kInt16:
-        return Integer<int16_t>(json);
-      case DataType::kUint16:
-        return Integer<uint16_t>(json);
-      case DataType::kInt32:
-        return Integer<int32_t>(json);
-      case DataType::kUint32:
-        return Integer<uint32_t>(json);
-      case DataType::kInt64:
-        return Integer<int64_t>(json);
-      case DataType::kUint64:
-        return Integer<uint64_t>(json);
-      case DataType::kBool:
-        return Boolean(json);
-      case DataType::kString:
-        return Text(json);
-      default:
-        return InvalidArgument(StrCat("input '", input_, "': type ", DataTypeName(tensor_.type()),
-                                      " has no JSON form"));
-    }
-  }
-
-  int64_t written() const { return at_; }
-
- private:
-  Status Wrong(const std::string& what) const {
-    return InvalidArgument(StrCat("input '", input_, "' element ", at_, " is ", what, ", expected ",
-                                  DataTypeName(tensor_.type())));
-  }
-
-  template <typename T>
-  Status Real(const element& json) {
-    double value;
-    switch (json.type()) {
-      case element_type::DOUBLE:
-        value = double(json);
-        break;
-      case element_type::INT64:
-        value = static_cast<double>(int64_t(json));
-        break;
-      case element_type::UINT64:
-        value = static_cast<double>(uint64_t(json));
-        break;
-      default:
-        return Wrong(KindOf(json));
-    }
-    if constexpr (std::is_same_v<T, double>) {
-      tensor_.mutable_data<T>()[at_++] = value;
-    } else {
-      const T stored = T(static_cast<float>(value));
-      if (!std::isfinite(static_cast<float>(stored))) return Wrong(StrCat(value, ", out of range"));
-      tensor_.mutable_data<T>()[at_++] = stored;
-    }
-    return Status::Ok();
-  }
-
-  template <typename T>
-  Status Integer(const element& json) {
-    T stored{};
-    bool fits = false;
-    switch (json.type()) {
-      case element_type::INT64: {
-        const int64_t value(json);
-        fits = std::in_range<T>(value);
-        stored = static_cast<T>(value);
-        break;
-      }
-      case element_type::UINT64: {
-        const uint64_t value(json);
-        fits = std::in_range<T>(value);
-        stored = static_cast<T>(value);
-        break;
-      }
-      case element_type::DOUBLE: {
-        const double value(json);
-        if (value != std::floor(value)) return Wrong(StrCat(value));
-        fits =
-            std::abs(value) <= 9007199254740992.0 && std::in_range<T>(static_cast<int64_t>(value));
-        if (fits) stored = static_cast<T>(static_cast<int64_t>(value));
-        break;
-      }
-      default:
-        return Wrong(KindOf(json));
-    }
-    if (!fits) return Wrong("a number out of range");
-    tensor_.mutable_data<T>()[at_++] = stored;
-    return Status::Ok();
-  }
-
-  Status Boolean(const element& json) {
-    bool value;
-    if (json.type() == element_type::BOOL) {
-      value = bool(json);
-    } else if (json.type() == element_type::INT64 && (int64_t(json) == 0 || int64_t(json) == 1)) {
-      value = int64_t(json) == 1;
-    } else {
-      return Wrong(KindOf(json));
-    }
-    tensor_.mutable_data<bool>()[at_++] = value;
-    return Status::Ok();
-  }
-
-  Status Text(const element& json) {
-    if (json.type() != element_type::STRING) return Wrong(KindOf(json));
-    const std::string_view text(json);
-    if (text.size() > (16u << 20)) return Wrong("a string over 16 MB");
-    tensor_.mutable_data<std::string>()[at_++] = std::string(text);
-    return Status::Ok();
-  }
-
-  Tensor& tensor_;
-  const std::string& input_;
-  int64_t at_ = 0;
 };
 
-int64_t SizeOf(const array& list) {
-  constexpr size_t kSaturated = 0xFFFFFF;  // simdjson stores 24 bits of an array's size
-  if (list.size() < kSaturated) return static_cast<int64_t>(list.size());
-  int64_t count = 0;
-  for ([[maybe_unused]] const element child : list) ++count;
-  return count;
+Status TooDeep(const Target& target) {
+  return InvalidArgument(
+      StrCat("input '", target.input, "' is nested deeper than ", target.max_axes()));
 }
 
-// The shape that the first elements of nested arrays suggest.
-Shape NestedShape(element json) {
-  Shape shape;
-  while (json.is_array()) {
-    const array list(json);
-    shape.Append(SizeOf(list));
-    if (list.size() == 0) break;
-    json = *list.begin();
+template <typename T>
+constexpr bool kReal =
+    std::is_floating_point_v<T> || std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
+
+std::optional<double> TokenValue(std::string_view token) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back()))) {
+    token.remove_suffix(1);
   }
-  return shape;
+  if (token == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (token == "Infinity" || token == "Inf") return kInfinity;
+  if (token == "-Infinity" || token == "-Inf") return -kInfinity;
+  return std::nullopt;
 }
 
-// Refuses a shape that the document cannot fill, before memory is taken for it.
-Status CheckCount(const Shape& shape, int64_t max_elements, const std::string& input) {
-  ONNXD_RETURN_IF_ERROR(shape.Validate().WithContext(StrCat("input '", input, "'")));
-  if (shape.ElementCount() <= max_elements) return Status::Ok();
-  return InvalidArgument(StrCat("input '", input, "' of shape ", shape.ToString(),
-                                " has more elements than the request can hold"));
+constexpr std::string_view kOutOfRange = "a number out of range";
+
+// Why an element is not taken.
+Status Wrong(const Target& target, int64_t at, std::string_view what) {
+  return InvalidArgument(StrCat("input '", target.input, "' element ", at, " is ", what,
+                                ", expected ", DataTypeName(target.type)));
 }
 
-Status AppendNestedElements(const element& json, const Shape& shape, int axis,
-                            const std::string& input, ElementWriter& writer) {
-  if (axis == shape.rank()) {
-    if (json.is_array()) {
-      return InvalidArgument(StrCat("input '", input, "' is nested unevenly"));
-    }
-    return writer.Append(json);
-  }
-  if (!json.is_array()) return InvalidArgument(StrCat("input '", input, "' is nested unevenly"));
-  const array list(json);
-  // Arrays of more than 2^24 - 1 elements report that size; they are counted.
-  int64_t count = 0;
-  for (const element child : list) {
-    if (++count > shape[axis]) break;
-    ONNXD_RETURN_IF_ERROR(AppendNestedElements(child, shape, axis + 1, input, writer));
-  }
-  if (count == shape[axis]) return Status::Ok();
-  return InvalidArgument(StrCat("input '", input, "' is ragged: an array has ",
-                                static_cast<int64_t>(list.size()), " elements where another has ",
-                                shape[axis]));
+Status Uneven(const std::string& input) {
+  return InvalidArgument(StrCat("input '", input, "' is nested unevenly"));
 }
 
-Status AppendAnyNesting(const element& json, int64_t limit, ElementWriter& writer,
-                        const std::string& input) {
-  if (!json.is_array()) {
-    if (writer.written() >= limit) {
-      return InvalidArgument(StrCat("input '", input, "' has more than the ", limit,
-                                    " elements that its shape states"));
-    }
-    return writer.Append(json);
+Status WrongKind(JsonValue json, const Target& target, int64_t at) {
+  json_type type = json_type::null;
+  ONNXD_RETURN_IF_ERROR(JsonStatus(json.type().get(type)));
+  switch (type) {
+    case json_type::array:
+      return Uneven(target.input);
+    case json_type::object:
+      return Wrong(target, at, "an object");
+    case json_type::string:
+      return Wrong(target, at, "a string");
+    case json_type::boolean:
+      return Wrong(target, at, "a boolean");
+    case json_type::null:
+      return Wrong(target, at, "null");
+    case json_type::number:
+      return JsonStatus(simdjson::NUMBER_ERROR);
   }
-  for (const element child : array(json)) {
-    ONNXD_RETURN_IF_ERROR(AppendAnyNesting(child, limit, writer, input));
+  return JsonStatus(simdjson::TAPE_ERROR);
+}
+
+template <typename T>
+Status ReadToken(JsonValue json, const Target& target, int64_t at, T& to) {
+  if (!target.options.non_finite_tokens) return WrongKind(json, target, at);
+  const auto token = TokenValue(json.raw_json_token());
+  if (!token) return WrongKind(json, target, at);
+  to = T(static_cast<float>(*token));
+  return Status::Ok();  // iteration skips what was not taken
+}
+
+// An integer beyond int64, or a whole number with a fraction or an exponent.
+template <typename T>
+Status ReadWhole(JsonValue json, const Target& target, int64_t at, T& to) {
+  uint64_t large;
+  double value;
+  bool fits = false;
+  if (json.get_uint64().get(large) == simdjson::SUCCESS) {
+    fits = std::in_range<T>(large);
+    to = static_cast<T>(large);
+  } else if (json.get_double().get(value) == simdjson::SUCCESS) {
+    if (value != std::floor(value)) return Wrong(target, at, StrCat(value));
+    // Up to where every whole number has a double of its own.
+    fits = std::abs(value) <= 9007199254740992.0 && std::in_range<T>(static_cast<int64_t>(value));
+    if (fits) to = static_cast<T>(static_cast<int64_t>(value));
+  } else {
+    return WrongKind(json, target, at);
   }
+  return fits ? Status::Ok() : Wrong(target, at, kOutOfRange);
+}
+
+Status ReadBoolean(JsonValue json, const Target& target, int64_t at, bool& to) {
+  if (json.get_bool().get(to) == simdjson::SUCCESS) return Status::Ok();
+  int64_t number;
+  if (json.get_int64().get(number) != simdjson::SUCCESS) return WrongKind(json, target, at);
+  to = number == 1;
+  return number == 0 || number == 1 ? Status::Ok() : Wrong(target, at, "a number");
+}
+
+Status ReadText(JsonValue json, const Target& target, int64_t at, std::string& to) {
+  std::string_view text;
+  const auto error = json.get_string().get(text);
+  if (error == simdjson::INCORRECT_TYPE) {
+    json_type type = json_type::null;
+    ONNXD_RETURN_IF_ERROR(JsonStatus(json.type().get(type)));
+    if (type == json_type::number) return Wrong(target, at, "a number");
+    return WrongKind(json, target, at);
+  }
+  ONNXD_RETURN_IF_ERROR(JsonStatus(error));
+  if (text.size() > kMostStringBytes) return Wrong(target, at, "a string over 16 MB");
+  to = text;
   return Status::Ok();
+}
+
+// Reads one element that is not plain to `to`. `at` is its index.
+template <typename T>
+Status ReadOther(JsonValue json, const Target& target, int64_t at, T& to) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return ReadText(json, target, at, to);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return ReadBoolean(json, target, at, to);
+  } else if constexpr (kReal<T>) {
+    return ReadToken(json, target, at, to);
+  } else {
+    return ReadWhole(json, target, at, to);
+  }
+}
+
+enum class Plain { kRead, kOther, kOutOfRange };
+
+// What most elements are. kOther: it stays to be read.
+template <typename T>
+inline Plain ReadPlain(simdjson::simdjson_result<JsonValue>& json, T& to) {
+  if constexpr (kReal<T>) {
+    double value;
+    if (json.get_double().get(value) != simdjson::SUCCESS) return Plain::kOther;
+    if constexpr (std::is_same_v<T, double>) {
+      to = value;
+      return Plain::kRead;
+    } else {
+      to = T(static_cast<float>(value));
+      return std::isfinite(static_cast<float>(to)) ? Plain::kRead : Plain::kOutOfRange;
+    }
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    int64_t value;
+    if (json.get_int64().get(value) != simdjson::SUCCESS) return Plain::kOther;
+    to = static_cast<T>(value);
+    return std::in_range<T>(value) ? Plain::kRead : Plain::kOutOfRange;
+  } else {
+    return Plain::kOther;
+  }
+}
+
+// Elements in the order of the text, in a tensor of one axis with room for more.
+template <typename T>
+class Elements {
+ public:
+  explicit Elements(const Target& target) : target_(target) {}
+
+  Status Reserve(int64_t room) {
+    ONNXD_ASSIGN_OR_RETURN(Tensor larger, Tensor::Create(target_.type, Shape({room})));
+    T* const to = larger.mutable_data<T>();
+    std::move(data_, data_ + count_, to);
+    tensor_ = std::move(larger);
+    data_ = to;
+    room_ = room;
+    return Status::Ok();
+  }
+  // From now on more elements than there is room for are refused.
+  void Fix() { fixed_ = true; }
+
+  Status AppendOne(simdjson::simdjson_result<JsonValue> json) {
+    if (count_ == room_) ONNXD_RETURN_IF_ERROR(Grow());
+    const Plain plain = ReadPlain(json, data_[count_]);
+    if (plain != Plain::kRead) ONNXD_RETURN_IF_ERROR(ReadSlowly(plain, json, count_));
+    ++count_;
+    return Status::Ok();
+  }
+
+  // In local variables, which is twice as fast as by AppendOne.
+  Status AppendRow(JsonArray array) {
+    T *begin = data_, *to = data_ + count_, *end = data_ + room_;
+    for (auto json : array) {
+      if (to == end) [[unlikely]] {
+        count_ = to - begin;
+        ONNXD_RETURN_IF_ERROR(Grow());
+        begin = data_, to = data_ + count_, end = data_ + room_;
+      }
+      const Plain plain = ReadPlain(json, *to);
+      if (plain != Plain::kRead) [[unlikely]] {
+        ONNXD_RETURN_IF_ERROR(ReadSlowly(plain, json, to - begin));
+      }
+      ++to;
+    }
+    count_ = to - begin;
+    return Status::Ok();
+  }
+
+  int64_t count() const { return count_; }
+
+  // As a tensor of `shape`, of as many elements.
+  Result<Tensor> Take(const Shape& shape) {
+    if (count_ == room_) return tensor_.Reshaped(shape);
+    if constexpr (std::is_same_v<T, std::string>) {
+      ONNXD_RETURN_IF_ERROR(Reserve(count_));
+      return tensor_.Reshaped(shape);
+    } else {
+      return Tensor::Wrap(target_.type, shape, data_, tensor_.owner());
+    }
+  }
+
+ private:
+  Status Grow() {
+    if (!fixed_) return Reserve(2 * room_ + 16);
+    return InvalidArgument(StrCat("input '", target_.input, "' has more than the ", room_,
+                                  " elements that its shape states"));
+  }
+
+  [[gnu::noinline]] Status ReadSlowly(Plain plain, simdjson::simdjson_result<JsonValue> json,
+                                      int64_t at) {
+    if (plain == Plain::kOutOfRange) return Wrong(target_, at, kOutOfRange);
+    JsonValue value;
+    ONNXD_RETURN_IF_ERROR(JsonStatus(json.get(value)));
+    return ReadOther(value, target_, at, data_[at]);
+  }
+
+  const Target& target_;
+  Tensor tensor_;
+  T* data_ = nullptr;
+  int64_t count_ = 0, room_ = 0;
+  bool fixed_ = false;
+};
+
+enum class Holds { kNoArray, kArrays, kElements };
+
+// What an array holds, by its first element; an empty one holds elements.
+Holds HoldsOf(JsonValue json) {
+  json_type type = json_type::null;
+  if (json.type().get(type) != simdjson::SUCCESS || type != json_type::array) {
+    return Holds::kNoArray;
+  }
+  const std::string_view bracket = json.raw_json_token();  // up to the next token
+  return bracket.data()[bracket.size()] == '[' ? Holds::kArrays : Holds::kElements;
+}
+
+// Arrays in arrays; every one of an axis is as long as the first.
+template <typename T>
+class NestedReader {
+ public:
+  NestedReader(const ValueType& type, const Target& target)
+      : type_(type), target_(target), elements_(target) {
+    lengths_.fill(kUnknown);
+  }
+
+  Result<Tensor> Read(JsonValue json, int64_t expected) {
+    ONNXD_RETURN_IF_ERROR(elements_.Reserve(expected));
+    ONNXD_RETURN_IF_ERROR(ReadAxis(json, 0));
+    Shape shape;
+    if (type_.shape && rank_ < static_cast<int>(type_.shape->size())) shape.Append(1);
+    for (int axis = 0; axis < rank_; ++axis) shape.Append(lengths_[static_cast<size_t>(axis)]);
+    ONNXD_RETURN_IF_ERROR(shape.Validate().WithContext(StrCat("input '", target_.input, "'")));
+    return elements_.Take(shape);
+  }
+
+ private:
+  static constexpr int kUnknown = -1;
+
+  Status ReadAxis(JsonValue json, int axis) {
+    const Holds holds = HoldsOf(json);
+    if (holds == Holds::kNoArray) {
+      if (axis > 0) return Uneven(target_.input);
+      ONNXD_RETURN_IF_ERROR(SetRank(0));
+      return elements_.AppendOne(JsonValue(json));
+    }
+    if (axis == target_.max_axes()) return TooDeep(target_);
+    if (axis == rank_ || (holds == Holds::kArrays && axis + 1 == rank_)) {
+      return Uneven(target_.input);
+    }
+    JsonArray array;
+    ONNXD_RETURN_IF_ERROR(JsonStatus(json.get_array().get(array)));
+    int64_t length = 0;
+    if (holds == Holds::kElements) {
+      if (rank_ == kUnknown) ONNXD_RETURN_IF_ERROR(SetRank(axis + 1));
+      const int64_t before = elements_.count();
+      ONNXD_RETURN_IF_ERROR(elements_.AppendRow(array));
+      length = elements_.count() - before;
+      if (length > 0 && axis + 1 != rank_) return Uneven(target_.input);
+    } else {
+      ONNXD_RETURN_IF_ERROR(ForEachElement(array, [&](JsonValue element) {
+        ++length;
+        return ReadAxis(element, axis + 1);
+      }));
+    }
+    int64_t& known = lengths_[static_cast<size_t>(axis)];
+    if (known == kUnknown) known = length;
+    if (known == length) return Status::Ok();
+    return InvalidArgument(StrCat("input '", target_.input, "' is ragged: an array has ", length,
+                                  " elements where another has ", known));
+  }
+
+  Status SetRank(int rank) {
+    rank_ = rank;
+    if (!type_.shape) return Status::Ok();
+    const auto declared = static_cast<int>(type_.shape->size());
+    if (rank == declared || rank + 1 == declared) return Status::Ok();
+    return InvalidArgument(StrCat("input '", target_.input, "' has ", rank,
+                                  " levels of nesting, expected ", ToString(type_)));
+  }
+
+  const ValueType& type_;
+  const Target& target_;
+  Elements<T> elements_;
+  int rank_ = kUnknown;
+  std::array<int64_t, kMaxRank> lengths_;
+};
+
+// Rows one after another, however nested.
+template <typename T>
+Status AppendRows(JsonValue json, int depth, const Target& target, Elements<T>& elements) {
+  const Holds holds = HoldsOf(json);
+  if (holds == Holds::kNoArray) return Uneven(target.input);
+  if (depth == target.max_axes()) return TooDeep(target);
+  JsonArray array;
+  ONNXD_RETURN_IF_ERROR(JsonStatus(json.get_array().get(array)));
+  if (holds == Holds::kElements) return elements.AppendRow(array);
+  return ForEachElement(
+      array, [&](JsonValue element) { return AppendRows(element, depth + 1, target, elements); });
+}
+
+// Calls body.operator()<T>() for types that have a JSON form.
+template <typename Body>
+Result<Tensor> Dispatch(const Target& target, Body body) {
+  switch (target.type) {
+    case DataType::kFloat16:
+      return body.template operator()<Float16>();
+    case DataType::kBfloat16:
+      return body.template operator()<Bfloat16>();
+    case DataType::kBool:
+      return body.template operator()<bool>();
+    case DataType::kString:
+      return body.template operator()<std::string>();
+    default:
+      break;
+  }
+  Result<Tensor> result = InvalidArgument(
+      StrCat("input '", target.input, "': type ", DataTypeName(target.type), " has no JSON form"));
+  DispatchNumber(target.type, [&]<typename T>() { result = body.template operator()<T>(); });
+  return result;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<JsonDocument>> JsonDocument::Parse(std::string_view text,
-                                                          int64_t max_depth) {
-  auto document = std::make_unique<JsonDocument>();
-  if (text.empty()) return InvalidArgument("the body is empty, expected JSON");
-  if (text.substr(0, 3) == "\xef\xbb\xbf") {
-    return InvalidArgument("malformed JSON: it begins with a byte order mark");
-  }
-  const auto allocated = document->parser_.allocate(text.size(), static_cast<size_t>(max_depth));
-  if (allocated == simdjson::MEMALLOC) return Unavailable("no memory for the JSON body");
-  if (allocated != simdjson::SUCCESS) return ResourceExhausted("the JSON body is too large");
-  const auto error = document->parser_.parse(text.data(), text.size()).get(document->root_);
-  if (error == simdjson::MEMALLOC) return Unavailable("no memory for the JSON body");
-  if (error == simdjson::DEPTH_ERROR) {
-    return InvalidArgument(StrCat("the JSON is nested deeper than ", max_depth));
-  }
-  if (error != simdjson::SUCCESS) {
-    return InvalidArgument(StrCat("malformed JSON: ", simdjson::error_message(error)));
-  }
-  ONNXD_RETURN_IF_ERROR(RefuseRepeatedKeys(document->root_));
-  return document;
+Result<Tensor> TensorFromNested(JsonValue json, const ValueType& type, const std::string& input,
+                                int64_t expected, const JsonTensorOptions& options) {
+  const Target target{type.element, input, options};
+  return Dispatch(target,
+                  [&]<typename T>() { return NestedReader<T>(type, target).Read(json, expected); });
 }
 
-Result<Tensor> TensorFromNested(const element& json, const ValueType& type,
-                                const std::string& input, int64_t max_elements) {
-  Shape shape = NestedShape(json);
-  const int nested_rank = shape.rank();
-  const Shape nested = shape;
-  if (type.shape && shape.rank() + 1 == static_cast<int>(type.shape->size())) {
-    std::vector<int64_t> with_batch = {1};
-    with_batch.insert(with_batch.end(), shape.begin(), shape.end());
-    shape = Shape(with_batch);
-  } else if (type.shape && shape.rank() != static_cast<int>(type.shape->size())) {
-    return InvalidArgument(StrCat("input '", input, "' has ", nested_rank,
-                                  " levels of nesting, expected ", ToString(type)));
-  }
-  if (shape.rank() > kMaxRank) {
-    return InvalidArgument(StrCat("input '", input, "' is nested deeper than ", kMaxRank));
-  }
-  ONNXD_RETURN_IF_ERROR(CheckCount(shape, max_elements, input));
-  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type.element, shape));
-  ElementWriter writer(tensor, input);
-  ONNXD_RETURN_IF_ERROR(AppendNestedElements(json, nested, 0, input, writer));
-  return tensor;
-}
-
-Result<Tensor> TensorFromData(const element& json, DataType type, const Shape& shape,
-                              const std::string& input, int64_t max_elements) {
-  if (!json.is_array()) {
-    return InvalidArgument(StrCat("input '", input, "': data must be an array"));
-  }
-  ONNXD_RETURN_IF_ERROR(CheckCount(shape, max_elements, input));
+Result<Tensor> TensorFromData(JsonValue json, DataType type, const Shape& shape,
+                              const std::string& input, int64_t max_elements,
+                              const JsonTensorOptions& options) {
+  ONNXD_RETURN_IF_ERROR(shape.Validate().WithContext(StrCat("input '", input, "'")));
   const int64_t count = shape.ElementCount();
-  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(type, shape));
-  ElementWriter writer(tensor, input);
-  ONNXD_RETURN_IF_ERROR(AppendAnyNesting(json, count, writer, input));
-  if (writer.written() != count) {
-    return InvalidArgument(StrCat("input '", input, "' has ", writer.written(),
-                                  " elements, its shape ", shape.ToString(), " needs ", count));
+  if (count > max_elements) {
+    return InvalidArgument(StrCat("input '", input, "' of shape ", shape.ToString(),
+                                  " has more elements than the request can hold"));
   }
-  return tensor;
+  const Target target{type, input, options};
+  return Dispatch(target, [&]<typename T>() -> Result<Tensor> {
+    if (HoldsOf(json) == Holds::kNoArray) {
+      return InvalidArgument(StrCat("input '", input, "': data must be an array"));
+    }
+    Elements<T> elements(target);
+    ONNXD_RETURN_IF_ERROR(elements.Reserve(count));
+    elements.Fix();
+    ONNXD_RETURN_IF_ERROR(AppendRows(json, 0, target, elements));
+    if (elements.count() == count) return elements.Take(shape);
+    return InvalidArgument(StrCat("input '", input, "' has ", elements.count(),
+                                  " elements, its shape ", shape.ToString(), " needs ", count));
+  });
 }
 
 }  // namespace onnxd

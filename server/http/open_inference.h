@@ -28,7 +28,7 @@ struct OpenInferenceRoute {
 // The route of path segments that begin with "v2"; nullopt for unknown paths.
 std::optional<OpenInferenceRoute> OpenInferenceRouteOf(const std::vector<std::string>& path);
 
-void HandleOpenInference(InferenceService& service, const ServerOptions::Limits& limits,
-                         const OpenInferenceRoute& route, HttpRequest request, HttpRespond respond);
+void HandleOpenInference(InferenceService& service, const OpenInferenceRoute& route,
+                         HttpRequest request, HttpRespond respond);
 
 }  // namespace onnxd

@@ -13,55 +13,29 @@
 namespace onnxd {
 namespace {
 
-using simdjson::dom::element;
-
-Result<std::string> TextOf(const element& json, std::string_view key) {
-  if (json.is_string()) return std::string(std::string_view(json));
-  if (json.is_int64()) return StrCat(int64_t(json));
+// Text, or a whole number.
+Result<std::string> TextOf(JsonValue json, std::string_view key) {
+  std::string_view text;
+  if (json.get_string().get(text) == simdjson::SUCCESS) return std::string(text);
+  int64_t number;
+  if (json.get_int64().get(number) == simdjson::SUCCESS) return StrCat(number);
   return InvalidArgument(StrCat("\"", key, "\" must be a string"));
 }
 
-// The fields of the body.
-struct PredictBody {
-  std::string model, version;
-  std::optional<element> input, inputs;
-};
+// About as many elements as the text of a tensor holds.
+int64_t ExpectedElements(size_t text) { return static_cast<int64_t>(text / 8 + 16); }
 
-Result<PredictBody> ReadBody(const element& root) {
-  if (!root.is_object()) return InvalidArgument("the body must be a JSON object");
-  PredictBody body;
-  for (const auto& [key, value] : simdjson::dom::object(root)) {
-    if (key == "input") {
-      body.input = value;
-    } else if (key == "inputs") {
-      body.inputs = value;
-    } else if (key == "model") {
-      ONNXD_ASSIGN_OR_RETURN(body.model, TextOf(value, key));
-    } else if (key == "version") {
-      ONNXD_ASSIGN_OR_RETURN(body.version, TextOf(value, key));
-    } else {
-      return InvalidArgument(StrCat("unknown key \"", key.substr(0, 64),
-                                    "\"; known are input, inputs, model, version"));
-    }
-  }
-  if (body.input.has_value() == body.inputs.has_value()) {
-    return InvalidArgument("the body needs either \"input\" or \"inputs\"");
-  }
-  return body;
-}
-
-Status AddInput(const ModelVersion& version, const std::string& name, const element& json,
-                int64_t max_elements, InferenceRequest& request) {
+Result<NamedValue> ReadInput(const ModelVersion& version, std::string_view name, JsonValue json,
+                             int64_t expected, const JsonTensorOptions& options) {
   for (const auto& signature : version.inputs) {
     if (signature.name != name) continue;
     if (!signature.type.is_tensor()) {
       return Unimplemented(
           StrCat("input '", name, "' of type ", ToString(signature.type), " has no JSON form"));
     }
-    ONNXD_ASSIGN_OR_RETURN(Tensor tensor,
-                           TensorFromNested(json, signature.type, name, max_elements));
-    request.inputs.push_back({name, std::move(tensor)});
-    return Status::Ok();
+    ONNXD_ASSIGN_OR_RETURN(
+        Tensor tensor, TensorFromNested(json, signature.type, signature.name, expected, options));
+    return NamedValue{signature.name, std::move(tensor)};
   }
   std::vector<std::string> names;
   for (const auto& signature : version.inputs) names.push_back(signature.name);
@@ -69,56 +43,117 @@ Status AddInput(const ModelVersion& version, const std::string& name, const elem
                                 "'; it takes: ", StrJoin(names, ", ")));
 }
 
-struct Prediction {
-  std::shared_ptr<const ModelVersion> version;
-  InferenceRequest request;
-};
-
-Result<Prediction> ReadRequest(InferenceService& service, const ServerOptions::Limits& limits,
-                               const std::string& path_model, std::string_view text) {
-  ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(text, limits.json_depth));
-  ONNXD_ASSIGN_OR_RETURN(const PredictBody body, ReadBody(document->root()));
-  if (!path_model.empty() && !body.model.empty() && body.model != path_model) {
-    return InvalidArgument("the path and the body name different models");
+// The fields of the body. Which model it is for may stand behind the inputs, which are then read
+// for the model that is meant when nothing is said, and once more if it is another.
+class PredictBody {
+ public:
+  PredictBody(InferenceService& service, const Grant& grant, std::string model)
+      : service_(service), grant_(grant), path_model_(std::move(model)) {
+    options_.max_depth = service.json().max_depth;
   }
-  Prediction prediction;
-  ONNXD_ASSIGN_OR_RETURN(
-      prediction.version,
-      service.FindModel(path_model.empty() ? body.model : path_model, body.version));
-  const auto& signature = prediction.version->inputs;
-  const auto max_elements = static_cast<int64_t>(text.size());
-  if (body.input) {
-    if (signature.size() != 1) {
-      return InvalidArgument(StrCat("model '", prediction.version->model, "' has ",
-                                    signature.size(),
+
+  Status Read(const HttpBody& body) {
+    size_ = body.bytes.size();
+    ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body));
+    ONNXD_ASSIGN_OR_RETURN(JsonObject root, document->Root());
+    ONNXD_RETURN_IF_ERROR(ForEachField(root, [&](std::string_view key, JsonValue value) {
+      ++fields_;
+      return ReadField(key, value);
+    }));
+    ONNXD_RETURN_IF_ERROR(document->CheckEnd());
+    if (!path_model_.empty() && !model_.empty() && model_ != path_model_) {
+      return InvalidArgument("the path and the body name different models");
+    }
+    if (!values_at_) return NoInput();
+    ONNXD_ASSIGN_OR_RETURN(const auto meant, FindModel());
+    if (meant == version) return read_;
+    version = meant;
+    ONNXD_ASSIGN_OR_RETURN(root, document->Root());
+    ONNXD_ASSIGN_OR_RETURN(const JsonValue values, FieldAt(root, *values_at_));
+    return ReadInputs(values);
+  }
+
+  std::shared_ptr<const ModelVersion> version;
+  std::vector<NamedValue> inputs;
+
+ private:
+  static Status NoInput() {
+    return InvalidArgument("the body needs either \"input\" or \"inputs\"");
+  }
+
+  Result<std::shared_ptr<const ModelVersion>> FindModel() const {
+    ONNXD_ASSIGN_OR_RETURN(
+        auto found, service_.FindModel(path_model_.empty() ? model_ : path_model_, version_));
+    ONNXD_RETURN_IF_ERROR(grant_.CheckModel(found->model));
+    return found;
+  }
+
+  Status ReadField(std::string_view key, JsonValue value) {
+    if (key == "model") {
+      ONNXD_ASSIGN_OR_RETURN(model_, TextOf(value, key));
+    } else if (key == "version") {
+      ONNXD_ASSIGN_OR_RETURN(version_, TextOf(value, key));
+    } else if (key == "input" || key == "inputs") {
+      if (values_at_) return NoInput();
+      values_at_ = fields_ - 1;
+      named_ = key == "inputs";
+      const auto guess = FindModel();
+      if (!guess.ok()) return Status::Ok();
+      version = *guess;
+      read_ = ReadInputs(value);
+    } else {
+      return InvalidArgument(StrCat("unknown key \"", key.substr(0, 64),
+                                    "\"; known are input, inputs, model, version"));
+    }
+    return Status::Ok();
+  }
+
+  Status ReadInputs(JsonValue json) {
+    inputs.clear();
+    const auto& signature = version->inputs;
+    const auto add = [&](std::string_view name, JsonValue value) {
+      const int64_t expected = ExpectedElements(inputs.empty() ? size_ : 0);
+      ONNXD_ASSIGN_OR_RETURN(NamedValue input,
+                             ReadInput(*version, name, value, expected, options_));
+      inputs.push_back(std::move(input));
+      return Status::Ok();
+    };
+    if (!named_) {
+      if (signature.size() == 1) return add(signature[0].name, json);
+      return InvalidArgument(StrCat("model '", version->model, "' has ", signature.size(),
                                     " inputs: name them with {\"inputs\": {\"name\": ...}}"));
     }
-    ONNXD_RETURN_IF_ERROR(AddInput(*prediction.version, signature[0].name, *body.input,
-                                   max_elements, prediction.request));
-    return prediction;
+    JsonObject by_name;
+    if (json.get_object().get(by_name) != simdjson::SUCCESS) {
+      return InvalidArgument("\"inputs\" must be an object of arrays by input name");
+    }
+    return ForEachField(by_name, add);
   }
-  if (!body.inputs->is_object()) {
-    return InvalidArgument("\"inputs\" must be an object of arrays by input name");
-  }
-  for (const auto& [name, value] : simdjson::dom::object(*body.inputs)) {
-    ONNXD_RETURN_IF_ERROR(
-        AddInput(*prediction.version, std::string(name), value, max_elements, prediction.request));
-  }
-  return prediction;
-}
 
-Result<std::string> WriteAnswer(const InferenceResponse& response) {
+  InferenceService& service_;
+  const Grant& grant_;
+  const std::string path_model_;
+  JsonTensorOptions options_;
+  size_t size_ = 0;
+  int64_t fields_ = 0;
+  std::string model_, version_;
+  std::optional<int64_t> values_at_;  // which field holds the inputs
+  bool named_ = false;
+  Status read_;
+};
+
+Result<std::string> WriteAnswer(const InferenceResponse& response, NonFiniteNumbers& non_finite) {
   std::string out;
   if (response.outputs.size() == 1) {
     out = "{\"prediction\":";
-    ONNXD_RETURN_IF_ERROR(AppendNested(out, response.outputs[0].value));
+    ONNXD_RETURN_IF_ERROR(AppendNested(out, response.outputs[0].value, non_finite));
   } else {
     out = "{\"predictions\":{";
     for (size_t i = 0; i < response.outputs.size(); ++i) {
       if (i > 0) out += ',';
       AppendJsonString(out, response.outputs[i].name);
       out += ':';
-      ONNXD_RETURN_IF_ERROR(AppendNested(out, response.outputs[i].value));
+      ONNXD_RETURN_IF_ERROR(AppendNested(out, response.outputs[i].value, non_finite));
     }
     out += '}';
   }
@@ -134,27 +169,31 @@ Result<std::string> WriteAnswer(const InferenceResponse& response) {
 
 }  // namespace
 
-void HandlePredict(InferenceService& service, const ServerOptions::Limits& limits,
-                   const std::string& model, HttpRequest request, HttpRespond respond) {
-  auto prediction = ReadRequest(service, limits, model, request.body.bytes);
-  Status status =
-      prediction.ok() ? ApplyTimeout(request, prediction->request) : prediction.status();
-  if (status.ok()) status = request.grant->CheckModel(prediction->version->model);
+void HandlePredict(InferenceService& service, const std::string& model, HttpRequest request,
+                   HttpRespond respond) {
+  PredictBody body(service, *request.grant, model);
+  InferenceRequest inference;
+  Status status = body.Read(request.body);
+  if (status.ok()) status = ApplyTimeout(request, inference);
   if (!status.ok()) {
     service.NoteUnrouted(Protocol::kHttp, status, request.id, request.client);
     return respond(ErrorResponse(status));
   }
   auto ticket = service.EnterClient(request.client);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
-  prediction->request.arrived = request.arrived;
-  prediction->request.request_id = request.id;
-  prediction->request.client = request.client;
-  prediction->request.cancelled = request.cancelled;
-  service.Infer(prediction->version, std::move(prediction->request), Protocol::kHttp,
-                [ticket = *std::move(ticket),
+  inference.arrived = request.arrived;
+  inference.received = request.received;
+  inference.request_id = request.id;
+  inference.client = request.client;
+  inference.cancelled = request.cancelled;
+  inference.inputs = std::move(body.inputs);
+  service.Infer(body.version, std::move(inference), Protocol::kHttp,
+                [&service, metrics = body.version->metrics, ticket = *std::move(ticket),
                  respond = std::move(respond)](Result<InferenceResponse> result) {
                   if (!result.ok()) return respond(ErrorResponse(result.status()));
-                  auto text = WriteAnswer(*result);
+                  NonFiniteNumbers non_finite{service.json().non_finite};
+                  auto text = WriteAnswer(*result, non_finite);
+                  metrics->CountNonFinite(non_finite.count);
                   if (!text.ok()) return respond(ErrorResponse(text.status()));
                   HttpResponse response;
                   response.body = std::move(*text);

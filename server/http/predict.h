@@ -6,14 +6,13 @@
 //   -> {"predictions": {"label": [0], "probabilities": [[...]]}, ...}   several outputs
 #pragma once
 
-#include "server/config/server_options.h"
 #include "server/http/http_message.h"
 #include "server/service/inference_service.h"
 
 namespace onnxd {
 
 // `model` comes from the path; empty: from the body or the default.
-void HandlePredict(InferenceService& service, const ServerOptions::Limits& limits,
-                   const std::string& model, HttpRequest request, HttpRespond respond);
+void HandlePredict(InferenceService& service, const std::string& model, HttpRequest request,
+                   HttpRespond respond);
 
 }  // namespace onnxd

@@ -1,46 +1,39 @@
 #include "server/http/repository_api.h"
 
 #include "runtime/base/str_cat.h"
-#include "server/http/json_tensor.h"
+#include "server/http/json_document.h"
 #include "server/http/rest_api.h"
 #include "server/inference/json_writer.h"
 
 namespace onnxd {
 namespace {
 
-constexpr int64_t kJsonDepth = 8;
-
 // The body's member "ready"; false for an empty body. Other members are refused.
-Result<bool> ReadyOnly(std::string_view body) {
-  if (body.empty()) return false;
-  ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
-  if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
+Result<bool> ReadyOnly(const HttpBody& body) {
+  if (body.bytes.empty()) return false;
   bool ready = false;
-  for (const auto& [key, value] : simdjson::dom::object(document->root())) {
-    if (key != "ready" || value.get(ready) != simdjson::SUCCESS) {
-      return InvalidArgument("the body may have one member, \"ready\": true or false");
-    }
-  }
+  ONNXD_RETURN_IF_ERROR(ReadJsonObject(body, [&](std::string_view key, JsonValue value) {
+    if (key == "ready" && value.get_bool().get(ready) == simdjson::SUCCESS) return Status::Ok();
+    return InvalidArgument("the body may have one member, \"ready\": true or false");
+  }));
   return ready;
 }
 
 // Of a load or unload: only "unload_dependents", which clients always send; models here do not
 // depend on each other.
-Status CheckParameters(std::string_view body, bool load) {
-  if (body.empty()) return Status::Ok();
-  ONNXD_ASSIGN_OR_RETURN(const auto document, JsonDocument::Parse(body, kJsonDepth));
-  if (!document->root().is_object()) return InvalidArgument("the body must be a JSON object");
-  for (const auto& [member, value] : simdjson::dom::object(document->root())) {
-    if (member != "parameters" || !value.is_object()) {
+Status CheckParameters(const HttpBody& body, bool load) {
+  if (body.bytes.empty()) return Status::Ok();
+  return ReadJsonObject(body, [&](std::string_view member, JsonValue value) {
+    JsonObject parameters;
+    if (member != "parameters" || value.get_object().get(parameters) != simdjson::SUCCESS) {
       return InvalidArgument("the body may have one member, \"parameters\": an object");
     }
-    for (const auto& [name, parameter] : simdjson::dom::object(value)) {
-      if (!load && name == "unload_dependents") continue;
+    return ForEachField(parameters, [&](std::string_view name, JsonValue parameter) {
+      if (!load && name == "unload_dependents") return CheckIgnored(parameter, 0);
       return InvalidArgument(
           StrCat("parameter '", std::string(name.substr(0, 64)), "' is not supported"));
-    }
-  }
-  return Status::Ok();
+    });
+  });
 }
 
 HttpResponse Index(const InferenceService& service, bool ready_only) {
@@ -74,12 +67,12 @@ bool IsRepositoryPath(const std::vector<std::string>& path) {
 void HandleRepository(InferenceService& service, const std::vector<std::string>& path,
                       HttpRequest request, HttpRespond respond) {
   if (path[2] == "index") {
-    const auto ready_only = ReadyOnly(request.body.bytes);
+    const auto ready_only = ReadyOnly(request.body);
     return respond(ready_only.ok() ? Index(service, *ready_only)
                                    : ErrorResponse(ready_only.status()));
   }
   const bool load = path[4] == "load";
-  const Status known = CheckParameters(request.body.bytes, load);
+  const Status known = CheckParameters(request.body, load);
   if (!known.ok()) return respond(ErrorResponse(known));
   service.Control(load, path[3], [respond = std::move(respond)](const Status& status) {
     respond(status.ok() ? HttpResponse{} : ErrorResponse(status));

@@ -197,7 +197,7 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   }
   if (!path.empty() && path[0] == "predict" && path.size() <= 2) {
     if (!post) return respond(MethodNotAllowed("POST"));
-    return HandlePredict(service_, limits_, path.size() == 2 ? path[1] : "", std::move(request),
+    return HandlePredict(service_, path.size() == 2 ? path[1] : "", std::move(request),
                          std::move(respond));
   }
   if (joined == "docs" || joined == "openapi.json") {
@@ -225,7 +225,7 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
     if (!route) return respond(ErrorResponse(404, "no such path"));
     const bool infer = route->verb == OpenInferenceRoute::Verb::kInfer;
     if (infer ? !post : !get) return respond(MethodNotAllowed(infer ? "POST" : "GET, HEAD"));
-    return HandleOpenInference(service_, limits_, *route, std::move(request), std::move(respond));
+    return HandleOpenInference(service_, *route, std::move(request), std::move(respond));
   }
   respond(ErrorResponse(404, "no such path"));
 }

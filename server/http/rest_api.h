@@ -18,7 +18,6 @@
 #pragma once
 
 #include "server/access/access_gate.h"
-#include "server/config/server_options.h"
 #include "server/http/http_message.h"
 #include "server/service/inference_service.h"
 
@@ -27,8 +26,7 @@ namespace onnxd {
 // Any thread. Must outlive every request it was handed.
 class RestApi {
  public:
-  RestApi(InferenceService& service, const AccessGate& gate, const ServerOptions::Limits& limits)
-      : service_(service), gate_(gate), limits_(limits) {}
+  RestApi(InferenceService& service, const AccessGate& gate) : service_(service), gate_(gate) {}
 
   void Handle(HttpRequest request, HttpRespond respond) const;
   // The metrics port: /metrics and the health paths alone, for everybody who reaches it.
@@ -41,7 +39,6 @@ class RestApi {
 
   InferenceService& service_;
   const AccessGate& gate_;
-  ServerOptions::Limits limits_;
 };
 
 // The HTTP status of a canonical code.

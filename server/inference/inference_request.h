@@ -34,6 +34,8 @@ struct InferenceRequest {
   std::vector<std::string> outputs;  // empty: all
   // Its first byte was there: what it states as a duration counts from here.
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
+  // Its last byte was there.
+  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();
   // When its client stops waiting.
   std::optional<std::chrono::steady_clock::time_point> deadline;
   // Its parameter `timeout`, at most kMostTimeout; counts where the model's settings allow it.

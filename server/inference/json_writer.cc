@@ -32,18 +32,24 @@ size_t SequenceLength(std::string_view text) {
   return 0;
 }
 
+void AppendNonFinite(std::string& out, double value, NonFiniteNumbers& non_finite) {
+  ++non_finite.count;
+  if (non_finite.form != NonFinite::kToken) {
+    out += "null";
+  } else {
+    out += std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+  }
+}
+
 template <typename T>
-void AppendNumber(std::string& out, T value) {
+void AppendNumber(std::string& out, T value, NonFiniteNumbers& non_finite) {
   if constexpr (std::is_same_v<T, bool>) {
     out += value ? "true" : "false";
   } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>) {
-    AppendNumber(out, static_cast<float>(value));
+    AppendNumber(out, static_cast<float>(value), non_finite);
   } else {
     if constexpr (std::is_floating_point_v<T>) {
-      if (!std::isfinite(value)) {
-        out += "null";
-        return;
-      }
+      if (!std::isfinite(value)) return AppendNonFinite(out, value, non_finite);
     }
     char buffer[32];
     out.append(buffer, std::to_chars(buffer, buffer + sizeof(buffer), value).ptr);
@@ -84,31 +90,40 @@ Status CheckWritable(const Tensor& tensor) {
   return Status::Ok();
 }
 
+// Of what was written since there were `before`.
+Status CheckFinite(const NonFiniteNumbers& non_finite, int64_t before) {
+  if (non_finite.form != NonFinite::kError || non_finite.count == before) return Status::Ok();
+  return Internal(
+      "the answer holds NaN or an infinity, which JSON does not know (server.json_non_finite is "
+      "error): request binary output");
+}
+
 template <typename T>
-void AppendElement(std::string& out, const T& value) {
+void AppendElement(std::string& out, const T& value, NonFiniteNumbers& non_finite) {
   if constexpr (std::is_same_v<T, std::string>) {
     AppendJsonString(out, value);
   } else {
-    AppendNumber(out, value);
+    AppendNumber(out, value, non_finite);
   }
 }
 
 template <typename T>
-const T* AppendAxis(std::string& out, const Shape& shape, int axis, const T* elements) {
+const T* AppendAxis(std::string& out, const Shape& shape, int axis, const T* elements,
+                    NonFiniteNumbers& non_finite) {
   if (axis == shape.rank()) {
-    AppendElement(out, *elements);
+    AppendElement(out, *elements, non_finite);
     return elements + 1;
   }
   out += '[';
   for (int64_t i = 0; i < shape[axis]; ++i) {
     if (i > 0) out += ',';
-    elements = AppendAxis(out, shape, axis + 1, elements);
+    elements = AppendAxis(out, shape, axis + 1, elements, non_finite);
   }
   out += ']';
   return elements;
 }
 
-Status AppendMap(std::string& out, const Map& map) {
+Status AppendMap(std::string& out, const Map& map, NonFiniteNumbers& non_finite) {
   out += '{';
   for (size_t i = 0; i < map.values.size(); ++i) {
     if (i > 0) out += ',';
@@ -118,7 +133,7 @@ Status AppendMap(std::string& out, const Map& map) {
       AppendJsonString(out, std::get<std::vector<std::string>>(map.keys)[i]);
     }
     out += ':';
-    ONNXD_RETURN_IF_ERROR(AppendNested(out, map.values[i]));
+    ONNXD_RETURN_IF_ERROR(AppendNested(out, map.values[i], non_finite));
   }
   out += '}';
   return Status::Ok();
@@ -161,40 +176,43 @@ void AppendJsonString(std::string& out, std::string_view text) {
   out += '"';
 }
 
-Status AppendFlat(std::string& out, const Tensor& tensor) {
+Status AppendFlat(std::string& out, const Tensor& tensor, NonFiniteNumbers& non_finite) {
+  const int64_t before = non_finite.count;
   ONNXD_RETURN_IF_ERROR(CheckWritable(tensor));
   out += '[';
   DispatchElement(tensor.type(), [&]<typename T>() {
     const T* elements = tensor.data<T>();
     for (int64_t i = 0; i < tensor.ElementCount(); ++i) {
       if (i > 0) out += ',';
-      AppendElement(out, elements[i]);
+      AppendElement(out, elements[i], non_finite);
     }
   });
   out += ']';
-  return Status::Ok();
+  return CheckFinite(non_finite, before);
 }
 
-Status AppendNested(std::string& out, const Value& value) {
+Status AppendNested(std::string& out, const Value& value, NonFiniteNumbers& non_finite) {
+  const int64_t before = non_finite.count;
   if (value.is_tensor()) {
     const Tensor& tensor = value.tensor();
     ONNXD_RETURN_IF_ERROR(CheckWritable(tensor));
-    DispatchElement(tensor.type(),
-                    [&]<typename T>() { AppendAxis(out, tensor.shape(), 0, tensor.data<T>()); });
-    return Status::Ok();
+    DispatchElement(tensor.type(), [&]<typename T>() {
+      AppendAxis(out, tensor.shape(), 0, tensor.data<T>(), non_finite);
+    });
+    return CheckFinite(non_finite, before);
   }
   if (const Sequence* sequence = value.sequence()) {
     out += '[';
     for (size_t i = 0; i < sequence->elements.size(); ++i) {
       if (i > 0) out += ',';
-      ONNXD_RETURN_IF_ERROR(AppendNested(out, sequence->elements[i]));
+      ONNXD_RETURN_IF_ERROR(AppendNested(out, sequence->elements[i], non_finite));
     }
     out += ']';
     return Status::Ok();
   }
-  if (const Map* map = value.map()) return AppendMap(out, *map);
+  if (const Map* map = value.map()) return AppendMap(out, *map, non_finite);
   if (const Optional* optional = value.optional(); optional && !optional->value.absent()) {
-    return AppendNested(out, optional->value);
+    return AppendNested(out, optional->value, non_finite);
   }
   out += "null";
   return Status::Ok();

@@ -81,6 +81,10 @@ struct ModelMetrics::Families {
                 .Name("onnxd_batch_size")
                 .Help("Rows that one run of the model computed, one for a request without rows")
                 .Register(registry)),
+        non_finite(BuildCounter()
+                       .Name("onnxd_non_finite_outputs_total")
+                       .Help("NaN and infinities in outputs that were written as JSON")
+                       .Register(registry)),
         load_duration(BuildGauge()
                           .Name("onnxd_model_load_duration_seconds")
                           .Help("Time the last load of a model version took")
@@ -107,6 +111,7 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Histogram>& queue_duration;
   prometheus::Family<prometheus::Histogram>& compute_duration;
   prometheus::Family<prometheus::Histogram>& batch_size;
+  prometheus::Family<prometheus::Counter>& non_finite;
   prometheus::Family<prometheus::Gauge>& load_duration;
   prometheus::Family<prometheus::Gauge>& model_memory;
   prometheus::Family<prometheus::Counter>& model_evictions;
@@ -190,6 +195,14 @@ struct ServerMetrics::State {
                           .Help("Entries of the cache of prepared models since the start that were "
                                 "damaged, stored, or not stored for an error")
                           .Register(registry)),
+        parse_duration(BuildHistogram()
+                           .Name("onnxd_parse_duration_seconds")
+                           .Help("From a request's last byte to its tensors being checked")
+                           .Register(registry)),
+        serialize_duration(BuildHistogram()
+                               .Name("onnxd_serialize_duration_seconds")
+                               .Help("Writing an answer, until it is handed to its connection")
+                               .Register(registry)),
         memory(BuildGauge()
                    .Name("onnxd_memory_bytes")
                    .Help("Models, their runs and request bodies, with what loads have reserved")
@@ -206,17 +219,17 @@ struct ServerMetrics::State {
                             .Register(registry)
                             .Add({})),
         cpu(BuildCounter()
-                .Name("onnxd_process_cpu_seconds_total")
+                .Name("process_cpu_seconds_total")
                 .Help("Processor time used")
                 .Register(registry)
                 .Add({})),
         resident(BuildGauge()
-                     .Name("onnxd_process_resident_memory_bytes")
+                     .Name("process_resident_memory_bytes")
                      .Help("Resident memory")
                      .Register(registry)
                      .Add({})),
         descriptors(BuildGauge()
-                        .Name("onnxd_process_open_fds")
+                        .Name("process_open_fds")
                         .Help("Open file descriptors")
                         .Register(registry)
                         .Add({})) {
@@ -231,6 +244,8 @@ struct ServerMetrics::State {
     for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
       const auto index = static_cast<size_t>(protocol);
       open[index] = &connections.Add({{"protocol", ProtocolName(protocol)}});
+      parse[index] = &parse_duration.Add({{"protocol", ProtocolName(protocol)}}, kSeconds);
+      serialize[index] = &serialize_duration.Add({{"protocol", ProtocolName(protocol)}}, kSeconds);
       opened[index] = &connections_total.Add({{"protocol", ProtocolName(protocol)}});
     }
   }
@@ -253,6 +268,8 @@ struct ServerMetrics::State {
   prometheus::Family<prometheus::Counter>& config_reloads;
   prometheus::Family<prometheus::Counter>& access_refusals;
   prometheus::Family<prometheus::Gauge>& cache_entries;
+  prometheus::Family<prometheus::Histogram>& parse_duration;
+  prometheus::Family<prometheus::Histogram>& serialize_duration;
   prometheus::Gauge& memory;
   prometheus::Gauge& memory_limit;
   prometheus::Counter& memory_refusals;
@@ -261,6 +278,8 @@ struct ServerMetrics::State {
   prometheus::Gauge& descriptors;
   prometheus::Gauge* open[2];
   prometheus::Counter* opened[2];
+  prometheus::Histogram* parse[2];
+  prometheus::Histogram* serialize[2];
   std::mutex mutex;
   std::shared_ptr<MemoryAccount> whole;  // guarded by mutex
   std::map<std::pair<std::string, std::string>, std::unique_ptr<ModelMetrics>> models;
@@ -294,6 +313,10 @@ void ModelMetrics::ObserveRun(int64_t rows, int64_t requests, const RunTimes& ti
   statistics_.CountRun(rows, requests, times);
 }
 
+void ModelMetrics::CountNonFinite(int64_t numbers) {
+  if (numbers > 0) non_finite_->Increment(static_cast<double>(numbers));
+}
+
 void ModelMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory) {
   std::lock_guard lock(*mutex_);
   memory_ = memory;
@@ -321,6 +344,7 @@ ModelMetrics& ServerMetrics::ForModel(const std::string& model, const std::strin
       slot->compute_[i] = &families.compute_duration.Add(with_phase, kSeconds);
     }
     slot->batch_size_ = &families.batch_size.Add(labels, kRows);
+    slot->non_finite_ = &families.non_finite.Add(labels);
     slot->load_duration_ = &families.load_duration.Add(labels);
     slot->memory_bytes_ = &families.model_memory.Add(labels);
     slot->mutex_ = &state_->mutex;
@@ -385,6 +409,14 @@ void ServerMetrics::ReadMemory() const {
   state_->memory_limit.Set(static_cast<double>(state_->whole->limit()));
   const auto refusals = static_cast<double>(state_->whole->refusals());
   state_->memory_refusals.Increment(refusals - state_->memory_refusals.Value());
+}
+
+void ServerMetrics::ObserveParse(Protocol protocol, std::chrono::nanoseconds duration) {
+  state_->parse[static_cast<size_t>(protocol)]->Observe(ModelMetrics::Seconds(duration).count());
+}
+void ServerMetrics::ObserveSerialize(Protocol protocol, std::chrono::nanoseconds duration) {
+  state_->serialize[static_cast<size_t>(protocol)]->Observe(
+      ModelMetrics::Seconds(duration).count());
 }
 
 void ServerMetrics::CountUnroutedRequest(Protocol protocol, StatusCode code) {

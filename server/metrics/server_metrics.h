@@ -33,6 +33,7 @@ class ModelMetrics {
   // `duration`: from its last byte to its answer.
   void ObserveRequest(Protocol protocol, StatusCode code, std::chrono::nanoseconds duration);
   void ObserveQueue(std::chrono::nanoseconds duration);
+  void CountNonFinite(int64_t numbers);  // NaN and infinities that went into JSON
   // One run of `rows` rows for so many requests.
   void ObserveRun(int64_t rows, int64_t requests, const RunTimes& times);
   const ModelStatistics& statistics() const { return statistics_; }
@@ -50,6 +51,7 @@ class ModelMetrics {
   prometheus::Histogram* compute_[3] = {};  // input, run, output
   prometheus::Histogram* batch_size_ = nullptr;
   prometheus::Counter* success_[2] = {};
+  prometheus::Counter* non_finite_ = nullptr;
   prometheus::Gauge* load_duration_ = nullptr;
   prometheus::Gauge* memory_bytes_ = nullptr;
   std::mutex* mutex_ = nullptr;
@@ -67,6 +69,9 @@ class ServerMetrics {
   ModelMetrics& ForModel(const std::string& model, const std::string& version);
 
   void SetModelState(const std::string& model, const std::string& version, bool ready);
+  // From the last byte of a request to its being checked; from the end of its run to its answer.
+  void ObserveParse(Protocol protocol, std::chrono::nanoseconds duration);
+  void ObserveSerialize(Protocol protocol, std::chrono::nanoseconds duration);
   void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
   void CountShed(const std::string& reason);  // queue_full, deadline, memory, client
   void CountModelLoad(const std::string& model, bool succeeded);

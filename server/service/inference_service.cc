@@ -95,6 +95,13 @@ std::optional<Clock::time_point> DeadlineOf(const InferenceRequest& request,
   return std::min(*end, *request.deadline);
 }
 
+InferenceService::Json JsonOf(const ServerOptions& options) {
+  const std::string& form = options.server.json_non_finite;
+  return {options.limits.json_depth, form == "token"   ? NonFinite::kToken
+                                     : form == "error" ? NonFinite::kError
+                                                       : NonFinite::kNull};
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& manager,
@@ -106,6 +113,7 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
       scheduler_(scheduler),
       metrics_(metrics),
       memory_(std::move(memory)),
+      json_(JsonOf(options)),
       quota_(options.limits.requests_per_client),
       shared_memory_(options.server.shared_memory) {
   Reconfigure(options);
@@ -236,8 +244,9 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   record.version = version->version;
   record.protocol = protocol;
   record.read = begin - request.arrived;
-  InferenceCallback finish = [this, &metrics, begin, counted, arrived = request.arrived, record,
-                              done = std::move(done)](Result<InferenceResponse> result) {
+  metrics_.ObserveParse(protocol, begin - request.received);
+  InferenceCallback finish = [this, &metrics, begin, protocol, counted, arrived = request.arrived,
+                              record, done = std::move(done)](Result<InferenceResponse> result) {
     const auto now = Clock::now();
     metrics.ObserveRequest(record.protocol, result.status().code(), now - begin);
     RequestRecord ended = record;
@@ -251,6 +260,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
     }
     request_log_.Note(std::move(ended));
     done(std::move(result));
+    metrics_.ObserveSerialize(protocol, Clock::now() - now);
   };
   auto inputs = OrderInputs(*version, request);
   if (!inputs.ok()) return finish(inputs.status());

@@ -9,6 +9,7 @@
 
 #include "server/batching/scheduler.h"
 #include "server/inference/inference_request.h"
+#include "server/inference/json_writer.h"
 #include "server/inference/shared_memory.h"
 #include "server/metrics/request_log.h"
 #include "server/models/model_manager.h"
@@ -93,6 +94,12 @@ class InferenceService {
   int64_t in_flight() const { return in_flight_.load(std::memory_order_acquire); }
 
   ServerMetrics& metrics() const { return metrics_; }
+  // What JSON may be, and how answers are written in it.
+  struct Json {
+    int64_t max_depth = 64;
+    NonFinite non_finite = NonFinite::kNull;
+  };
+  const Json& json() const { return json_; }
   SharedMemory& shared_memory() { return shared_memory_; }
 
  private:
@@ -127,6 +134,7 @@ class InferenceService {
   std::vector<Reloaded> reloads_;  // guarded by mutex_
   std::function<void()> request_reload_ = [] {};
   std::atomic<int64_t> max_buffered_bytes_{0};
+  Json json_;
   ClientQuota quota_;
   RequestLog request_log_;
   SharedMemory shared_memory_;

@@ -1,6 +1,8 @@
 """REST against the running daemon: raw sockets, urllib and tritonclient."""
 
+import itertools
 import json
+import math
 import re
 import shutil
 import select
@@ -113,6 +115,21 @@ class Predict(Rest):
             self.assertIn(text, json.loads(answer)["error"], body)
         self.assertTrue(self.daemon.alive())
 
+    def test_keys_in_any_order(self):
+        for body in ({"input": IRIS, "model": "iris_forest"}, {"input": IRIS, "version": "1"},
+                     {"version": 1, "input": IRIS, "model": "iris_forest"}, {"inputs": {"measurements": IRIS}}):
+            status, _, answer = self.request("/predict", body, method="POST")
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(json.loads(answer)["predictions"]["label"], [0, 2])
+        # What is read for the default model first may be wrong for it.
+        pixels = [[[0.5] * 8] * 8]
+        for body in ({"input": [pixels], "model": "digits_cnn"}, {"model": "digits_cnn", "input": [pixels]}):
+            status, _, answer = self.request("/predict", body, method="POST")
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(json.loads(answer)["model"], "digits_cnn")
+        for body in ({"input": [[1, 2]], "model": "none"}, {"input": [[1, 2]], "version": "9"}):
+            self.assertEqual(self.request("/predict", body, method="POST")[0], 404, body)
+
     def test_without_default_the_error_names_models_and_a_url(self):
         with daemon.Daemon(daemon.MODELS) as other:
             request = urllib.request.Request(other.url + "/predict", data=b'{"input": [1]}')
@@ -174,7 +191,7 @@ class Health(Rest):
         self.request("/predict", {"input": IRIS})
         text = self.request("/metrics")[2].decode()
         series = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
-        self.assertTrue(all(name.startswith("onnxd_") for name in series), series)
+        self.assertTrue(all(name.startswith(("onnxd_", "process_")) for name in series), series)
         self.assertGreaterEqual(len(series), 10)
         self.assertIn('le="0.0001"', text)
         self.assertRegex(text, r'onnxd_requests_total\{code="OK",model="iris_forest",protocol="http",version="1"\} [1-9]')
@@ -206,6 +223,49 @@ class OpenInference(Rest):
         status, _, answer = self.request("/v2/models/iris_forest/versions/1/infer", body)
         self.assertEqual(status, 200)
         self.assertEqual(json.loads(answer)["outputs"][0]["data"], [0, 2])
+
+    def test_keys_in_any_order(self):
+        fields = list(self.input(parameters={"any": [{"thing": [1]}]}).items())
+        for order in itertools.permutations(fields):
+            for outer in (("inputs", "outputs", "id"), ("id", "outputs", "inputs")):
+                body = {"inputs": [dict(order), ], "outputs": [{"name": "label"}], "id": "x"}
+                status, answer = self.infer({key: body[key] for key in outer})
+                self.assertEqual((status, answer.get("outputs", [{}])[0].get("data")), (200, [0]), answer)
+
+    def test_nan_and_infinity(self):
+        nodes = [helper.make_node("Identity", ["x"], ["y"])]
+        shape = [("x", TensorProto.FLOAT, [None])], [("y", TensorProto.FLOAT, [None])]
+        text = '{"inputs":[{"name":"x","shape":[4],"datatype":"FP32","data":[NaN,Infinity,-Infinity,1]}]}'
+        binary = text[:-1] + ',"parameters":{"binary_data_output":true}}'
+        with daemon.repository(same=daemon.model_of(nodes, *shape)) as folder:
+            for form, wanted in (("null", [None, None, None, 1]), ("token", [math.nan, math.inf, -math.inf, 1]),
+                                 ("error", None)):
+                with daemon.Daemon(folder, environment={"ONNXD_SERVER_JSON_NON_FINITE": form}) as other:
+                    def send(path, body):
+                        request = urllib.request.Request(other.url + path, data=body.encode())
+                        try:
+                            with urllib.request.urlopen(request) as answer:
+                                return answer.status, answer.read()
+                        except urllib.error.HTTPError as error:
+                            with error:
+                                return error.code, error.read()
+
+                    status, answer = send("/v2/models/same/infer", text)
+                    if wanted is None:
+                        self.assertEqual(status, 500, answer)
+                        self.assertIn("json_non_finite", json.loads(answer)["error"])
+                    else:
+                        self.assertEqual(status, 200, answer)
+                        self.assertEqual(repr(json.loads(answer)["outputs"][0]["data"]), repr([
+                            None if value is None else float(value) if value != 1 else 1 for value in wanted]))
+                    status, answer = send("/v2/models/same/infer", binary)
+                    self.assertEqual(status, 200)
+                    numpy.testing.assert_array_equal(numpy.frombuffer(answer[-16:], numpy.float32),
+                                                     [math.nan, math.inf, -math.inf, 1])
+                    self.assertEqual(send("/predict", '{"input": [NaN]}')[0], 400)
+                    with urllib.request.urlopen(other.url + "/metrics") as metrics:
+                        self.assertIn('onnxd_non_finite_outputs_total{model="same",version="1"} 3\n',
+                                      metrics.read().decode())
 
     def test_bad_requests(self):
         cases = [

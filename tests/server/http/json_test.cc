@@ -10,14 +10,24 @@
 namespace onnxd {
 namespace {
 
+// The tensor of {"x": json}, or why there is none.
+Result<Tensor> Read(const std::string& json, const ValueType& type,
+                    const JsonTensorOptions& options = {}) {
+  const std::string text = "{\"x\":" + json + "}";
+  Tensor tensor;
+  ONNXD_RETURN_IF_ERROR(ReadJsonObject({text, nullptr}, [&](std::string_view, JsonValue value) {
+    ONNXD_ASSIGN_OR_RETURN(tensor, TensorFromNested(value, type, "x", 1, options));
+    return Status::Ok();
+  }));
+  return tensor;
+}
+
 std::string Nested(const std::string& json, const ValueType& type) {
-  const auto document = JsonDocument::Parse(json, 64);
-  if (!document.ok()) return std::string(document.status().message());
-  const auto tensor =
-      TensorFromNested((*document)->root(), type, "x", static_cast<int64_t>(json.size()));
+  const auto tensor = Read(json, type);
   if (!tensor.ok()) return std::string(tensor.status().message());
   std::string out = Describe(tensor->type(), tensor->shape());
-  EXPECT_TRUE(AppendNested(out, Value(*tensor)).ok());
+  NonFiniteNumbers non_finite;
+  EXPECT_TRUE(AppendNested(out, Value(*tensor), non_finite).ok());
   return out;
 }
 
@@ -56,49 +66,177 @@ TEST(JsonTensor, RefusesWhatWouldChangeTheNumber) {
   fails("[[1,2],3]", DataType::kFloat, "unevenly");
   fails("[[[1]]]", DataType::kFloat, "3 levels of nesting");
   fails("1", DataType::kFloat, "0 levels of nesting");
-  fails("", DataType::kFloat, "empty");
   fails("[[1]] x", DataType::kFloat, "malformed JSON");
-  fails("\xef\xbb\xbf[[1]]", DataType::kFloat, "byte order mark");
   std::string deep(70, '[');
-  fails(deep + std::string(70, ']'), DataType::kFloat, "nested deeper than 64");
-  fails(std::string(1000000, '['), DataType::kFloat, "JSON");
+  fails(deep + std::string(70, ']'), DataType::kFloat, "nested deeper than 32");
+  fails(std::string(1000, '['), DataType::kFloat, "nested deeper than 32");
+}
+
+TEST(JsonTensor, NestingIsEvenWhereverItEnds) {
+  EXPECT_EQ(Nested("[[],[]]", Matrix(DataType::kFloat)), "float[2, 0][[],[]]");
+  EXPECT_EQ(Nested("[]", Matrix(DataType::kFloat)), "float[1, 0][[]]");
+  for (const char* uneven : {"[[1],[]]", "[[],[1]]", "[[[1]],[[1,2]]]", "[1,[2]]", "[[1],[[2]]]"}) {
+    EXPECT_FALSE(Read(uneven, ValueType::TensorOf(DataType::kFloat)).ok()) << uneven;
+  }
+  JsonTensorOptions shallow;
+  shallow.max_depth = 2;
+  EXPECT_TRUE(Read("[[1]]", Matrix(DataType::kFloat), shallow).ok());
+  EXPECT_FALSE(Read("[[[1]]]", ValueType::TensorOf(DataType::kFloat), shallow).ok());
+}
+
+TEST(JsonTensor, TakesMoreElementsThanItMadeRoomFor) {
+  std::string json = "[[0";
+  for (int i = 1; i < 1000; ++i) json += "," + std::to_string(i);
+  for (const DataType type : {DataType::kFloat, DataType::kInt64, DataType::kBfloat16}) {
+    const auto tensor = Read(json + "]]", Matrix(type));
+    ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+    EXPECT_EQ(tensor->shape(), (Shape{1, 1000}));
+  }
+  const auto numbers = Read(json + "]]", Matrix(DataType::kInt64));
+  for (int64_t i = 0; i < 1000; ++i) EXPECT_EQ(numbers->data<int64_t>()[i], i);
+  std::string texts = "[[\"\"";
+  for (int i = 1; i < 100; ++i) texts += ",\"t" + std::to_string(i) + "\"";
+  const auto strings = Read(texts + "]]", Matrix(DataType::kString));
+  ASSERT_TRUE(strings.ok());
+  EXPECT_EQ(strings->data<std::string>()[99], "t99");
+}
+
+Result<Tensor> Data(const std::string& json, DataType type, const Shape& shape, bool tokens) {
+  JsonTensorOptions options;
+  options.non_finite_tokens = tokens;
+  const std::string text = "{\"data\":" + json + "}";
+  Tensor tensor;
+  ONNXD_RETURN_IF_ERROR(ReadJsonObject({text, nullptr}, [&](std::string_view, JsonValue value) {
+    ONNXD_ASSIGN_OR_RETURN(tensor, TensorFromData(value, type, shape, "x", 100, options));
+    return Status::Ok();
+  }));
+  return tensor;
+}
+
+TEST(JsonTensor, TakesTheTokensOfPythonWhereToldTo) {
+  const std::string json = "[NaN, Infinity ,-Infinity,Inf,-Inf,1]";
+  EXPECT_FALSE(Data(json, DataType::kFloat, Shape{6}, false).ok());
+  for (const DataType type : {DataType::kFloat, DataType::kDouble, DataType::kFloat16}) {
+    const auto tensor = Data(json, type, Shape{6}, true);
+    ASSERT_TRUE(tensor.ok()) << tensor.status().message();
+    std::string out;
+    NonFiniteNumbers non_finite{NonFinite::kToken};
+    EXPECT_TRUE(AppendFlat(out, *tensor, non_finite).ok());
+    EXPECT_EQ(out, "[NaN,Infinity,-Infinity,Infinity,-Infinity,1]");
+    EXPECT_EQ(non_finite.count, 5);
+  }
+  const auto floats = Data(json, DataType::kFloat, Shape{6}, true);
+  EXPECT_TRUE(std::isnan(floats->data<float>()[0]));
+  EXPECT_EQ(floats->data<float>()[1], INFINITY);
+  EXPECT_EQ(floats->data<float>()[2], -INFINITY);
+  for (const char* bad : {"[nan]", "[NaNs]", "[+Inf]", "[\"NaN\"]", "[- Inf]", "[Nan]"}) {
+    EXPECT_FALSE(Data(bad, DataType::kFloat, Shape{1}, true).ok()) << bad;
+  }
+  EXPECT_FALSE(Data("[NaN]", DataType::kInt32, Shape{1}, true).ok());
+  EXPECT_FALSE(Data("[NaN]", DataType::kString, Shape{1}, true).ok());
 }
 
 TEST(JsonTensor, TakesNoMemoryForWhatTheTextCannotHold) {
-  // The first row suggests 1000 x 1000 x 1000 elements in a few kilobytes.
-  std::string row = "[", plane = "[";
-  for (int i = 0; i < 1000; ++i) row += i == 0 ? "0" : ",0";
-  row += "]";
-  plane += row;
-  for (int i = 1; i < 1000; ++i) plane += ",0";
-  plane += "]";
-  std::string json = "[" + plane;
-  for (int i = 1; i < 1000; ++i) json += ",0";
-  json += "]";
-  const auto document = JsonDocument::Parse(json, 64);
-  ASSERT_TRUE(document.ok());
-  const auto tensor = TensorFromNested((*document)->root(), ValueType::TensorOf(DataType::kFloat),
-                                       "x", static_cast<int64_t>(json.size()));
+  const auto tensor = Data("[1]", DataType::kFloat, Shape{1 << 20, 1 << 10}, false);
   ASSERT_FALSE(tensor.ok());
   EXPECT_NE(tensor.status().message().find("more elements than the request can hold"),
             std::string_view::npos);
+  EXPECT_FALSE(Data("[1,2,3]", DataType::kFloat, Shape{2}, false).ok());
+  EXPECT_FALSE(Data("[1]", DataType::kFloat, Shape{2}, false).ok());
+}
+
+Status ReadAll(std::string_view text, int64_t depth = 64) {
+  // Behind it stands what would go on with it.
+  const std::string padded = std::string(text) + std::string(HttpBody::kPadding, ',');
+  const HttpBody body{std::string_view(padded).substr(0, text.size()), nullptr, HttpBody::kPadding};
+  return ReadJsonObject(
+      body, [&](std::string_view, JsonValue value) { return CheckIgnored(value, depth); });
 }
 
 TEST(JsonDocument, RefusesRepeatedKeysAnywhere) {
-  EXPECT_FALSE(JsonDocument::Parse(R"({"a":1,"a":2})", 64).ok());
-  EXPECT_FALSE(JsonDocument::Parse(R"([1,{"b":{"a":1,"a":2}}])", 64).ok());
-  EXPECT_TRUE(JsonDocument::Parse(R"([{"a":1},{"a":2}])", 64).ok());
+  EXPECT_FALSE(ReadAll(R"({"a":1,"a":2})").ok());
+  EXPECT_FALSE(ReadAll(R"({"a":1,"\u0061":2})").ok());
+  EXPECT_FALSE(ReadAll(R"({"x":[1,{"b":{"a":1,"a":2}}]})").ok());
+  EXPECT_TRUE(ReadAll(R"({"x":[{"a":1},{"a":2}]})").ok());
+  std::string many = "{";
+  for (int i = 0; i < 100; ++i) many += "\"" + std::to_string(i) + "\":0,";
+  EXPECT_TRUE(ReadAll(many + "\"x\":0}").ok());
+  EXPECT_FALSE(ReadAll(many + "\"3\":0}").ok());
+  EXPECT_FALSE(ReadAll(many + "\"77\":0}").ok());
+}
+
+TEST(JsonDocument, RefusesWhatIsNoJson) {
+  const std::string good = R"({"a":[1,-2.5e3,"x\n\u00e9",true,false,null,{"b":{}},[]],"c":"d"})";
+  EXPECT_TRUE(ReadAll(good).ok()) << ReadAll(good).message();
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_FALSE(ReadAll(good.substr(0, length)).ok()) << good.substr(0, length);
+  }
+  for (const char* bad : {"{} x",
+                          "{}{}",
+                          "{},",
+                          "[1]",
+                          "null",
+                          "1",
+                          "\"x\"",
+                          "\xef\xbb\xbf{}",
+                          "{\"a\":tru}",
+                          "{\"a\":nul}",
+                          "{\"a\":01}",
+                          "{\"a\":1.}",
+                          "{\"a\":+1}",
+                          "{\"a\":[1 2]}",
+                          "{\"a\":[1}}",
+                          "{\"a\":[1,]}",
+                          "{\"a\":1,}",
+                          "{\"a\" 1}",
+                          "{a:1}",
+                          "{'a':1}",
+                          "{\"a\":\"\\x\"}",
+                          "{\"a\":\"\n\"}",
+                          "{\"a\":\"\xff\"}",
+                          "{\"a\":\"\\ud800\"}",
+                          "{\"a\":1e400}",
+                          "{\"a\":NaN}",
+                          "{/**/}",
+                          "{\"a\":{\"b\":1]}"}) {
+    EXPECT_FALSE(ReadAll(bad).ok()) << bad;
+  }
+  EXPECT_TRUE(ReadAll(R"({"a":[[1]]})", 2).ok());
+  EXPECT_FALSE(ReadAll(R"({"a":[[1]]})", 1).ok());
+  EXPECT_FALSE(ReadAll("{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}").ok());
+}
+
+TEST(JsonDocument, FindsAFieldAgain) {
+  const std::string text = R"({"a":[1,2],"b":{"c":3},"d":4})";
+  const auto document = JsonDocument::Parse({text, nullptr});
+  ASSERT_TRUE(document.ok());
+  for (int round = 0; round < 3; ++round) {
+    auto root = (*document)->Root();
+    ASSERT_TRUE(root.ok());
+    ASSERT_TRUE(ForEachField(*root, [](std::string_view, JsonValue) { return Status::Ok(); }).ok());
+    ASSERT_TRUE((*document)->CheckEnd().ok());
+    auto found = FieldAt(*root, 2);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(int64_t(found->get_int64()), 4);
+  }
 }
 
 TEST(JsonWriter, WritesTheShortestNumberAndNeverInvalidJson) {
   std::string out;
-  ASSERT_TRUE(AppendFlat(out, Tensor::Of<float>(Shape{4}, {0.1f, -0.0f, NAN, INFINITY})).ok());
+  NonFiniteNumbers non_finite;
+  const Tensor numbers = Tensor::Of<float>(Shape{4}, {0.1f, -0.0f, NAN, INFINITY});
+  ASSERT_TRUE(AppendFlat(out, numbers, non_finite).ok());
+  EXPECT_EQ(non_finite.count, 2);
   EXPECT_EQ(out, "[0.1,-0,null,null]");
   std::string text;
   AppendJsonString(text, "a\"\\\n\x01\xff\xc3\xa9");
   EXPECT_EQ(text, "\"a\\\"\\\\\\u000a\\u0001\xef\xbf\xbd\xc3\xa9\"");
   std::string strings;
-  EXPECT_FALSE(AppendFlat(strings, Tensor::Of<std::string>(Shape{1}, {"\xff"})).ok());
+  EXPECT_FALSE(AppendFlat(strings, Tensor::Of<std::string>(Shape{1}, {"\xff"}), non_finite).ok());
+  NonFiniteNumbers refused{NonFinite::kError};
+  EXPECT_EQ(AppendFlat(strings, numbers, refused).code(), StatusCode::kInternal);
+  EXPECT_EQ(AppendNested(strings, Value(numbers), refused).code(), StatusCode::kInternal);
+  EXPECT_TRUE(AppendFlat(strings, Tensor::Of<float>(Shape{1}, {1}), refused).ok());
   EXPECT_FALSE(IsUtf8("\xc0\x80"));
   EXPECT_FALSE(IsUtf8("\xed\xa0\x80"));
   EXPECT_FALSE(IsUtf8("\xf4\x90\x80\x80"));
