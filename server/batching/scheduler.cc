@@ -29,6 +29,7 @@ constexpr double kLeastPatience = 1e-3;
 // Times vary: a request is let in only if it would make its deadline with this much to spare, and
 // run with that much.
 constexpr double kAdmitMargin = 1.3, kRunMargin = 1.1;
+constexpr double kMeanSeconds = 10;     // of executors at work
 constexpr double kNoMemoryWait = 0.01;  // seconds
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 
@@ -201,6 +202,7 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
       ++inline_running_;
       ++model->running_;
       ++model->at_work_;
+      NoteAtWork(1);
     } else {
       refused = Admit(*model, request, now);
       if (refused.ok()) Enqueue(model, std::move(request), now);
@@ -217,6 +219,7 @@ void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchReque
   const double expected = model->times_.Expected(1).value_or(0);
   const nanoseconds patience = Nanoseconds(std::max(kLeastPatience, kPatience * expected));
   const int64_t most = model->settings_.max_batch_size;
+  if (model->queue_.empty()) model->waits_since_.reset();
   waiting_.emplace(model.get(), model);
   try {
     if (most > 1 && request.rows > most) {
@@ -246,6 +249,7 @@ Scheduler::Counted::~Counted() {
   {
     std::lock_guard lock(scheduler_.mutex_);
     --model_.at_work_;
+    scheduler_.NoteAtWork(-1);
   }
   scheduler_.wake_.notify_one();  // this model may have had its share
 }
@@ -255,6 +259,7 @@ void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchReque
   Counted running(*this, *model, true);
   Entries alone;
   alone.push_back({std::move(request), now});
+  model->metrics_->ObserveBatchWait(nanoseconds(0));
   Run(model, std::move(alone), running);
 }
 
@@ -291,6 +296,7 @@ std::optional<Scheduler::Batch> Scheduler::NextBatch(SteadyTime now, double& wai
     if (chosen != nullptr && chosen->queue_.Urgency() <= model->queue_.Urgency()) continue;
     const BatchDecision decision = Decide(*model, now);
     if (decision.rows == 0) {
+      if (!model->waits_since_) model->waits_since_ = now;
       wait = std::min(wait, decision.wait);
       continue;
     }
@@ -301,8 +307,11 @@ std::optional<Scheduler::Batch> Scheduler::NextBatch(SteadyTime now, double& wai
   if (chosen == nullptr) return std::nullopt;
   Batch batch{chosen, chosen->queue_.Take(rows)};
   NoteTaken(chosen);
+  if (chosen->waits_since_) batch.waited = now - *chosen->waits_since_;
+  chosen->waits_since_.reset();
   ++chosen->running_;
   ++chosen->at_work_;
+  NoteAtWork(1);
   return batch;
 }
 
@@ -314,7 +323,32 @@ void Scheduler::NoteTaken(const std::shared_ptr<ScheduledModel>& model) {
 void Scheduler::CountQueued() {
   queued_ = 0;
   for (const auto& [key, model] : waiting_) queued_ += static_cast<int64_t>(model->queue_.size());
-  metrics_.SetQueueDepth(queued_);
+}
+
+// An exponential mean of the last 10 s or so.
+void Scheduler::NoteAtWork(int64_t change) {
+  const SteadyTime now = Clock::now();
+  const double kept = std::exp(-SecondsBetween(mean_until_, now) / kMeanSeconds);
+  mean_at_work_ = kept * mean_at_work_ + (1 - kept) * static_cast<double>(at_work_);
+  mean_until_ = now;
+  at_work_ += change;
+}
+
+void Scheduler::ObserveLoad() {
+  std::vector<std::pair<const ModelMetrics*, int64_t>> queued;
+  double seconds = 0;
+  std::unique_lock lock(mutex_);
+  for (const auto& [key, model] : waiting_) {
+    const auto requests = static_cast<int64_t>(model->queue_.size());
+    queued.emplace_back(model->metrics_.get(), requests);
+    const int64_t size = model->times_.BestSize(model->settings_.max_batch_size);
+    const double row = model->times_.Expected(size).value_or(0) / static_cast<double>(size);
+    seconds += row * static_cast<double>(model->queue_.RowsBefore(INT64_MAX, SteadyTime::max()));
+  }
+  NoteAtWork(0);
+  const double saturation = (mean_at_work_ + seconds) / static_cast<double>(options_.executors);
+  lock.unlock();
+  metrics_.SetLoad(queued, saturation);
 }
 
 void Scheduler::Work() {
@@ -349,6 +383,7 @@ void Scheduler::Work() {
 void Scheduler::RunCounted(Batch batch) {
   Counted running(*this, *batch.model);
   const Status ran = CatchExceptions([&] {
+    batch.model->metrics_->ObserveBatchWait(batch.waited);
     Run(batch.model, std::move(batch.entries), running);
     return Status::Ok();
   });
@@ -424,6 +459,7 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   const SteadyTime start = Clock::now();
   Entries alive = DropLost(*model, std::move(entries), start);
   std::optional<BatchOutputs> outputs;
+  int64_t most = 1;
   if (!alive.empty()) outputs = RunBatch(alive, model->run_);
   const SteadyTime end = Clock::now();
   {
@@ -431,11 +467,13 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
     if (outputs && outputs->status.ok()) {
       model->times_.Record(outputs->rows, SecondsBetween(start, end));
     }
+    most = model->settings_.max_batch_size;
     if (outputs && outputs->mixes_rows) model->settings_ = BatchSettings{};
   }
   if (!outputs) return;
   if (outputs->status.ok()) {
-    model->metrics_.ObserveRun(outputs->rows, static_cast<int64_t>(alive.size()), outputs->times);
+    model->metrics_->ObserveRun(outputs->rows, most, static_cast<int64_t>(alive.size()),
+                                outputs->times);
   }
   if (outputs->mixes_rows) {
     LogWarning(StrCat("model '", model->name_, "': outputs of a batch of ", outputs->rows,
@@ -459,7 +497,7 @@ void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
   alone.push_back(std::move(entry));
   BatchOutputs outputs = RunBatch(alone, model.run_);
   const SteadyTime end = Clock::now();
-  if (outputs.status.ok()) model.metrics_.ObserveRun(outputs.rows, 1, outputs.times);
+  if (outputs.status.ok()) model.metrics_->ObserveRun(outputs.rows, 1, 1, outputs.times);
   Answer(alone[0], PartOf(outputs, 0), start, end);
 }
 

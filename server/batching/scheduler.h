@@ -44,14 +44,18 @@ struct QueuePolicy {
 // `run` needs until the request's `done` was called.
 class ScheduledModel {
  public:
-  ScheduledModel(std::string name, RunFunction run, ModelMetrics& metrics, QueuePolicy policy = {})
-      : name_(std::move(name)), run_(std::move(run)), metrics_(metrics), policy_(policy) {}
+  ScheduledModel(std::string name, RunFunction run, std::shared_ptr<ModelMetrics> metrics,
+                 QueuePolicy policy = {})
+      : name_(std::move(name)),
+        run_(std::move(run)),
+        metrics_(std::move(metrics)),
+        policy_(policy) {}
 
  private:
   friend class Scheduler;
   const std::string name_;
   const RunFunction run_;
-  ModelMetrics& metrics_;
+  const std::shared_ptr<ModelMetrics> metrics_;
   const QueuePolicy policy_;
   // All below is guarded by the scheduler's mutex.
   BatchSettings settings_;
@@ -59,6 +63,7 @@ class ScheduledModel {
   ServiceTimes times_;
   double rows_per_second_ = 0;
   SteadyTime last_arrival_{};
+  std::optional<SteadyTime> waits_since_;  // for more rows, while an executor is idle
   int64_t running_ = 0;
   int64_t at_work_ = 0;  // threads that run it or write its answers
 };
@@ -98,6 +103,8 @@ class Scheduler {
   void Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request);
 
   int64_t queued() const;
+  // Tells the metrics what waits, and how busy the executors are.
+  void ObserveLoad();
   // Of one model: waiting or running.
   bool IsIdle(const ScheduledModel& model) const;
 
@@ -106,6 +113,7 @@ class Scheduler {
   struct Batch {
     std::shared_ptr<ScheduledModel> model;
     Entries entries;
+    std::chrono::nanoseconds waited{0};  // for more rows
   };
 
   // A run of a model that has been counted in running_ until End(), in at_work_ until its own end;
@@ -142,6 +150,7 @@ class Scheduler {
   void Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
   void NoteTaken(const std::shared_ptr<ScheduledModel>& model);
   void CountQueued();
+  void NoteAtWork(int64_t change);
 
   // Without.
   void RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
@@ -163,7 +172,11 @@ class Scheduler {
   int64_t queued_ = 0;                              // guarded by mutex_
   int64_t idle_ = 0;                                // guarded by mutex_
   int64_t inline_running_ = 0;                      // guarded by mutex_
-  bool stopping_ = false;                           // guarded by mutex_
+  // Executors at work, now and their mean; guarded by mutex_.
+  int64_t at_work_ = 0;
+  double mean_at_work_ = 0;
+  SteadyTime mean_until_{};
+  bool stopping_ = false;  // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

@@ -113,7 +113,7 @@ void ModelInfer(
     routed = read.ok() ? RouteModelInfer(service, call, *message) : read.status();
     if (read.ok()) forms = *std::move(read);
   }
-  ModelMetrics* const metrics = routed.ok() ? routed->version->metrics : nullptr;
+  const auto metrics = routed.ok() ? routed->version->metrics : nullptr;
   Infer(
       service, call, std::move(routed),
       [done = std::move(done), id](Result<inference::ModelInferResponse> answer) {

@@ -9,7 +9,6 @@
 #include "server/http/http_message.h"
 #include "server/inference/inference_request.h"
 #include "server/inference/shared_memory_tensor.h"
-#include "server/models/model_version.h"
 #include "server/service/inference_service.h"
 
 namespace onnxd {

@@ -6,6 +6,7 @@
 #include "server/documents/docs_page.h"
 #include "server/documents/openapi.h"
 #include "server/documents/request_log_json.h"
+#include "server/documents/triton_metrics.h"
 #include "server/http/extension_api.h"
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
@@ -56,23 +57,6 @@ HttpResponse Flag(std::string_view name, bool value) {
   return Json(StrCat("{\"", name, "\":", value, "}"), value ? 200 : 503);
 }
 
-HttpResponse Metrics(const InferenceService& service) {
-  HttpResponse response;
-  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  service.metrics().SetReady(service.Ready());
-  response.body = service.metrics().Serialize();
-  return response;
-}
-
-// GET and HEAD paths that both ports answer; nullopt for all others.
-std::optional<HttpResponse> FixedPath(const InferenceService& service, const std::string& path) {
-  if (path == "health") return Health(service);
-  if (path == "health/live" || path == "v2/health/live") return Flag("live", service.Live());
-  if (path == "health/ready" || path == "v2/health/ready") return Flag("ready", service.Ready());
-  if (path == "metrics") return Metrics(service);
-  return std::nullopt;
-}
-
 // {"changed": ["section.key", ..]}
 void ReloadConfig(InferenceService& service, HttpRespond respond) {
   service.Reload([respond = std::move(respond)](const Result<std::vector<std::string>>& changed) {
@@ -85,6 +69,26 @@ void ReloadConfig(InferenceService& service, HttpRespond respond) {
 }
 
 }  // namespace
+
+HttpResponse RestApi::Metrics() const {
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = service_.Metrics();
+  if (!triton_metrics_) return response;
+  if (const auto versions = service_.Versions("", ""); versions.ok()) {
+    response.body += TritonMetrics(*versions);
+  }
+  return response;
+}
+
+// GET and HEAD paths that both ports answer; nullopt for all others.
+std::optional<HttpResponse> RestApi::FixedPath(const std::string& path) const {
+  if (path == "health") return Health(service_);
+  if (path == "health/live" || path == "v2/health/live") return Flag("live", service_.Live());
+  if (path == "health/ready" || path == "v2/health/ready") return Flag("ready", service_.Ready());
+  if (path == "metrics") return Metrics();
+  return std::nullopt;
+}
 
 int HttpStatusOf(StatusCode code) {
   switch (code) {
@@ -191,8 +195,8 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   const std::string joined = StrJoin(path, "/");
   if (get) {
     if (path.empty()) return respond(Index());
-    if (auto response = FixedPath(service_, joined)) return respond(std::move(*response));
-  } else if (path.empty() || FixedPath(service_, joined)) {
+    if (auto response = FixedPath(joined)) return respond(std::move(*response));
+  } else if (path.empty() || FixedPath(joined)) {
     return respond(MethodNotAllowed("GET, HEAD"));
   }
   if (!path.empty() && path[0] == "predict" && path.size() <= 2) {
@@ -233,7 +237,7 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
 void RestApi::HandleMetricsPort(HttpRequest request, HttpRespond respond) const {
   const auto segments = PathSegments(request.target);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));
-  auto response = FixedPath(service_, StrJoin(*segments, "/"));
+  auto response = FixedPath(StrJoin(*segments, "/"));
   if (!response) return respond(ErrorResponse(404, "no such path"));
   if (request.method != "GET" && request.method != "HEAD") {
     return respond(MethodNotAllowed("GET, HEAD"));

@@ -17,6 +17,8 @@
 // Every answer has the header X-Request-Id, the client's or one made up.
 #pragma once
 
+#include <optional>
+
 #include "server/access/access_gate.h"
 #include "server/http/http_message.h"
 #include "server/service/inference_service.h"
@@ -26,7 +28,9 @@ namespace onnxd {
 // Any thread. Must outlive every request it was handed.
 class RestApi {
  public:
-  RestApi(InferenceService& service, const AccessGate& gate) : service_(service), gate_(gate) {}
+  // `triton_metrics`: /metrics has Triton's names as well.
+  RestApi(InferenceService& service, const AccessGate& gate, bool triton_metrics)
+      : service_(service), gate_(gate), triton_metrics_(triton_metrics) {}
 
   void Handle(HttpRequest request, HttpRespond respond) const;
   // The metrics port: /metrics and the health paths alone, for everybody who reaches it.
@@ -36,9 +40,12 @@ class RestApi {
   void Route(HttpRequest request, HttpRespond respond) const;
   Result<std::shared_ptr<const Grant>> Admit(const std::vector<std::string>& path,
                                              const HttpRequest& request) const;
+  std::optional<HttpResponse> FixedPath(const std::string& path) const;
+  HttpResponse Metrics() const;
 
   InferenceService& service_;
   const AccessGate& gate_;
+  const bool triton_metrics_;
 };
 
 // The HTTP status of a canonical code.

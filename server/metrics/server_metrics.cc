@@ -5,14 +5,11 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <map>
 #include <mutex>
 
-#include "runtime/base/file.h"
+#include "server/metrics/process_metrics.h"
 
 namespace onnxd {
 namespace {
@@ -31,28 +28,9 @@ const char* ProtocolName(Protocol protocol) {
   return protocol == Protocol::kHttp ? "http" : "grpc";
 }
 
-double ResidentBytes() {
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr) return 0;
-  long total = 0, resident = 0;
-  const int got = std::fscanf(file, "%ld %ld", &total, &resident);
-  std::fclose(file);
-  return got == 2 ? static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) : 0;
-}
+const prometheus::Histogram::BucketBoundaries kFill = {0.1, 0.25, 0.5, 0.75, 0.9, 1};
 
-double OpenDescriptors() {
-  const auto names = ListFolder("/proc/self/fd", 1 << 20);
-  return names.ok() ? static_cast<double>(names->size() - 1) : 0;  // one is this look's own
-}
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
+constexpr size_t kMostVersions = 2000;
 
 }  // namespace
 
@@ -76,6 +54,31 @@ struct ModelMetrics::Families {
                              .Help("One run of the model by phase: input (joining rows of "
                                    "requests), run, output (parting them)")
                              .Register(registry)),
+        batch_wait(BuildHistogram()
+                       .Name("onnxd_batch_wait_seconds")
+                       .Help("A run's wait for more rows while an executor was idle, part of "
+                             "onnxd_queue_duration_seconds")
+                       .Register(registry)),
+        batch_fill(BuildHistogram()
+                       .Name("onnxd_batch_fill_ratio")
+                       .Help("Rows that one run computed by the most it may, of models that batch")
+                       .Register(registry)),
+        busy(BuildCounter()
+                 .Name("onnxd_instance_busy_seconds_total")
+                 .Help("Time that executors spent on a model's runs")
+                 .Register(registry)),
+        queue_depth(BuildGauge()
+                        .Name("onnxd_queue_depth")
+                        .Help("Requests waiting for an executor")
+                        .Register(registry)),
+        in_flight(BuildGauge()
+                      .Name("onnxd_inflight_requests")
+                      .Help("Requests accepted and not yet answered")
+                      .Register(registry)),
+        last_load(BuildGauge()
+                      .Name("onnxd_model_last_load_timestamp_seconds")
+                      .Help("When the last load of a model version ended")
+                      .Register(registry)),
         batch_size(
             BuildHistogram()
                 .Name("onnxd_batch_size")
@@ -101,22 +104,28 @@ struct ModelMetrics::Families {
                         .Name("onnxd_model_loads_total")
                         .Help("Loads of versions of a model, by result: succeeded or failed")
                         .Register(registry)),
-        model_ready(BuildGauge()
-                        .Name("onnxd_model_ready")
-                        .Help("1 while a model version can answer")
+        model_state(BuildGauge()
+                        .Name("onnxd_model_state")
+                        .Help("1 for the state that a model version is in")
                         .Register(registry)) {}
 
   prometheus::Family<prometheus::Counter>& requests;
   prometheus::Family<prometheus::Histogram>& request_duration;
   prometheus::Family<prometheus::Histogram>& queue_duration;
   prometheus::Family<prometheus::Histogram>& compute_duration;
+  prometheus::Family<prometheus::Histogram>& batch_wait;
+  prometheus::Family<prometheus::Histogram>& batch_fill;
+  prometheus::Family<prometheus::Counter>& busy;
+  prometheus::Family<prometheus::Gauge>& queue_depth;
+  prometheus::Family<prometheus::Gauge>& in_flight;
+  prometheus::Family<prometheus::Gauge>& last_load;
   prometheus::Family<prometheus::Histogram>& batch_size;
   prometheus::Family<prometheus::Counter>& non_finite;
   prometheus::Family<prometheus::Gauge>& load_duration;
   prometheus::Family<prometheus::Gauge>& model_memory;
   prometheus::Family<prometheus::Counter>& model_evictions;
   prometheus::Family<prometheus::Counter>& model_loads;
-  prometheus::Family<prometheus::Gauge>& model_ready;
+  prometheus::Family<prometheus::Gauge>& model_state;
 };
 
 struct ServerMetrics::State {
@@ -132,16 +141,13 @@ struct ServerMetrics::State {
                   .Help("1 while the server reports itself ready")
                   .Register(registry)
                   .Add({})),
-        queue_depth(BuildGauge()
-                        .Name("onnxd_queue_depth")
-                        .Help("Requests waiting for an executor")
-                        .Register(registry)
-                        .Add({})),
-        in_flight(BuildGauge()
-                      .Name("onnxd_inflight_requests")
-                      .Help("Requests accepted and not yet answered")
-                      .Register(registry)
-                      .Add({})),
+        saturation(BuildGauge()
+                       .Name("onnxd_saturation_ratio")
+                       .Help("Executors at work (a mean of about 10 s) and seconds of work that "
+                             "wait, by the number of executors: at 1 all are busy, above it work "
+                             "piles up")
+                       .Register(registry)
+                       .Add({})),
         buffered_bytes(BuildGauge()
                            .Name("onnxd_buffered_request_bytes")
                            .Help("Bytes of request bodies in memory")
@@ -218,21 +224,7 @@ struct ServerMetrics::State {
                             .Help("Allocations and loads refused for that limit")
                             .Register(registry)
                             .Add({})),
-        cpu(BuildCounter()
-                .Name("process_cpu_seconds_total")
-                .Help("Processor time used")
-                .Register(registry)
-                .Add({})),
-        resident(BuildGauge()
-                     .Name("process_resident_memory_bytes")
-                     .Help("Resident memory")
-                     .Register(registry)
-                     .Add({})),
-        descriptors(BuildGauge()
-                        .Name("process_open_fds")
-                        .Help("Open file descriptors")
-                        .Register(registry)
-                        .Add({})) {
+        process(registry) {
     build_info.Set(1);
     for (const char* reason : {"queue_full", "deadline", "memory", "client", "drain"}) {
       shed.Add({{"reason", reason}});
@@ -254,8 +246,7 @@ struct ServerMetrics::State {
   ModelMetrics::Families families;
   prometheus::Gauge& build_info;
   prometheus::Gauge& ready;
-  prometheus::Gauge& queue_depth;
-  prometheus::Gauge& in_flight;
+  prometheus::Gauge& saturation;
   prometheus::Gauge& buffered_bytes;
   prometheus::Counter& accept_errors;
   prometheus::Counter& tls_failures;
@@ -273,16 +264,24 @@ struct ServerMetrics::State {
   prometheus::Gauge& memory;
   prometheus::Gauge& memory_limit;
   prometheus::Counter& memory_refusals;
-  prometheus::Counter& cpu;
-  prometheus::Gauge& resident;
-  prometheus::Gauge& descriptors;
+  ProcessMetrics process;
   prometheus::Gauge* open[2];
   prometheus::Counter* opened[2];
   prometheus::Histogram* parse[2];
   prometheus::Histogram* serialize[2];
   std::mutex mutex;
   std::shared_ptr<MemoryAccount> whole;  // guarded by mutex
-  std::map<std::pair<std::string, std::string>, std::unique_ptr<ModelMetrics>> models;
+  struct Version {
+    std::shared_ptr<ModelMetrics> metrics;
+    std::chrono::steady_clock::time_point used;  // seen in use
+  };
+  std::chrono::seconds keep_unused{0};
+  std::map<std::pair<std::string, std::string>, Version> models;  // guarded by mutex
+  using States = std::array<prometheus::Gauge*, kModelStates.size()>;
+  std::map<std::pair<std::string, std::string>, States> states;  // guarded by mutex
+
+  std::shared_ptr<ModelMetrics> Create(const std::string& model, const std::string& version);
+  void Remove(const ModelMetrics& metrics);
 };
 
 void ModelMetrics::ObserveRequest(Protocol protocol, StatusCode code,
@@ -293,12 +292,15 @@ void ModelMetrics::ObserveRequest(Protocol protocol, StatusCode code,
     success_[static_cast<size_t>(protocol)]->Increment();
     return;
   }
-  families_->requests
-      .Add({{"model", model_},
-            {"version", version_},
-            {"protocol", ProtocolName(protocol)},
-            {"code", std::string(StatusCodeName(code))}})
-      .Increment();
+  std::lock_guard lock(*mutex_);
+  prometheus::Counter*& failures = failures_[{protocol, code}];
+  if (failures == nullptr) {
+    failures = &families_->requests.Add({{"model", model_},
+                                         {"version", version_},
+                                         {"protocol", ProtocolName(protocol)},
+                                         {"code", std::string(StatusCodeName(code))}});
+  }
+  failures->Increment();
 }
 
 void ModelMetrics::ObserveQueue(std::chrono::nanoseconds duration) {
@@ -306,8 +308,14 @@ void ModelMetrics::ObserveQueue(std::chrono::nanoseconds duration) {
   statistics_.CountQueue(duration);
 }
 
-void ModelMetrics::ObserveRun(int64_t rows, int64_t requests, const RunTimes& times) {
+void ModelMetrics::ObserveBatchWait(std::chrono::nanoseconds duration) {
+  batch_wait_->Observe(Seconds(duration).count());
+}
+
+void ModelMetrics::ObserveRun(int64_t rows, int64_t most, int64_t requests, const RunTimes& times) {
   batch_size_->Observe(static_cast<double>(rows));
+  if (most > 1) batch_fill_->Observe(static_cast<double>(rows) / static_cast<double>(most));
+  busy_->Increment(Seconds(times.input + times.run + times.output).count());
   const std::chrono::nanoseconds phases[] = {times.input, times.run, times.output};
   for (size_t i = 0; i < std::size(phases); ++i) compute_[i]->Observe(Seconds(phases[i]).count());
   statistics_.CountRun(rows, requests, times);
@@ -321,48 +329,115 @@ void ModelMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory) {
   std::lock_guard lock(*mutex_);
   memory_ = memory;
 }
-void ModelMetrics::SetLoadDuration(Seconds duration) { load_duration_->Set(duration.count()); }
-
-ServerMetrics::ServerMetrics() : state_(std::make_unique<State>()) {}
-ServerMetrics::~ServerMetrics() = default;
-
-ModelMetrics& ServerMetrics::ForModel(const std::string& model, const std::string& version) {
-  std::lock_guard lock(state_->mutex);
-  auto& slot = state_->models[{model, version}];
-  if (slot == nullptr) {
-    slot = std::make_unique<ModelMetrics>();
-    ModelMetrics::Families& families = state_->families;
-    const prometheus::Labels labels = {{"model", model}, {"version", version}};
-    slot->families_ = &families;
-    slot->model_ = model;
-    slot->version_ = version;
-    slot->queue_ = &families.queue_duration.Add(labels, kSeconds);
-    constexpr const char* kPhases[] = {"input", "run", "output"};
-    for (size_t i = 0; i < std::size(kPhases); ++i) {
-      prometheus::Labels with_phase = labels;
-      with_phase["phase"] = kPhases[i];
-      slot->compute_[i] = &families.compute_duration.Add(with_phase, kSeconds);
-    }
-    slot->batch_size_ = &families.batch_size.Add(labels, kRows);
-    slot->non_finite_ = &families.non_finite.Add(labels);
-    slot->load_duration_ = &families.load_duration.Add(labels);
-    slot->memory_bytes_ = &families.model_memory.Add(labels);
-    slot->mutex_ = &state_->mutex;
-    for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
-      prometheus::Labels with_protocol = labels;
-      with_protocol["protocol"] = ProtocolName(protocol);
-      const auto index = static_cast<size_t>(protocol);
-      slot->request_[index] = &families.request_duration.Add(with_protocol, kSeconds);
-      with_protocol["code"] = "OK";
-      slot->success_[index] = &families.requests.Add(with_protocol);
-    }
-  }
-  return *slot;
+void ModelMetrics::SetLoadDuration(Seconds duration) {
+  load_duration_->Set(duration.count());
+  last_load_->SetToCurrentTime();
 }
 
-void ServerMetrics::SetModelState(const std::string& model, const std::string& version,
-                                  bool ready) {
-  state_->families.model_ready.Add({{"model", model}, {"version", version}}).Set(ready ? 1 : 0);
+ServerMetrics::ServerMetrics(std::chrono::seconds keep_unused) : state_(std::make_unique<State>()) {
+  state_->keep_unused = keep_unused;
+}
+ServerMetrics::~ServerMetrics() = default;
+
+std::shared_ptr<ModelMetrics> ServerMetrics::State::Create(const std::string& model,
+                                                           const std::string& version) {
+  const auto created = std::make_shared<ModelMetrics>();
+  const prometheus::Labels labels = {{"model", model}, {"version", version}};
+  created->families_ = &families;
+  created->mutex_ = &mutex;
+  created->model_ = model;
+  created->version_ = version;
+  created->queue_ = &families.queue_duration.Add(labels, kSeconds);
+  constexpr const char* kPhases[] = {"input", "run", "output"};
+  for (size_t i = 0; i < std::size(kPhases); ++i) {
+    prometheus::Labels with_phase = labels;
+    with_phase["phase"] = kPhases[i];
+    created->compute_[i] = &families.compute_duration.Add(with_phase, kSeconds);
+  }
+  created->batch_wait_ = &families.batch_wait.Add(labels, kSeconds);
+  created->batch_size_ = &families.batch_size.Add(labels, kRows);
+  created->batch_fill_ = &families.batch_fill.Add(labels, kFill);
+  created->busy_ = &families.busy.Add(labels);
+  created->non_finite_ = &families.non_finite.Add(labels);
+  created->load_duration_ = &families.load_duration.Add(labels);
+  created->last_load_ = &families.last_load.Add(labels);
+  created->memory_bytes_ = &families.model_memory.Add(labels);
+  created->queue_depth_ = &families.queue_depth.Add(labels);
+  created->in_flight_gauge_ = &families.in_flight.Add(labels);
+  for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
+    prometheus::Labels with_protocol = labels;
+    with_protocol["protocol"] = ProtocolName(protocol);
+    const auto index = static_cast<size_t>(protocol);
+    created->request_[index] = &families.request_duration.Add(with_protocol, kSeconds);
+    with_protocol["code"] = "OK";
+    created->success_[index] = &families.requests.Add(with_protocol);
+  }
+  return created;
+}
+
+void ServerMetrics::State::Remove(const ModelMetrics& metrics) {
+  families.queue_duration.Remove(metrics.queue_);
+  for (prometheus::Histogram* phase : metrics.compute_) families.compute_duration.Remove(phase);
+  families.batch_wait.Remove(metrics.batch_wait_);
+  families.batch_size.Remove(metrics.batch_size_);
+  families.batch_fill.Remove(metrics.batch_fill_);
+  families.busy.Remove(metrics.busy_);
+  families.non_finite.Remove(metrics.non_finite_);
+  families.load_duration.Remove(metrics.load_duration_);
+  families.last_load.Remove(metrics.last_load_);
+  families.model_memory.Remove(metrics.memory_bytes_);
+  families.queue_depth.Remove(metrics.queue_depth_);
+  families.in_flight.Remove(metrics.in_flight_gauge_);
+  for (prometheus::Histogram* request : metrics.request_) families.request_duration.Remove(request);
+  for (prometheus::Counter* success : metrics.success_) families.requests.Remove(success);
+  for (const auto& [key, failures] : metrics.failures_) families.requests.Remove(failures);
+}
+
+std::shared_ptr<ModelMetrics> ServerMetrics::ForModel(const std::string& model,
+                                                      const std::string& version) {
+  const auto now = std::chrono::steady_clock::now();
+  std::lock_guard lock(state_->mutex);
+  std::pair<std::string, std::string> key = {model, version};
+  if (!state_->models.contains(key) && state_->models.size() >= kMostVersions) {
+    key = {"other", "other"};
+  }
+  auto& [metrics, used] = state_->models[key];
+  used = now;
+  if (metrics == nullptr) metrics = state_->Create(key.first, key.second);
+  return metrics;
+}
+
+void ServerMetrics::SetModelStates(const std::vector<VersionState>& states) {
+  std::lock_guard lock(state_->mutex);
+  std::map<std::pair<std::string, std::string>, State::States> kept;
+  for (const VersionState& version : states) {
+    if (kept.size() == kMostVersions) break;
+    const auto key = std::make_pair(version.model, version.version);
+    auto known = state_->states.extract(key);
+    State::States& gauges = kept[key];
+    for (size_t i = 0; i < gauges.size(); ++i) {
+      gauges[i] =
+          known ? known.mapped()[i]
+                : &state_->families.model_state.Add({{"model", version.model},
+                                                     {"version", version.version},
+                                                     {"state", std::string(kModelStates[i])}});
+      gauges[i]->Set(i == version.state ? 1 : 0);
+    }
+  }
+  for (const auto& [key, gauges] : state_->states) {
+    for (prometheus::Gauge* gauge : gauges) state_->families.model_state.Remove(gauge);
+  }
+  state_->states = std::move(kept);
+}
+
+void ServerMetrics::SetLoad(const std::vector<std::pair<const ModelMetrics*, int64_t>>& queued,
+                            double saturation) {
+  std::lock_guard lock(state_->mutex);
+  for (const auto& [key, version] : state_->models) version.metrics->queue_depth_->Set(0);
+  for (const auto& [metrics, requests] : queued) {
+    metrics->queue_depth_->Increment(static_cast<double>(requests));
+  }
+  state_->saturation.Set(saturation);
 }
 
 void ServerMetrics::CountModelLoad(const std::string& model, bool succeeded) {
@@ -398,11 +473,23 @@ void ServerMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory) {
   state_->whole = memory;
 }
 
-void ServerMetrics::ReadMemory() const {
+void ServerMetrics::ReadModels() const {
+  const auto now = std::chrono::steady_clock::now();
   std::lock_guard lock(state_->mutex);
-  for (const auto& [key, model] : state_->models) {
-    const auto memory = model->memory_.lock();
-    model->memory_bytes_->Set(memory == nullptr ? 0 : static_cast<double>(memory->bytes()));
+  const auto unused = [&](const State::Version& version) {
+    return version.metrics.use_count() == 1 && now - version.used >= state_->keep_unused;
+  };
+  for (auto& [key, version] : state_->models) {
+    if (version.metrics.use_count() > 1) version.used = now;
+    if (unused(version)) state_->Remove(*version.metrics);
+  }
+  std::erase_if(state_->models, [&](const auto& entry) { return unused(entry.second); });
+  for (const auto& [key, version] : state_->models) {
+    const ModelMetrics& metrics = *version.metrics;
+    const auto memory = metrics.memory_.lock();
+    metrics.memory_bytes_->Set(memory == nullptr ? 0 : static_cast<double>(memory->bytes()));
+    metrics.in_flight_gauge_->Set(
+        static_cast<double>(metrics.in_flight_.load(std::memory_order_relaxed)));
   }
   if (state_->whole == nullptr) return;
   state_->memory.Set(static_cast<double>(state_->whole->bytes()));
@@ -449,23 +536,14 @@ void ServerMetrics::CountTlsReload(bool succeeded) {
 void ServerMetrics::SetTlsExpiry(int64_t seconds_since_epoch) {
   state_->tls_expiry.Set(static_cast<double>(seconds_since_epoch));
 }
-void ServerMetrics::SetQueueDepth(int64_t requests) {
-  state_->queue_depth.Set(static_cast<double>(requests));
-}
-void ServerMetrics::SetInFlight(int64_t requests) {
-  state_->in_flight.Set(static_cast<double>(requests));
-}
 void ServerMetrics::SetBufferedBytes(int64_t bytes) {
   state_->buffered_bytes.Set(static_cast<double>(bytes));
 }
 void ServerMetrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }
 
 std::string ServerMetrics::Serialize() const {
-  const double used = CpuSeconds() - state_->cpu.Value();
-  if (used > 0) state_->cpu.Increment(used);
-  ReadMemory();
-  state_->resident.Set(ResidentBytes());
-  state_->descriptors.Set(OpenDescriptors());
+  ReadModels();
+  state_->process.Read();
   return prometheus::TextSerializer().Serialize(state_->registry.Collect());
 }
 

@@ -1,12 +1,19 @@
-// Every metric that onnxd exports, in one place. Names begin with onnxd_; units are seconds and
-// bytes. Label values come from the registry of models, never from requests.
+// Every metric that onnxd exports, in one place. Names begin with onnxd_, those of the process have
+// the names of Prometheus's client libraries; units are seconds and bytes. Label values come from
+// the registry of models, never from requests.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/memory_account.h"
 #include "runtime/base/status.h"
@@ -26,7 +33,7 @@ namespace onnxd {
 enum class Protocol { kHttp, kGrpc };
 
 // The metrics of one model version; a handle per series, so that an observation looks nothing up.
-// Lives as long as its ServerMetrics. Any thread.
+// Must not be used once its ServerMetrics is gone. Any thread.
 class ModelMetrics {
  public:
   using Seconds = std::chrono::duration<double>;
@@ -34,9 +41,15 @@ class ModelMetrics {
   void ObserveRequest(Protocol protocol, StatusCode code, std::chrono::nanoseconds duration);
   void ObserveQueue(std::chrono::nanoseconds duration);
   void CountNonFinite(int64_t numbers);  // NaN and infinities that went into JSON
-  // One run of `rows` rows for so many requests.
-  void ObserveRun(int64_t rows, int64_t requests, const RunTimes& times);
+  // How long one run's first request waited for others to join although an executor was idle.
+  void ObserveBatchWait(std::chrono::nanoseconds duration);
+  // One run of `rows` rows, of at most `most`, for so many requests.
+  void ObserveRun(int64_t rows, int64_t most, int64_t requests, const RunTimes& times);
+  // A request was accepted; it has its answer.
+  void Began() { in_flight_.fetch_add(1, std::memory_order_relaxed); }
+  void Ended() { in_flight_.fetch_sub(1, std::memory_order_relaxed); }
   const ModelStatistics& statistics() const { return statistics_; }
+  // Of a load that ends now.
   void SetLoadDuration(Seconds duration);
   // Its bytes are read when metrics are; none once it is gone.
   void SetMemory(const std::shared_ptr<MemoryAccount>& memory);
@@ -49,10 +62,19 @@ class ModelMetrics {
   prometheus::Histogram* request_[2] = {};
   prometheus::Histogram* queue_ = nullptr;
   prometheus::Histogram* compute_[3] = {};  // input, run, output
+  prometheus::Histogram* batch_wait_ = nullptr;
   prometheus::Histogram* batch_size_ = nullptr;
+  prometheus::Histogram* batch_fill_ = nullptr;
+  prometheus::Counter* busy_ = nullptr;
   prometheus::Counter* success_[2] = {};
+  // Guarded by *mutex_.
+  std::map<std::pair<Protocol, StatusCode>, prometheus::Counter*> failures_;
   prometheus::Counter* non_finite_ = nullptr;
   prometheus::Gauge* load_duration_ = nullptr;
+  prometheus::Gauge* last_load_ = nullptr;
+  prometheus::Gauge* queue_depth_ = nullptr;
+  prometheus::Gauge* in_flight_gauge_ = nullptr;
+  std::atomic<int64_t> in_flight_{0};
   prometheus::Gauge* memory_bytes_ = nullptr;
   std::mutex* mutex_ = nullptr;
   std::weak_ptr<MemoryAccount> memory_;  // guarded by *mutex_
@@ -62,13 +84,22 @@ class ModelMetrics {
 // Any thread.
 class ServerMetrics {
  public:
-  ServerMetrics();
+  // Series of a version that nobody holds stay for as long.
+  explicit ServerMetrics(std::chrono::seconds keep_unused = std::chrono::minutes(5));
   ~ServerMetrics();
 
-  // The handle for a version; the same one for the same names.
-  ModelMetrics& ForModel(const std::string& model, const std::string& version);
+  // The handle for a version; the same one for the same names. Beyond 2,000 versions the others
+  // share one, both of whose names are "other".
+  std::shared_ptr<ModelMetrics> ForModel(const std::string& model, const std::string& version);
 
-  void SetModelState(const std::string& model, const std::string& version, bool ready);
+  // Of the versions that are known; those that are not named any more lose their series.
+  struct VersionState {
+    std::string model, version;
+    size_t state;  // of kModelStates
+  };
+  static constexpr std::array<std::string_view, 3> kModelStates = {"loading", "ready",
+                                                                   "unavailable"};
+  void SetModelStates(const std::vector<VersionState>& states);
   // From the last byte of a request to its being checked; from the end of its run to its answer.
   void ObserveParse(Protocol protocol, std::chrono::nanoseconds duration);
   void ObserveSerialize(Protocol protocol, std::chrono::nanoseconds duration);
@@ -89,8 +120,10 @@ class ServerMetrics {
   void CountTlsFailure();  // a handshake that did not end well
   void CountTlsReload(bool succeeded);
   void SetTlsExpiry(std::int64_t seconds_since_epoch);
-  void SetQueueDepth(int64_t requests);
-  void SetInFlight(int64_t requests);
+  // Requests that wait for an executor; none of the versions that are not named. `saturation`:
+  // executors at work, a mean of about 10 s, and seconds of work that wait, by executors.
+  void SetLoad(const std::vector<std::pair<const ModelMetrics*, int64_t>>& queued,
+               double saturation);
   void SetBufferedBytes(int64_t bytes);
   void SetReady(bool ready);
 
@@ -98,7 +131,7 @@ class ServerMetrics {
   std::string Serialize() const;
 
  private:
-  void ReadMemory() const;
+  void ReadModels() const;
   struct State;
   std::unique_ptr<State> state_;
 };

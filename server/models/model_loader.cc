@@ -195,11 +195,11 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->inputs = version->session->inputs();
   version->outputs = version->session->outputs();
   version->memory = std::move(memory);
-  version->metrics = &metrics_.ForModel(wanted.model, wanted.version);
+  version->metrics = metrics_.ForModel(wanted.model, wanted.version);
   version->loaded = Clock::now();
   version->last_used = version->loaded;
   version->scheduled = std::make_shared<ScheduledModel>(
-      wanted.model, RunFunctionOf(*version), *version->metrics, PolicyOf(wanted.settings));
+      wanted.model, RunFunctionOf(*version), version->metrics, PolicyOf(wanted.settings));
   const std::chrono::duration<double> took = version->loaded - begin;
   version->metrics->SetLoadDuration(took);
   version->metrics->SetMemory(version->memory);

@@ -153,7 +153,6 @@ Status ModelManager::GiveUp(const WantedVersion& wanted, const Status& reason) {
   const bool serving = registry_.Has(wanted.model, wanted.version);
   const Status failure = reason.WithContext(
       StrCat("model '", wanted.model, "' version ", wanted.version, " (", wanted.path, ")"));
-  if (!serving) metrics_.SetModelState(wanted.model, wanted.version, false);
   // What lacks only memory is tried again as soon as there is more, and complained of once.
   const bool short_of_memory = reason.code() == StatusCode::kResourceExhausted;
   if (!short_of_memory) known_[key] = {wanted.fingerprint, serving};

@@ -31,7 +31,7 @@ struct ModelVersion {
   std::shared_ptr<MemoryAccount> memory;  // all that the session allocates
   std::unique_ptr<InferenceSession> session;
   bool evicted = false;  // it has no session, to make room; the next request has it loaded again
-  ModelMetrics* metrics = nullptr;  // outlives the version
+  std::shared_ptr<ModelMetrics> metrics;
   std::shared_ptr<ScheduledModel> scheduled;
   Time loaded{};
   mutable std::atomic<Time> last_used{Time{}};

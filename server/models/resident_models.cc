@@ -107,7 +107,6 @@ void ResidentModels::Publish(Version version, uint64_t fingerprint) {
   const VersionKey key = KeyOf(*version);
   fingerprints_[key] = fingerprint;
   Retire(registry_.Publish(std::move(version)));
-  metrics_.SetModelState(key.first, key.second, true);
 }
 
 bool ResidentModels::PublishKept(const VersionKey& key, uint64_t fingerprint) {
@@ -126,7 +125,6 @@ bool ResidentModels::PublishKept(const VersionKey& key, uint64_t fingerprint) {
 void ResidentModels::Unload(const VersionKey& key, bool keep) {
   Version removed = registry_.Remove(key.first, key.second);
   if (removed == nullptr) return;
-  metrics_.SetModelState(key.first, key.second, false);
   LogInfo(StrCat("model '", key.first, "' version ", key.second, " is not served any more"));
   const auto fingerprint = fingerprints_.extract(key);
   if (keep && !removed->evicted && !fingerprint.empty()) {

@@ -133,12 +133,16 @@ std::string InferenceService::default_model() const {
   return default_model_;
 }
 
-InferenceService::InFlight::InFlight(InferenceService& service) : service_(service) {
-  service_.metrics_.SetInFlight(service_.in_flight_.fetch_add(1, std::memory_order_relaxed) + 1);
+InferenceService::InFlight::InFlight(InferenceService& service,
+                                     std::shared_ptr<ModelMetrics> metrics)
+    : service_(service), metrics_(std::move(metrics)) {
+  service_.in_flight_.fetch_add(1, std::memory_order_relaxed);
+  metrics_->Began();
 }
 
 InferenceService::InFlight::~InFlight() {
-  service_.metrics_.SetInFlight(service_.in_flight_.fetch_sub(1, std::memory_order_acq_rel) - 1);
+  metrics_->Ended();
+  service_.in_flight_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 void InferenceService::Reload(Reloaded done) {
@@ -166,6 +170,21 @@ bool InferenceService::Ready() const {
     was_ready_ = true;
   }
   return was_ready_;
+}
+
+std::string InferenceService::Metrics() const {
+  std::vector<ServerMetrics::VersionState> states;
+  for (const ModelRegistry::Entry& entry : registry_.Index()) {
+    if (entry.version.empty()) continue;
+    const size_t state = entry.state == ModelRegistry::State::kLoading ? 0
+                         : entry.state == ModelRegistry::State::kReady ? 1
+                                                                       : 2;
+    states.push_back({entry.model, entry.version, state});
+  }
+  metrics_.SetModelStates(states);
+  metrics_.SetReady(Ready());
+  scheduler_.ObserveLoad();
+  return metrics_.Serialize();
 }
 
 bool InferenceService::ModelReady(const std::string& model, const std::string& version) const {
@@ -234,9 +253,8 @@ Result<InferenceService::ModelConfig> InferenceService::Config(const std::string
 void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
                              Protocol protocol, InferenceCallback done) {
   const auto begin = Clock::now();
-  ModelMetrics& metrics = *version->metrics;
   // Until `finish` has been called, or was lost for want of memory.
-  const auto counted = std::make_shared<InFlight>(*this);
+  const auto counted = std::make_shared<InFlight>(*this, version->metrics);
   RequestRecord record;
   record.id = std::move(request.request_id);
   record.client = std::move(request.client);
@@ -245,10 +263,10 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   record.protocol = protocol;
   record.read = begin - request.arrived;
   metrics_.ObserveParse(protocol, begin - request.received);
-  InferenceCallback finish = [this, &metrics, begin, protocol, counted, arrived = request.arrived,
-                              record, done = std::move(done)](Result<InferenceResponse> result) {
+  InferenceCallback finish = [this, begin, protocol, counted, arrived = request.arrived, record,
+                              done = std::move(done)](Result<InferenceResponse> result) {
     const auto now = Clock::now();
-    metrics.ObserveRequest(record.protocol, result.status().code(), now - begin);
+    counted->metrics().ObserveRequest(record.protocol, result.status().code(), now - begin);
     RequestRecord ended = record;
     ended.whole = now - arrived;
     ended.code = result.status().code();

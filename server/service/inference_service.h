@@ -94,6 +94,8 @@ class InferenceService {
   int64_t in_flight() const { return in_flight_.load(std::memory_order_acquire); }
 
   ServerMetrics& metrics() const { return metrics_; }
+  // All metrics as of now, in Prometheus's text exposition format.
+  std::string Metrics() const;
   // What JSON may be, and how answers are written in it.
   struct Json {
     int64_t max_depth = 64;
@@ -106,13 +108,15 @@ class InferenceService {
   // A request that was accepted, as long as its answer is awaited.
   class InFlight {
    public:
-    explicit InFlight(InferenceService& service);
+    InFlight(InferenceService& service, std::shared_ptr<ModelMetrics> metrics);
     ~InFlight();
     InFlight(const InFlight&) = delete;
     InFlight& operator=(const InFlight&) = delete;
+    ModelMetrics& metrics() const { return *metrics_; }
 
    private:
     InferenceService& service_;
+    const std::shared_ptr<ModelMetrics> metrics_;
   };
   // A request that fits its model.
   struct Checked {

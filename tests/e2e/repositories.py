@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import time
 import unittest
 import urllib.error
@@ -99,12 +100,13 @@ class RepositoryCase(unittest.TestCase):
         return self.status(served, path, body, timeout=20)[:2]
 
     def metric(self, served, name):
-        """The value of a series, by its name with labels as the text has them; 0 when it is not there."""
+        """The value of a series, by its name with labels as the text has them, or the sum of all of the name."""
+        of_name, total = re.compile(re.escape(name) + r"({.*})? "), 0
         with urllib.request.urlopen(f"http://127.0.0.1:{served.metrics_port}/metrics") as response:
             for line in response.read().decode().splitlines():
-                if line.startswith(name + " "):
-                    return float(line.split()[-1])
-        return 0
+                if of_name.match(line):
+                    total += float(line.split()[-1])
+        return total
 
     def eventually(self, condition, timeout=20):
         end = time.monotonic() + timeout

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -270,7 +271,7 @@ class Stop(unittest.TestCase):
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:  # until all four are inside
                 with urllib.request.urlopen(metrics) as text:
-                    if b"onnxd_inflight_requests 4" in text.read() or answers:
+                    if re.search(rb"^onnxd_inflight_requests{.*} 4$", text.read(), re.MULTILINE) or answers:
                         break
             self.assertEqual(running.terminate(60), 0)
             for thread in threads:

@@ -197,6 +197,29 @@ class Health(Rest):
         self.assertRegex(text, r'onnxd_requests_total\{code="OK",model="iris_forest",protocol="http",version="1"\} [1-9]')
         with urllib.request.urlopen(f"http://127.0.0.1:{self.daemon.metrics_port}/metrics") as answer:
             self.assertEqual(answer.status, 200)
+        for name in ("batch_fill_ratio", "batch_wait_seconds", "parse_duration_seconds", "serialize_duration_seconds",
+                     "instance_busy_seconds_total", "saturation_ratio", "model_last_load_timestamp_seconds",
+                     "allocator_bytes", "queue_depth", "inflight_requests", "build_info"):
+            self.assertIn(f"# TYPE onnxd_{name} ", text)
+        self.assertIn('onnxd_model_state{model="iris_forest",state="ready",version="1"} 1', text)
+        for name in ("cpu_seconds_total", "open_fds", "max_fds", "virtual_memory_bytes", "resident_memory_bytes",
+                     "start_time_seconds"):
+            self.assertRegex(text, rf"\nprocess_{name} [1-9]|\nprocess_{name} 0\.")
+        started = float(re.search(r"^process_start_time_seconds (\S+)", text, re.MULTILINE)[1])
+        self.assertLess(abs(time.time() - started), 600)
+        self.check_with_promtool(text)
+
+    def test_metrics_by_the_names_of_triton(self):
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_SERVER_METRICS_COMPAT": "triton"}) as other:
+            body = json.dumps({"input": IRIS}).encode()
+            urllib.request.urlopen(urllib.request.Request(other.url + "/predict/iris_forest", data=body)).close()
+            with urllib.request.urlopen(f"http://127.0.0.1:{other.metrics_port}/metrics") as answer:
+                text = answer.read().decode()
+        self.assertIn('nv_inference_request_success{model="iris_forest",version="1"} 1\n', text)
+        self.assertRegex(text, r'nv_inference_count{model="iris_forest",version="1"} [12]\n')
+        self.assertNotIn("nv_", self.request("/metrics")[2].decode())
+
+    def check_with_promtool(self, text):
         promtool = shutil.which("promtool")
         if promtool is None:
             self.skipTest("promtool (Debian's prometheus package) is not installed")
