@@ -460,7 +460,8 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::string code = StrCat(static_cast<int>(status.code()));
     const std::string message = EncodeGrpcMessage(status.message());
     const Stream* stream = Find(id);
-    const std::string_view request_id = stream == nullptr ? "" : stream->request_id;
+    const std::string_view request_id =
+        stream == nullptr ? std::string_view() : std::string_view(stream->request_id);
     const std::array<nghttp2_nv, 5> headers = {
         Header(":status", "200"), Header("content-type", "application/grpc"),
         Header("grpc-status", code), Header("grpc-message", message),

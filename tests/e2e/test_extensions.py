@@ -346,6 +346,12 @@ class Extensions(unittest.TestCase):
         self.assertEqual(dict(call.initial_metadata())["x-request-id"], "mine-3")
         with self.assertRaises(grpc.RpcError):
             infer(self.request("none"), metadata=[("x-request-id", "mine-4")])
+        for name in ("mine-5", "mine-6-with-a-name-longer-than-others", "x" * 128):
+            with self.assertRaises(grpc.RpcError) as caught:
+                infer(self.request("none"), metadata=[("x-request-id", name)])
+            # An answer without a message has its headers and trailers in one.
+            told = dict(caught.exception.initial_metadata()) | dict(caught.exception.trailing_metadata())
+            self.assertEqual(told.get("x-request-id"), name)
         known = json.loads(self.ask("/debug/requests")[2])
         failed = {entry["request_id"]: entry for entry in known["failed"]}
         self.assertEqual((failed["mine-2"]["code"], failed["mine-2"]["protocol"]), ("INVALID_ARGUMENT", "http"))
