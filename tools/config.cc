@@ -11,7 +11,7 @@ namespace {
 // As a YAML scalar.
 std::string Scalar(const std::string& value) {
   const bool plain = !value.empty() && value != "on" && value != "off" && value != "yes" &&
-                     value != "no" &&
+                     value != "no" && value != "null" &&
                      value.find_first_not_of(
                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/,") ==
                          std::string::npos;

@@ -13,7 +13,7 @@ constexpr uint64_t kMaxConfigBytes = 1 << 20;
 Status ApplyConfigText(const std::string& text, const std::string& name, ServerOptions& options) {
   std::vector<YamlKey> keys;
   for (const auto& key : OptionKeys()) {
-    keys.push_back({key.section, key.key, key.is_list,
+    keys.push_back({key.section, key.key, key.is_list, key.takes_null,
                     [&](const std::string& value) { return key.set(options, value); }});
   }
   return ApplyYaml(text, name, keys);

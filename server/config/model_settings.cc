@@ -61,10 +61,11 @@ Status ApplyModelSettings(const std::string& text, const std::string& name,
                           ModelSettings& settings) {
   std::vector<YamlKey> keys;
   for (const auto& key : ModelSettingsKeys()) {
-    keys.push_back({key.section, key.key, key.is_list, [&](const std::string& value) {
-                      settings.batch_size_given |= key.key == "max_batch_size";
-                      return key.set(settings, value);
-                    }});
+    keys.push_back(
+        {key.section, key.key, key.is_list, key.takes_null, [&](const std::string& value) {
+           settings.batch_size_given |= key.key == "max_batch_size";
+           return key.set(settings, value);
+         }});
   }
   ONNXD_RETURN_IF_ERROR(ApplyYaml(text, name, keys));
   return CheckSettings(settings.batching).WithContext(name);

@@ -19,7 +19,8 @@ struct OptionKey {
   // kInvalidArgument says what the value must be.
   std::function<Status(Options&, const std::string& text)> set;
   std::function<std::string(const Options&)> get;
-  bool is_list = false;  // a YAML list stands for its parts separated by commas
+  bool is_list = false;     // a YAML list stands for its parts separated by commas
+  bool takes_null = false;  // the text "null" may be YAML's null
 
   // The same key of a part of `Whole`.
   template <typename Whole>
@@ -30,7 +31,8 @@ struct OptionKey {
         unit,
         [part, set = set](Whole& whole, const std::string& text) { return set(whole.*part, text); },
         [part, get = get](const Whole& whole) { return get(whole.*part); },
-        is_list};
+        is_list,
+        takes_null};
   }
 };
 
@@ -52,7 +54,10 @@ OptionKey<Options> NumberKey(std::string key, int64_t Options::*field, int64_t l
 template <typename Options>
 OptionKey<Options> TextKey(std::string key, std::string Options::*field,
                            std::set<std::string> allowed = {}) {
-  return {"", std::move(key), "",
+  const bool takes_null = allowed.contains("null");
+  return {"",
+          std::move(key),
+          "",
           [=](Options& options, const std::string& text) -> Status {
             if (!allowed.empty() && !allowed.contains(text)) {
               return InvalidArgument(
@@ -61,7 +66,9 @@ OptionKey<Options> TextKey(std::string key, std::string Options::*field,
             options.*field = text;
             return Status::Ok();
           },
-          [=](const Options& options) { return options.*field; }};
+          [=](const Options& options) { return options.*field; },
+          false,
+          takes_null};
 }
 
 // Parts separated by commas.

@@ -67,9 +67,10 @@ std::string FullName(const std::string& section, const std::string& key) {
 }
 
 // One value, or the parts of a list separated by commas.
-Result<std::string> TextOf(const YAML::Node& node, bool is_list) {
+Result<std::string> TextOf(const YAML::Node& node, const YamlKey& key) {
   if (node.IsScalar()) return node.Scalar();
-  if (!is_list) return InvalidArgument("must be one value");
+  if (node.IsNull() && key.takes_null) return std::string("null");
+  if (!key.is_list) return InvalidArgument("must be one value");
   if (!node.IsSequence()) return InvalidArgument("must be one value or a list of values");
   std::vector<std::string> parts;
   for (const auto& part : node) {
@@ -120,7 +121,7 @@ class Reader {
       return k.section == section && k.key == name;
     });
     if (key == keys_.end()) return Unknown(section, name, mark);
-    auto text = TextOf(value, key->is_list);
+    auto text = TextOf(value, *key);
     const Status status = text.ok() ? key->set(*text) : text.status();
     if (status.ok()) return status;
     return At(file_, value.Mark(), StrCat("'", FullName(section, name), "': ", status.message()));

@@ -13,6 +13,7 @@ namespace onnxd {
 struct YamlKey {
   std::string section, key;  // section empty: at the top
   bool is_list;              // a list of values is given to `set` separated by commas
+  bool takes_null;           // null is the text "null"
   std::function<Status(const std::string& text)> set;
 };
 

@@ -22,6 +22,18 @@ TEST(Config, FileThenEnvironmentThenFlags) {
   EXPECT_FALSE(ApplyEnvironment({{"ONNXD_SERVER_HTTP_PROT", "1"}}, options).ok());
 }
 
+TEST(Config, NullIsAWordWhereItIsAChoice) {
+  for (const char* written : {"null", "\"null\""}) {
+    ServerOptions options;
+    options.server.json_non_finite = "token";
+    ASSERT_EQ(
+        ApplyConfigText(StrCat("server:\n  json_non_finite: ", written), "f", options).message(),
+        "");
+    EXPECT_EQ(options.server.json_non_finite, "null");
+  }
+  EXPECT_NE(ErrorOf("server:\n  bind: null\n").find("must be one value"), std::string::npos);
+}
+
 TEST(Config, NamesFileLineAndTheNearestKey) {
   EXPECT_EQ(ErrorOf("server:\n  htp_port: 1\n"),
             "onnxd.yaml:2:3: unknown key 'server.htp_port'; did you mean 'server.http_port'?");
