@@ -69,9 +69,10 @@ Listener::OnConnection Daemon::EntranceFor(bool http, bool grpc, bool tls) {
   Entrance::Serve to_http, to_grpc;
   if (http) to_http = [this](auto connection) { http_.Serve(std::move(connection)); };
   if (grpc) to_grpc = [this](auto connection) { grpc_.Serve(std::move(connection)); };
-  return
-      [entrance = Entrance(std::move(to_http), std::move(to_grpc), tls ? tls_ : nullptr, metrics_)](
-          Connection::Socket socket) { entrance.Take(std::move(socket)); };
+  return [entrance = Entrance(std::move(to_http), std::move(to_grpc), tls ? tls_ : nullptr,
+                              metrics_)](Connection::Socket socket, IoThreads::Seat seat) {
+    entrance.Take(std::move(socket), std::move(seat));
+  };
 }
 
 Status Daemon::Listen() {
@@ -81,7 +82,7 @@ Status Daemon::Listen() {
     metrics_.SetTlsExpiry(tls_->expiry());
   }
   const auto bind = [&](int64_t port, Listener::OnConnection on_connection) {
-    return Listener::Bind(io_.context(), listen.bind, static_cast<int>(port), metrics_,
+    return Listener::Bind(io_, listen.bind, static_cast<int>(port), metrics_,
                           std::move(on_connection));
   };
   ONNXD_ASSIGN_OR_RETURN(http_listener_,
@@ -93,10 +94,11 @@ Status Daemon::Listen() {
   }
   const Entrance metrics([this](auto connection) { metrics_http_.Serve(std::move(connection)); },
                          nullptr, nullptr, metrics_);
-  ONNXD_ASSIGN_OR_RETURN(metrics_listener_,
-                         bind(listen.metrics_port, [metrics](Connection::Socket socket) {
-                           metrics.Take(std::move(socket));
-                         }));
+  ONNXD_ASSIGN_OR_RETURN(
+      metrics_listener_,
+      bind(listen.metrics_port, [metrics](Connection::Socket socket, IoThreads::Seat seat) {
+        metrics.Take(std::move(socket), std::move(seat));
+      }));
   return ListenAtSockets();
 }
 
@@ -105,8 +107,8 @@ Status Daemon::ListenAtSockets() {
   for (const auto& [path, http] :
        {std::pair(listen.http_socket, true), std::pair(listen.grpc_socket, false)}) {
     if (path.empty()) continue;
-    ONNXD_ASSIGN_OR_RETURN(auto listener, Listener::BindUnix(io_.context(), path, metrics_,
-                                                             EntranceFor(http, !http, false)));
+    ONNXD_ASSIGN_OR_RETURN(
+        auto listener, Listener::BindUnix(io_, path, metrics_, EntranceFor(http, !http, false)));
     listeners_.push_back(std::move(listener));
   }
   return Status::Ok();
@@ -161,10 +163,17 @@ std::vector<Status> Daemon::Load(const std::vector<WantedVersion>& wanted) {
 }
 
 bool Daemon::Responds(std::chrono::milliseconds most) {
-  const auto answered = std::make_shared<std::promise<void>>();
-  auto answer = answered->get_future();
-  io_.Post([answered] { answered->set_value(); });
-  return answer.wait_for(most) == std::future_status::ready;
+  struct Answers {
+    std::atomic<int> missing;
+    std::promise<void> all;
+  };
+  const auto answers = std::make_shared<Answers>();
+  answers->missing = io_.count();
+  auto all = answers->all.get_future();
+  io_.PostToAll([answers] {
+    if (--answers->missing == 0) answers->all.set_value();
+  });
+  return all.wait_for(most) == std::future_status::ready;
 }
 
 Result<std::vector<std::string>> Daemon::TryReload() {

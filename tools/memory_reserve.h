@@ -4,9 +4,8 @@
 namespace onnxd {
 
 // From now on a refused operator new is tried again: once with a reserve given back first, then a
-// few times while others may free theirs, before it throws. Asio's strands and the standard
-// library's folders end the process where they meet std::bad_alloc; this leaves them what little
-// they need.
+// few times while others may free theirs, before it throws. The standard library's folders end the
+// process where they meet std::bad_alloc; this leaves them what little they need.
 void KeepMemoryReserve();
 
 // Fills the reserve again. Now and then, by one thread.

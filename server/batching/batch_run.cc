@@ -51,10 +51,23 @@ class Parts {
   }
 
  private:
+  // No outputs yet. Parts were queued together; they may have run at once, or waited between runs:
+  // neither counts as computing.
+  BatchResult Times() const {
+    BatchResult times{std::vector<Value>(), results_[0]->queue_time, {}};
+    std::chrono::nanoseconds sum{0}, end{0};
+    for (const auto& part : results_) {
+      times.queue_time = std::min(times.queue_time, part->queue_time);
+      end = std::max(end, part->queue_time + part->compute_time);
+      sum += part->compute_time;
+    }
+    times.compute_time = std::min(sum, end - times.queue_time);
+    return times;
+  }
+
   BatchResult Joined() {
-    BatchResult joined{std::vector<Value>(), results_[0]->queue_time, {}};
+    BatchResult joined = Times();
     for (const auto& result : results_) {
-      joined.compute_time += result->compute_time;
       if (!result->outputs.ok()) {
         joined.outputs = result->outputs.status();
         return joined;

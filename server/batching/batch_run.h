@@ -22,7 +22,8 @@ struct BatchOutputs {
 BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFunction& run);
 
 // Requests of at most `part_rows` rows each; the `done` of the whole is called once all of them
-// have, with joined outputs or the first failure.
+// have, with joined outputs or the first failure, the wait of the first part and the time of all,
+// where they ran at once that of the longest.
 std::vector<BatchRequest> SplitRequest(BatchRequest request, int64_t part_rows);
 
 }  // namespace onnxd

@@ -143,9 +143,10 @@ void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now)
   }
 }
 
-bool Scheduler::RunsInline(const ScheduledModel& model) const {
+bool Scheduler::RunsInline(const ScheduledModel& model, int64_t rows) const {
   return !stopping_ && inline_running_ < options_.inline_callers && model.queue_.empty() &&
-         model.running_ == 0 && model.times_.LoneP95().value_or(1) < kInlineP95;
+         model.running_ == 0 && model.times_.LoneP95().value_or(1) < kInlineP95 &&
+         (rows <= 1 || model.times_.Expected(rows).value_or(1) < kInlineP95);
 }
 
 Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request,
@@ -197,7 +198,7 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
   {
     std::lock_guard lock(mutex_);
     NoteArrival(*model, std::max<int64_t>(request.rows, 1), now);
-    here = RunsInline(*model);
+    here = RunsInline(*model, request.rows);
     if (here) {
       ++inline_running_;
       ++model->running_;

@@ -145,7 +145,7 @@ class Scheduler {
   BatchDecision Decide(const ScheduledModel& model, SteadyTime now) const;
   bool HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTime now) const;
   Status Admit(const ScheduledModel& model, const BatchRequest& request, SteadyTime now) const;
-  bool RunsInline(const ScheduledModel& model) const;
+  bool RunsInline(const ScheduledModel& model, int64_t rows) const;
   void NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now);
   void Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
   void NoteTaken(const std::shared_ptr<ScheduledModel>& model);

@@ -83,7 +83,7 @@ struct Stream {
   std::deque<int64_t> sizes;  // what is admitted for each of the unanswered
 };
 
-// One connection. All methods run on its strand.
+// One connection. All methods run on its I/O thread.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(std::unique_ptr<Connection> socket, std::shared_ptr<GrpcServer::Shared> shared)
@@ -477,43 +477,59 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // --- streaming calls ---
 
-  // A stream's way back, from any thread.
-  class Writer : public GrpcWriter {
+  // A stream's way back, from any thread. What is sent is written in that order, which the order of
+  // posts from different threads alone would not give.
+  class Writer : public GrpcWriter, public std::enable_shared_from_this<Writer> {
    public:
     Writer(std::weak_ptr<Session> session, int32_t id, std::shared_ptr<std::atomic<bool>> cancelled)
         : session_(std::move(session)), id_(id), cancelled_(std::move(cancelled)) {}
-    void Send(std::string message) override {
-      Post([message = std::move(message)](Session& session, int32_t id, Stream& stream) {
-        session.SendOn(id, stream, message);
-      });
-    }
-    void Finish(Status status) override {
-      Post([status = std::move(status)](Session& session, int32_t id, Stream& stream) {
-        session.FinishStream(id, stream, status);
-      });
-    }
+    void Send(std::string message) override { Post({std::move(message), Status()}); }
+    void Finish(Status status) override { Post({std::nullopt, std::move(status)}); }
 
    private:
-    template <typename Work>
-    void Post(Work work) {
+    struct Outgoing {
+      std::optional<std::string> message;
+      Status end;  // without a message
+    };
+
+    void Post(Outgoing outgoing) {
       const auto session = session_.lock();
       if (session == nullptr) return;
       const Status posted = CatchExceptions([&] {
+        {
+          std::lock_guard lock(mutex_);
+          outgoing_.push_back(std::move(outgoing));
+        }
         asio::post(session->socket_->get_executor(),
-                   [session, id = id_, cancelled = cancelled_, work = std::move(work)] {
-                     Stream* stream = session->Find(id);
-                     if (session->closed_ || stream == nullptr || *cancelled) return;
-                     work(*session, id, *stream);
-                     session->Flush();
-                   });
+                   [session, self = shared_from_this()] { self->Write(*session); });
         return Status::Ok();
       });
       if (!posted.ok()) shutdown(session->socket_->native_handle(), SHUT_RDWR);
     }
 
+    void Write(Session& session) {
+      std::deque<Outgoing> outgoing;
+      {
+        std::lock_guard lock(mutex_);
+        outgoing.swap(outgoing_);
+      }
+      for (const Outgoing& next : outgoing) {
+        Stream* stream = session.Find(id_);
+        if (session.closed_ || stream == nullptr || *cancelled_) return;
+        if (next.message) {
+          session.SendOn(id_, *stream, *next.message);
+        } else {
+          session.FinishStream(id_, *stream, next.end);
+        }
+      }
+      session.Flush();
+    }
+
     const std::weak_ptr<Session> session_;
     const int32_t id_;
     const std::shared_ptr<std::atomic<bool>> cancelled_;
+    std::mutex mutex_;
+    std::deque<Outgoing> outgoing_;  // guarded by mutex_
   };
 
   // False: the path is not of a streaming method.

@@ -25,8 +25,12 @@ std::string AddressOf(const Connection::Socket& socket) {
 
 }  // namespace
 
-Connection::Connection(Socket socket, const TlsContext::Context& tls, Speaks speaks)
-    : socket_(std::move(socket)), client_(AddressOf(socket_)), context_(tls) {
+Connection::Connection(Socket socket, IoThreads::Seat seat, const TlsContext::Context& tls,
+                       Speaks speaks)
+    : seat_(std::move(seat)),
+      socket_(std::move(socket)),
+      client_(AddressOf(socket_)),
+      context_(tls) {
   if (context_ == nullptr) return;
   tls_.emplace(socket_, *context_);
   TlsContext::SetProtocols(tls_->native_handle(), speaks);

@@ -6,26 +6,26 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "server/net/io_threads.h"
 #include "server/net/tls_context.h"
 
 namespace onnxd {
 
-// An AsyncReadStream and AsyncWriteStream of Boost.Asio. All methods on its executor, a strand of
-// its own, but native_handle.
+// An AsyncReadStream and AsyncWriteStream of Boost.Asio. All methods on its I/O thread, but
+// get_executor and native_handle.
 class Connection {
  public:
-  using executor_type = boost::asio::strand<boost::asio::io_context::executor_type>;
+  using executor_type = boost::asio::io_context::executor_type;
   using Socket =
       boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, executor_type>;
 
   // Plain with a null `tls`; else Handshake comes first.
-  Connection(Socket socket, const TlsContext::Context& tls, Speaks speaks);
+  Connection(Socket socket, IoThreads::Seat seat, const TlsContext::Context& tls, Speaks speaks);
 
   executor_type get_executor() { return socket_.get_executor(); }
   // Its client's address without a port; "unix" for a unix socket; empty when it is gone already.
@@ -81,6 +81,7 @@ class Connection {
   void Close();
 
  private:
+  const IoThreads::Seat seat_;
   Socket socket_;
   const std::string client_;
   TlsContext::Context context_;  // outlives tls_

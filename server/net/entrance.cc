@@ -134,10 +134,10 @@ Entrance::Entrance(Serve serve_http1, Serve serve_http2, std::shared_ptr<const T
   shared_->metrics = &metrics;
 }
 
-void Entrance::Take(Connection::Socket socket) const {
+void Entrance::Take(Connection::Socket socket, IoThreads::Seat seat) const {
   const Speaks speaks = shared_->speaks();
   auto connection = std::make_unique<Connection>(
-      std::move(socket), shared_->tls ? shared_->tls->context() : nullptr, speaks);
+      std::move(socket), std::move(seat), shared_->tls ? shared_->tls->context() : nullptr, speaks);
   if (connection->is_tls() && shared_->handshakes >= kMostHandshakes) {
     return shared_->metrics->CountTlsFailure();
   }

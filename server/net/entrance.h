@@ -21,7 +21,7 @@ class Entrance {
   Entrance(Serve serve_http1, Serve serve_http2, std::shared_ptr<const TlsContext> tls,
            ServerMetrics& metrics);
 
-  void Take(Connection::Socket socket) const;
+  void Take(Connection::Socket socket, IoThreads::Seat seat) const;
 
   struct Shared;
 

@@ -5,8 +5,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <boost/asio/bind_executor.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
@@ -17,13 +15,9 @@
 #include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
-#include "runtime/base/thread_slice.h"
 
 namespace onnxd {
 namespace {
-
-// I/O threads come to work at once where others compute.
-constexpr std::chrono::microseconds kSlice(100);
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -57,55 +51,10 @@ std::string ListeningInode(int port) {
 
 }  // namespace
 
-IoThreads::IoThreads(int threads)
-    : context_(threads), work_(asio::make_work_guard(context_)), thread_count_(threads) {
-  // Strands share 193 mutexes, each made for the first strand that draws it, and Boost 1.74 does
-  // not survive a refusal there. After these draws one is missing in one of some million starts.
-  for (int i = 0; i < 4096; ++i) (void)asio::make_strand(context_);
-}
-
-IoThreads::~IoThreads() { Stop(); }
-
-void IoThreads::Start() {
-  for (int i = 0; i < thread_count_; ++i) {
-    threads_.emplace_back([this] {
-      RequestSlice(kSlice);
-      Work();
-    });
-  }
-}
-
-void IoThreads::Work() {
-  while (!context_.stopped()) {
-    // What a connection's work throws ends that connection: nothing holds it any more.
-    Status status = CatchExceptions([this] {
-      context_.run();
-      return Status::Ok();
-    });
-    while (!status.ok() && !context_.stopped()) {
-      LogWarning(StrCat("a connection was given up: ", status.ToString()));
-      status = CatchExceptions([this] {
-        for (const auto& revive : revive_) revive();
-        return Status::Ok();
-      });
-      std::this_thread::sleep_for(kAcceptBackoff);
-    }
-  }
-}
-
-void IoThreads::Post(std::function<void()> work) { asio::post(context_, std::move(work)); }
-
-void IoThreads::Stop() {
-  context_.stop();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
-}
-
-Listener::Listener(asio::io_context& context, ServerMetrics& metrics, OnConnection on_connection)
-    : context_(context),
-      strand_(asio::make_strand(context)),
-      acceptor_(context),
-      backoff_(context),
+Listener::Listener(IoThreads& threads, ServerMetrics& metrics, OnConnection on_connection)
+    : threads_(threads),
+      acceptor_(threads.context()),
+      backoff_(threads.context()),
       metrics_(metrics),
       on_connection_(std::move(on_connection)) {}
 
@@ -141,14 +90,13 @@ Status ClearUnixSocket(asio::io_context& context, const std::string& path) {
 
 }  // namespace
 
-Result<std::shared_ptr<Listener>> Listener::Bind(asio::io_context& context,
-                                                 const std::string& address, int port,
-                                                 ServerMetrics& metrics,
+Result<std::shared_ptr<Listener>> Listener::Bind(IoThreads& threads, const std::string& address,
+                                                 int port, ServerMetrics& metrics,
                                                  OnConnection on_connection) {
   boost::system::error_code error;
   const auto ip = asio::ip::make_address(address, error);
   if (error) return InvalidArgument(StrCat("'", address, "' is not an IP address"));
-  std::shared_ptr<Listener> listener(new Listener(context, metrics, std::move(on_connection)));
+  std::shared_ptr<Listener> listener(new Listener(threads, metrics, std::move(on_connection)));
   const tcp::endpoint endpoint(ip, static_cast<unsigned short>(port));
   Open(listener->acceptor_, endpoint.protocol(), endpoint, error);
   if (error) {
@@ -165,15 +113,14 @@ Result<std::shared_ptr<Listener>> Listener::Bind(asio::io_context& context,
   return listener;
 }
 
-Result<std::shared_ptr<Listener>> Listener::BindUnix(asio::io_context& context,
-                                                     const std::string& path,
+Result<std::shared_ptr<Listener>> Listener::BindUnix(IoThreads& threads, const std::string& path,
                                                      ServerMetrics& metrics,
                                                      OnConnection on_connection) {
   if (path.size() >= sizeof(sockaddr_un::sun_path)) {
     return InvalidArgument(StrCat("'", path, "' is too long for a unix socket"));
   }
-  ONNXD_RETURN_IF_ERROR(ClearUnixSocket(context, path));
-  std::shared_ptr<Listener> listener(new Listener(context, metrics, std::move(on_connection)));
+  ONNXD_RETURN_IF_ERROR(ClearUnixSocket(threads.context(), path));
+  std::shared_ptr<Listener> listener(new Listener(threads, metrics, std::move(on_connection)));
   const asio::local::stream_protocol::endpoint endpoint(path);
   boost::system::error_code error;
   Open(listener->acceptor_, endpoint.protocol(), endpoint, error);
@@ -189,11 +136,11 @@ Listener::~Listener() {
 }
 
 void Listener::Start() {
-  asio::post(strand_, [self = shared_from_this()] { self->Accept(); });
+  asio::post(acceptor_.get_executor(), [self = shared_from_this()] { self->Accept(); });
 }
 
 void Listener::Close() {
-  asio::post(strand_, [self = shared_from_this()] {
+  asio::post(acceptor_.get_executor(), [self = shared_from_this()] {
     boost::system::error_code ignored;
     self->acceptor_.close(ignored);
     self->backoff_.cancel();
@@ -207,16 +154,17 @@ void Listener::Revive() {
 void Listener::Accept() {
   if (!acceptor_.is_open() || accepting_) return;
   auto accepting = std::make_shared<Accepting>(*this);
+  IoThreads::Place place = threads_.Take();
   acceptor_.async_accept(
-      asio::make_strand(context_),
-      asio::bind_executor(strand_, [self = shared_from_this(), accepting = std::move(accepting)](
-                                       boost::system::error_code error, auto socket) mutable {
+      place.context,
+      [self = shared_from_this(), seat = std::move(place.seat), accepting = std::move(accepting)](
+          boost::system::error_code error, Connection::Socket socket) mutable {
         if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
         if (error) return self->AcceptLater(error.message(), std::move(accepting));
         boost::system::error_code ignored;
         socket.set_option(tcp::no_delay(true), ignored);  // not for unix sockets, which is no harm
         const Status served = CatchExceptions([&] {
-          self->on_connection_(std::move(socket));
+          self->on_connection_(std::move(socket), std::move(seat));
           return Status::Ok();
         });
         if (!served.ok()) {
@@ -224,19 +172,18 @@ void Listener::Accept() {
         }
         accepting.reset();
         self->Accept();
-      }));
+      });
 }
 
 void Listener::AcceptLater(const std::string& reason, std::shared_ptr<Accepting> accepting) {
   metrics_.CountAcceptError();
   LogWarning(StrCat("accept failed: ", reason));
   backoff_.expires_after(kAcceptBackoff);
-  backoff_.async_wait(asio::bind_executor(
-      strand_, [self = shared_from_this(),
-                accepting = std::move(accepting)](boost::system::error_code) mutable {
-        accepting.reset();
-        self->Accept();
-      }));
+  backoff_.async_wait([self = shared_from_this(),
+                       accepting = std::move(accepting)](boost::system::error_code) mutable {
+    accepting.reset();
+    self->Accept();
+  });
 }
 
 std::string PortHolder(int port) {

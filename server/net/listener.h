@@ -1,68 +1,37 @@
-// The I/O threads, and the one way in: a listener that survives failed accepts.
+// Listener: the one way in, which survives failed accepts.
 #pragma once
 
 #include <atomic>
 #include <boost/asio/basic_socket_acceptor.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>  // Boost 1.74 in C++20 needs it first
-#include <vector>
 
 #include "runtime/base/status.h"
 #include "server/metrics/server_metrics.h"
 #include "server/net/connection.h"
+#include "server/net/io_threads.h"
 
 namespace onnxd {
 
-// A fixed number of threads that run one io_context.
-class IoThreads {
- public:
-  explicit IoThreads(int threads);
-  // Stops the context and joins; handlers that have not run are dropped.
-  ~IoThreads();
-  IoThreads(const IoThreads&) = delete;
-  IoThreads& operator=(const IoThreads&) = delete;
-
-  boost::asio::io_context& context() { return context_; }
-  void Start();
-  void Stop();
-  // Runs `work` on one of the threads.
-  void Post(std::function<void()> work);
-  // Calls `revive` on one of the threads whenever work was lost there for want of memory: whoever
-  // always has something under way sees to it that it still has. Before Start.
-  void OnLostWork(std::function<void()> revive) { revive_.push_back(std::move(revive)); }
-
- private:
-  void Work();
-
-  boost::asio::io_context context_;
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
-  int thread_count_;
-  std::vector<std::thread> threads_;
-  std::vector<std::function<void()>> revive_;
-};
-
-// Accepts connections of TCP or of a unix socket and hands each on, with a strand of its own. A
-// failed accept (descriptors or memory exhausted, a connection aborted) is counted, and accepting
+// Accepts connections of TCP or of a unix socket and hands each to the I/O thread with the fewest.
+// A failed accept (descriptors or memory exhausted, a connection aborted) is counted, and accepting
 // goes on after 20 ms.
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  using OnConnection = std::function<void(Connection::Socket)>;
+  using OnConnection = std::function<void(Connection::Socket, IoThreads::Seat)>;
 
   // Binds; port 0 takes a free one. kFailedPrecondition names the address, and for a busy port its
   // holder where the system tells.
-  static Result<std::shared_ptr<Listener>> Bind(boost::asio::io_context& context,
-                                                const std::string& address, int port,
-                                                ServerMetrics& metrics, OnConnection on_connection);
+  static Result<std::shared_ptr<Listener>> Bind(IoThreads& threads, const std::string& address,
+                                                int port, ServerMetrics& metrics,
+                                                OnConnection on_connection);
   // Takes the place of a socket there that nobody listens at; only its owner and group may connect
   // (mode 0660). kFailedPrecondition where somebody listens, or the file is something else.
-  static Result<std::shared_ptr<Listener>> BindUnix(boost::asio::io_context& context,
-                                                    const std::string& path, ServerMetrics& metrics,
+  static Result<std::shared_ptr<Listener>> BindUnix(IoThreads& threads, const std::string& path,
+                                                    ServerMetrics& metrics,
                                                     OnConnection on_connection);
   ~Listener();
   void Start();
@@ -74,7 +43,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   const std::string& unix_socket() const { return unix_socket_; }
 
  private:
-  Listener(boost::asio::io_context& context, ServerMetrics& metrics, OnConnection on_connection);
+  Listener(IoThreads& threads, ServerMetrics& metrics, OnConnection on_connection);
   void Accept();
 
   // Lives as long as an accept is under way.
@@ -90,8 +59,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   };
   void AcceptLater(const std::string& reason, std::shared_ptr<Accepting> accepting);
 
-  boost::asio::io_context& context_;
-  boost::asio::strand<boost::asio::io_context::executor_type> strand_;
+  IoThreads& threads_;
   boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_;
   boost::asio::steady_timer backoff_;
   ServerMetrics& metrics_;

@@ -466,15 +466,18 @@ TEST_F(SchedulerTest, AQuickModelRunsOnTheThreadThatSubmits) {
     EXPECT_EQ(Code(warm), StatusCode::kOk);
   }
   // Whatever this machine does: at the latest when the model was quick for 20 runs in a row.
-  bool here = false;
-  for (int i = 0; i < 10'000 && !here; ++i) {
-    BatchRequest request = RequestOf({1});
+  const auto runs_here = [&](std::vector<float> rows) {
+    BatchRequest request = RequestOf(std::move(rows));
     std::promise<std::thread::id> ran_on;
     request.done = [&](const BatchResult&) { ran_on.set_value(std::this_thread::get_id()); };
     scheduler.Submit(fake_.model, std::move(request));
-    here = ran_on.get_future().get() == std::this_thread::get_id();
-  }
+    return ran_on.get_future().get() == std::this_thread::get_id();
+  };
+  bool here = false;
+  for (int i = 0; i < 10'000 && !here; ++i) here = runs_here({1});
   EXPECT_TRUE(here);
+  // So many rows take longer, at a nanosecond each.
+  EXPECT_FALSE(runs_here(std::vector<float>(1'000'000, 1)));
 }
 
 TEST_F(SchedulerTest, AbandonAnswersWhatWaitsAndRefusesFromThenOn) {
