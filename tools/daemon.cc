@@ -41,11 +41,11 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
       api_(service_, gate_, options.server.metrics_compat == "triton"),
       grpc_api_(service_, gate_),
       io_(static_cast<int>(options.server.io_threads)),
-      http_(options, Budget(), metrics_,
+      http_(options, io_, Budget(), metrics_,
             [this](HttpRequest request, HttpRespond respond) {
               api_.Handle(std::move(request), std::move(respond));
             }),
-      metrics_http_(options, Budget(), metrics_,
+      metrics_http_(options, io_, Budget(), metrics_,
                     [this](HttpRequest request, HttpRespond respond) {
                       api_.HandleMetricsPort(std::move(request), std::move(respond));
                     }),

@@ -37,6 +37,7 @@ constexpr size_t kMaxRequestLine = 8 * 1024;
 constexpr size_t kMaxHeaders = 100;
 constexpr size_t kMaxLingerBytes = 1 << 20;
 constexpr size_t kReadBytes = 32 * 1024;
+constexpr size_t kMuchJson = 256 * 1024;     // takes a millisecond to read
 constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
 constexpr const char* kSlowBody = "the request's body took too long";
 
@@ -103,6 +104,7 @@ struct HttpServer::Shared {
   BodyBudget budget;
   ServerMetrics* metrics;
   HttpHandler handler;
+  IoThreads* threads;
   std::atomic<bool> announced{false}, draining{false};
   std::atomic<int64_t> busy{0};
   std::mutex mutex;
@@ -330,6 +332,8 @@ class Session : public std::enable_shared_from_this<Session> {
                                  ? AcceptedCompression({accepted.data(), accepted.size()})
                                  : std::nullopt;
     const auto message = parser_->release();
+    const size_t stated = JsonBytes(message);
+    const size_t json = stated > 0 ? stated : body.bytes.size();
     HttpRequest request;
     request.method = ToString(message.method_string());
     request.target = ToString(message.target());
@@ -347,18 +351,35 @@ class Session : public std::enable_shared_from_this<Session> {
     ExpireNever();
     answered_.store(false, std::memory_order_relaxed);
     const auto reply = std::make_shared<OneReply<Way>>(Way{shared_from_this()});
+    if (json > kMuchJson) {
+      const Status posted = CatchExceptions([&] {
+        const auto waiting = std::make_shared<HttpRequest>(std::move(request));
+        shared_->threads->PostLong([shared = shared_, waiting, reply, compression] {
+          CallHandler(*shared, std::move(*waiting), reply, compression);
+        });
+        return Status::Ok();
+      });
+      if (!posted.ok()) reply->Send(ErrorResponse(503, posted.message()));
+    } else {
+      CallHandler(*shared_, std::move(request), reply, compression);
+    }
+    if (!answered_.load(std::memory_order_relaxed)) NoticeDisconnect();
+  }
+
+  static void CallHandler(const HttpServer::Shared& shared, HttpRequest request,
+                          const std::shared_ptr<OneReply<Way>>& reply,
+                          const std::optional<Compression>& compression) {
     const Status handled = CatchExceptions([&] {
-      shared_->handler(std::move(request),
-                       [reply, compression, least = shared_->compress_from](HttpResponse response) {
-                         if (response.may_compress && compression) {
-                           CompressAnswer(response, *compression, least);
-                         }
-                         reply->Send(std::move(response));
-                       });
+      shared.handler(std::move(request),
+                     [reply, compression, least = shared.compress_from](HttpResponse response) {
+                       if (response.may_compress && compression) {
+                         CompressAnswer(response, *compression, least);
+                       }
+                       reply->Send(std::move(response));
+                     });
       return Status::Ok();
     });
     if (!handled.ok()) reply->Send(ErrorResponse(503, handled.message()));
-    if (!answered_.load(std::memory_order_relaxed)) NoticeDisconnect();
   }
 
   // A client that closes its side while it waits is gone; one that sends its next request is not.
@@ -485,9 +506,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
 }  // namespace
 
-HttpServer::HttpServer(const ServerOptions& options, BodyBudget budget, ServerMetrics& metrics,
-                       HttpHandler handler)
+HttpServer::HttpServer(const ServerOptions& options, IoThreads& threads, BodyBudget budget,
+                       ServerMetrics& metrics, HttpHandler handler)
     : shared_(std::make_shared<Shared>()) {
+  shared_->threads = &threads;
   shared_->limits = options.limits;
   shared_->compress_from = options.server.compress_from_bytes;
   shared_->budget = std::move(budget);

@@ -26,8 +26,10 @@ struct BodyBudget {
 // Serves connections until it is destroyed. Any thread.
 class HttpServer {
  public:
-  HttpServer(const ServerOptions& options, BodyBudget budget, ServerMetrics& metrics,
-             HttpHandler handler);
+  // Large JSON is handled off the I/O threads, for whose other connections it would take too long.
+  // `threads` must outlive it.
+  HttpServer(const ServerOptions& options, IoThreads& threads, BodyBudget budget,
+             ServerMetrics& metrics, HttpHandler handler);
   ~HttpServer();
 
   void Serve(std::unique_ptr<Connection> connection);

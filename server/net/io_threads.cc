@@ -18,7 +18,7 @@ constexpr auto kLostWorkPause = std::chrono::milliseconds(20);
 
 }  // namespace
 
-IoThreads::IoThreads(int threads) {
+IoThreads::IoThreads(int threads) : long_work_(static_cast<size_t>(threads)) {
   for (int i = 0; i < threads; ++i) loops_.push_back(std::make_unique<Loop>());
 }
 
@@ -59,11 +59,23 @@ void IoThreads::Work(Loop& loop) {
   }
 }
 
+void IoThreads::PostLong(std::function<void()> work) {
+  boost::asio::post(long_work_, [work = std::move(work)] {
+    const Status done = CatchExceptions([&] {
+      work();
+      return Status::Ok();
+    });
+    if (!done.ok()) LogWarning(StrCat("a request was given up: ", done.ToString()));
+  });
+}
+
 void IoThreads::PostToAll(const std::function<void()>& work) {
   for (const auto& loop : loops_) boost::asio::post(loop->context, work);
 }
 
 void IoThreads::Stop() {
+  long_work_.stop();
+  long_work_.join();
   for (const auto& loop : loops_) loop->context.stop();
   for (const auto& loop : loops_) {
     if (loop->thread.joinable()) loop->thread.join();

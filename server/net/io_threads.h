@@ -5,6 +5,7 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -34,6 +35,8 @@ class IoThreads {
   boost::asio::io_context& context() { return loops_[0]->context; }
   void Start();
   void Stop();
+  // Runs work that takes milliseconds on one of as many other threads. May throw std::bad_alloc.
+  void PostLong(std::function<void()> work);
   // Runs `work` on each thread.
   void PostToAll(const std::function<void()>& work);
   int count() const { return static_cast<int>(loops_.size()); }
@@ -52,6 +55,7 @@ class IoThreads {
   void Work(Loop& loop);
 
   std::vector<std::unique_ptr<Loop>> loops_;
+  boost::asio::thread_pool long_work_;
   std::vector<std::function<void()>> revive_;
 };
 
