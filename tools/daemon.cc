@@ -38,7 +38,7 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
       manager_(session, options, registry_, scheduler_, metrics_, memory_),
       service_(registry_, manager_, scheduler_, metrics_, memory_, options),
       gate_(options, std::move(keys)),
-      api_(service_, gate_, options.server.metrics_compat == "triton"),
+      api_(service_, gate_, options.server),
       grpc_api_(service_, gate_),
       io_(static_cast<int>(options.server.io_threads)),
       http_(options, io_, Budget(), metrics_,

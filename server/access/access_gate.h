@@ -35,6 +35,8 @@ class AccessGate {
   // kResourceExhausted: the key has used up its requests.
   Result<std::shared_ptr<const Grant>> Admit(Role needed, std::string_view key) const;
 
+  // Whether callers need a key at all.
+  bool has_keys() const { return has_keys_; }
   // Why calls that change the server are closed to everybody; empty when they are not.
   const std::string& why_admin_closed() const { return why_admin_closed_; }
 

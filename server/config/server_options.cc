@@ -33,6 +33,7 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
       NumberKey("io_threads", &L::io_threads, 1, 256),
       NumberKey("compress_from_bytes", &L::compress_from_bytes, 0, kMaxBytes),
       TextKey("json_non_finite", &L::json_non_finite, {"null", "token", "error"}),
+      ListKey("cors_origins", &L::cors_origins),
       TextKey("metrics_compat", &L::metrics_compat, {"none", "triton"}),
       SwitchKey("shared_memory", &L::shared_memory),
   };

@@ -28,6 +28,8 @@ struct ServerOptions {
     // what NaN and infinities become in JSON answers: null; token: NaN, Infinity and -Infinity, as
     // Python's json module reads them; error: 500
     std::string json_non_finite = "null";
+    // origins whose pages may call the REST ports from a browser, separated by commas; *: all
+    std::string cors_origins;
     // triton: /metrics has Triton's names (nv_inference_...) as well
     std::string metrics_compat = "none";
     // clients with the role admin may register POSIX shared memory for inputs and outputs; only for

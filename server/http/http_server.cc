@@ -416,7 +416,9 @@ class Session : public std::enable_shared_from_this<Session> {
       head_text_ += StrCat("Content-Type: ", response.content_type, "\r\n");
     for (const auto& [name, value] : response.headers)
       head_text_ += StrCat(name, ": ", value, "\r\n");
-    head_text_ += StrCat("Content-Length: ", response.body.size(), "\r\n");
+    if (response.status != 204) {
+      head_text_ += StrCat("Content-Length: ", response.body.size(), "\r\n");
+    }
     if (!keep_alive_) {
       head_text_ += "Connection: close\r\n";
     } else if (version_ == 10) {

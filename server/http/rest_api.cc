@@ -160,7 +160,10 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
   const std::string* api_key = request.Header("X-API-Key");
   auto grant =
       gate_.Admit(*role, KeyIn(authorization ? *authorization : none, api_key ? *api_key : none));
-  const Status admitted = grant.ok() ? CheckModels(**grant, path) : grant.status();
+  Status admitted = grant.ok() ? CheckModels(**grant, path) : grant.status();
+  if (admitted.ok() && *role == Role::kAdmin) {
+    admitted = cross_origin_.CheckAdmin(request, !gate_.has_keys());
+  }
   if (admitted.ok()) return grant;
   service_.metrics().CountAccessRefusal(Protocol::kHttp, admitted.code());
   return admitted;
@@ -169,10 +172,15 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
 void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
   const std::string* id = request.Header("X-Request-Id");
   request.id = RequestId(id == nullptr ? "" : *id);
-  Route(std::move(request), [id = request.id, respond = std::move(respond)](HttpResponse response) {
+  const std::string* origin = request.Header("Origin");
+  respond = [this, id = request.id, origin = origin == nullptr ? "" : *origin,
+             respond = std::move(respond)](HttpResponse response) {
     response.headers.emplace_back("X-Request-Id", id);
+    cross_origin_.Allow(origin, response);
     respond(std::move(response));
-  });
+  };
+  if (auto preflight = cross_origin_.Preflight(request)) return respond(std::move(*preflight));
+  Route(std::move(request), std::move(respond));
 }
 
 void RestApi::Route(HttpRequest request, HttpRespond respond) const {

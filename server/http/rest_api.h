@@ -20,6 +20,8 @@
 #include <optional>
 
 #include "server/access/access_gate.h"
+#include "server/config/server_options.h"
+#include "server/http/cross_origin.h"
 #include "server/http/http_message.h"
 #include "server/service/inference_service.h"
 
@@ -28,9 +30,11 @@ namespace onnxd {
 // Any thread. Must outlive every request it was handed.
 class RestApi {
  public:
-  // `triton_metrics`: /metrics has Triton's names as well.
-  RestApi(InferenceService& service, const AccessGate& gate, bool triton_metrics)
-      : service_(service), gate_(gate), triton_metrics_(triton_metrics) {}
+  RestApi(InferenceService& service, const AccessGate& gate, const ServerOptions::Listen& options)
+      : service_(service),
+        gate_(gate),
+        triton_metrics_(options.metrics_compat == "triton"),
+        cross_origin_(options.cors_origins) {}
 
   void Handle(HttpRequest request, HttpRespond respond) const;
   // The metrics port: /metrics and the health paths alone, for everybody who reaches it.
@@ -46,6 +50,7 @@ class RestApi {
   InferenceService& service_;
   const AccessGate& gate_;
   const bool triton_metrics_;
+  const CrossOrigin cross_origin_;
 };
 
 // The HTTP status of a canonical code.

@@ -60,6 +60,57 @@ class Access(RepositoryCase):
         self.assertEqual(result.stdout, "")
         return result.stderr
 
+    def headers(self, served, path, method="GET", body=None, **headers):
+        """The status and the headers of an answer."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(served.url + path, body, named, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return response.status, response.headers
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers
+
+    def test_pages_of_other_origins_ask_first(self):
+        app, other = "https://app.example.com", "https://other.example.com"
+        allow = "Access-Control-Allow-Origin"
+        served = self.serve_with(ONNXD_SERVER_CORS_ORIGINS=f"{app},http://localhost:3000", ONNXD_ACCESS_KEY_FILE="")
+        ask = {"method": "OPTIONS", "Access_Control_Request_Method": "POST"}
+        status, headers = self.headers(served, "/predict/m", Origin=app, **ask)
+        self.assertEqual((status, headers[allow], headers["Vary"]), (204, app, "Origin"))
+        self.assertIn("POST", headers["Access-Control-Allow-Methods"])
+        self.assertIn("Authorization", headers["Access-Control-Allow-Headers"])
+        self.assertNotIn("Content-Length", headers)
+        status, headers = self.headers(served, "/predict/m", Origin=other, **ask)
+        self.assertEqual((status, headers[allow], headers["Access-Control-Allow-Methods"]), (204, None, None))
+        status, headers = self.headers(served, "/health", Origin=app)
+        self.assertEqual((status, headers[allow]), (200, app))
+        self.assertIn("X-Request-Id", headers["Access-Control-Expose-Headers"])
+        self.assertIsNone(self.headers(served, "/health", Origin=other)[1][allow])
+        self.assertEqual(self.headers(served, "/nothing", Origin=app)[1][allow], app)  # errors can be read, too
+        with self.subTest("without the setting"):
+            plain = self.serve_with()
+            self.assertIsNone(self.headers(plain, "/health", Origin=app)[1][allow])
+            self.assertNotIn("Vary", self.headers(plain, "/health", Origin=app)[1])
+        with self.subTest("all"):
+            everybody = self.serve_with(ONNXD_SERVER_CORS_ORIGINS="*")
+            self.assertEqual(self.headers(everybody, "/health", Origin=other)[1][allow], "*")
+
+    def test_pages_do_not_change_the_server(self):
+        served = self.serve_with(ONNXD_SERVER_CORS_ORIGINS="https://app.example.com")
+        port = served.http_port
+        for headers, wanted in (({}, 200), ({"Origin": f"http://127.0.0.1:{port}"}, 200),
+                                ({"Origin": "https://app.example.com"}, 200), ({"Origin": "https://evil.example"}, 403),
+                                ({"Origin": "null"}, 403),
+                                # A name of its own that leads to this machine.
+                                ({"Host": f"evil.example:{port}"}, 403),
+                                ({"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}, 403),
+                                ({"Host": f"localhost:{port}"}, 200), ({"Host": f"[::1]:{port}"}, 200)):
+            status, _ = self.headers(served, ADMIN, "POST", b"", **headers)
+            self.assertEqual(status, wanted, headers)
+        # What only asks is not refused.
+        self.assertEqual(self.headers(served, "/predict/m", "POST", self.BODY, Host="any.example")[0], 200)
+
     def test_a_key_for_some_models(self):
         self.put(1, factor_model(1), name="other")
         self.put(1, factor_model(1), name="stats")
