@@ -76,6 +76,7 @@ struct KeysFlags {
   // Of `create`: its role and what limits it; empty or 0: nothing does.
   std::string role, expires, models;
   int64_t rate = 0, concurrency = 0;
+  bool certificate = false;  // no key: its name is the common name of one
 };
 
 struct ServeFlags {

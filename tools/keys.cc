@@ -43,10 +43,13 @@ Result<std::string> Create(const KeysFlags& flags) {
   auto file = Read(flags.file);
   if (file.status().code() == StatusCode::kNotFound) file = KeyFile{};
   ONNXD_RETURN_IF_ERROR(file.status());
-  ONNXD_ASSIGN_OR_RETURN(std::string text, NewApiKey());
+  std::string text;
+  if (!flags.certificate) {
+    ONNXD_ASSIGN_OR_RETURN(text, NewApiKey());
+  }
   std::string lines = file->text;
   if (!lines.empty() && lines.back() != '\n') lines += '\n';
-  ApiKey key{flags.name, *RoleNamed(flags.role), HashOfKey(text)};
+  ApiKey key{flags.name, *RoleNamed(flags.role), HashOfKey(text), flags.certificate};
   if (!flags.expires.empty()) {
     key.expires = ParseTime(flags.expires);
     if (!key.expires)
@@ -75,6 +78,7 @@ Status Revoke(const KeysFlags& flags) {
 int CreateKey(const KeysFlags& flags) {
   const auto key = Create(flags);
   if (!key.ok()) return Fail(key.status());
+  if (flags.certificate) return kExitOk;
   std::fprintf(stderr, "The key of '%s'; it is not stored, and not shown again:\n",
                flags.name.c_str());
   std::printf("%s\n", key->c_str());
@@ -88,8 +92,9 @@ int ListKeys(const KeysFlags& flags) {
     // As the file has it, without the hash.
     const std::string line = KeyLine(key);
     const size_t hash = line.find(' ', line.find(' ') + 1);
-    std::printf("%s%s", line.substr(0, hash).c_str(),
-                line.substr(hash + 1 + 2 * key.hash.size()).c_str());
+    const size_t end = hash + 1 + (key.is_certificate ? 0 : 2 * key.hash.size());
+    std::printf("%s%s", line.substr(0, hash + (key.is_certificate ? 1 : 0)).c_str(),
+                line.substr(end).c_str());
   }
   return kExitOk;
 }

@@ -178,6 +178,8 @@ void AddKeys(CLI::App& app, KeysFlags& flags, RunCommand& run) {
   create->add_option("--role", flags.role, "What its bearer may do")
       ->check(CLI::IsMember({"predict", "read", "admin"}))
       ->required();
+  create->add_flag("--certificate", flags.certificate,
+                   "No key: clients whose certificate has NAME as its common name");
   create->add_option("--expires", flags.expires,
                      "Day of UTC from which on it is refused, 2027-01-31");
   create->add_option("--models", flags.models,

@@ -1,11 +1,13 @@
 #include "runtime/base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
 #include <new>
+
+#include "runtime/base/log_sink.h"
 
 namespace onnxd {
 namespace {
@@ -17,11 +19,9 @@ std::atomic<LogLevel> g_level{LogLevel::kInfo};
 
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
-    auto made = std::make_shared<spdlog::logger>("onnxd",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made = std::make_shared<spdlog::logger>("onnxd", std::make_shared<LogSink>(STDERR_FILENO));
     made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
     made->set_error_handler([](const std::string&) {});
-    made->flush_on(spdlog::level::info);
     return made;
   }();
   return *logger;
@@ -43,10 +43,11 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-std::string EscapeJson(std::string_view text) {
+std::string EscapeJson(std::string_view text, size_t most) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out;
   for (const char c : text) {
+    if (out.size() >= most) break;
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out += '\\';
@@ -64,10 +65,11 @@ std::string EscapeJson(std::string_view text) {
 
 }  // namespace
 
-std::string EscapeControl(std::string_view text) {
+std::string EscapeControl(std::string_view text, size_t most) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out;
   for (const char c : text) {
+    if (out.size() >= most) break;
     const auto byte = static_cast<unsigned char>(c);
     if (c == '\n') {
       out += "\\n";
@@ -98,8 +100,8 @@ LogConfiguration CurrentLog() { return {g_level, g_format}; }
 void Log(LogLevel level, std::string_view message) {
   if (!Logger().should_log(ToSpdlog(level))) return;
   try {
-    std::string_view cut = message.substr(0, kMaxLineBytes);
-    const std::string line = g_format == LogFormat::kText ? EscapeControl(cut) : EscapeJson(cut);
+    const std::string line = g_format == LogFormat::kText ? EscapeControl(message, kMaxLineBytes)
+                                                          : EscapeJson(message, kMaxLineBytes);
     Logger().log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
   } catch (const std::bad_alloc&) {  // a line less
   }

@@ -20,13 +20,14 @@ struct LogConfiguration {
 };
 LogConfiguration CurrentLog();
 
-// Any thread. Lines longer than 2 KB are cut. Throws nothing: without memory the line is lost.
+// Any thread. Lines longer than 2 KB are cut. Throws nothing and waits for nobody: without memory,
+// or where stderr takes none, the line is lost.
 void Log(LogLevel level, std::string_view message);
 inline void LogInfo(std::string_view message) { Log(LogLevel::kInfo, message); }
 inline void LogWarning(std::string_view message) { Log(LogLevel::kWarning, message); }
 inline void LogError(std::string_view message) { Log(LogLevel::kError, message); }
 
-// Replaces control characters and backslashes by \n, \t, \xNN.
-std::string EscapeControl(std::string_view text);
+// Replaces control characters and backslashes by \n, \t, \xNN; ends once there are `most` bytes.
+std::string EscapeControl(std::string_view text, size_t most = std::string::npos);
 
 }  // namespace onnxd

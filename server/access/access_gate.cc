@@ -51,7 +51,8 @@ void AccessGate::SetKeys(Keys keys) {
   keys_ = std::move(known);
 }
 
-Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_view key) const {
+Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_view key,
+                                                       std::string_view certificate) const {
   static const auto everything = std::make_shared<const Grant>(nullptr, nullptr);
   if (needed == Role::kNobody) return everything;
   if (needed == Role::kAdmin && !why_admin_closed_.empty()) {
@@ -59,7 +60,7 @@ Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_
         StrCat("calls that change the server are refused: ", why_admin_closed_));
   }
   if (!has_keys_) return everything;
-  if (key.empty()) {
+  if (key.empty() && certificate.empty()) {
     return Unauthenticated("this needs a key: Authorization: Bearer KEY, or X-API-Key: KEY");
   }
   std::shared_ptr<const std::vector<Known>> keys;
@@ -68,9 +69,14 @@ Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_
     keys = keys_;
   }
   const ApiKey::Hash hash = HashOfKey(key);
-  const auto found = std::find_if(keys->begin(), keys->end(),
-                                  [&](const Known& known) { return Same(known.key->hash, hash); });
-  if (found == keys->end()) return Unauthenticated("the key is not known");
+  const auto found = std::find_if(keys->begin(), keys->end(), [&](const Known& known) {
+    if (key.empty()) return known.key->is_certificate && known.key->name == certificate;
+    return !known.key->is_certificate && Same(known.key->hash, hash);
+  });
+  if (found == keys->end()) {
+    return Unauthenticated(key.empty() ? "this needs a key, or a certificate that is known"
+                                       : "the key is not known");
+  }
   const ApiKey& known = *found->key;
   // In seconds: nanoseconds do not reach beyond the year 2262.
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());

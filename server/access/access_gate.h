@@ -30,10 +30,12 @@ class AccessGate {
   void SetKeys(Keys keys);
 
   // Whether a call that needs the role may be made with this text of a key, which is empty where
-  // the client sent none. kUnauthenticated: no key, or one that is not known or has expired;
-  // kPermissionDenied: its role is not enough, or the call is closed to everybody, and why;
-  // kResourceExhausted: the key has used up its requests.
-  Result<std::shared_ptr<const Grant>> Admit(Role needed, std::string_view key) const;
+  // the client sent none; then the common name of the certificate it showed, which was verified,
+  // counts, and may be empty, too. kUnauthenticated: no key, or one that is not known or has
+  // expired; kPermissionDenied: its role is not enough, or the call is closed to everybody, and
+  // why; kResourceExhausted: the key has used up its requests.
+  Result<std::shared_ptr<const Grant>> Admit(Role needed, std::string_view key,
+                                             std::string_view certificate = {}) const;
 
   // Whether callers need a key at all.
   bool has_keys() const { return has_keys_; }

@@ -39,6 +39,8 @@ int DigitOf(char c) {
   return -1;
 }
 
+constexpr std::string_view kCertificate = "certificate";
+
 bool ParseHash(std::string_view text, ApiKey::Hash& hash) {
   if (text.size() != 2 * hash.size()) return false;
   for (size_t i = 0; i < hash.size(); ++i) {
@@ -85,8 +87,9 @@ Result<ApiKey> ParseLine(const std::vector<std::string>& words) {
   const auto role = RoleNamed(words[1]);
   if (!role) return InvalidArgument("a key's role is predict, read or admin");
   key.role = *role;
+  key.is_certificate = words[2] == kCertificate;
   // Not in the message: it might be a key itself.
-  if (!ParseHash(words[2], key.hash)) {
+  if (!key.is_certificate && !ParseHash(words[2], key.hash)) {
     return InvalidArgument("the hash is not 64 hexadecimal digits (onnxd keys create writes it)");
   }
   for (size_t i = 3; i < words.size(); ++i) ONNXD_RETURN_IF_ERROR(ParseLimit(words[i], key));
@@ -140,7 +143,8 @@ Result<std::vector<ApiKey>> ParseKeyFile(const std::string& text, const std::str
 }
 
 std::string KeyLine(const ApiKey& key) {
-  std::string line = StrCat(key.name, " ", RoleName(key.role), " ", HexOf(key.hash));
+  std::string line = StrCat(key.name, " ", RoleName(key.role), " ",
+                            key.is_certificate ? std::string(kCertificate) : HexOf(key.hash));
   if (key.expires) line += StrCat(" expires=", TimeText(*key.expires));
   if (!key.models.empty()) line += StrCat(" models=", StrJoin(key.models, ","));
   if (key.rate > 0) line += StrCat(" rate=", key.rate);

@@ -1,4 +1,5 @@
-// API keys: random texts that clients send, and the file that knows their hashes.
+// API keys: random texts that clients send, and the file that knows their hashes, or certificates
+// that they show.
 #pragma once
 
 #include <array>
@@ -19,6 +20,7 @@ struct ApiKey {
   std::string name;
   Role role = Role::kPredict;
   Hash hash{};
+  bool is_certificate = false;  // with `name` as its common name; there is no hash
   // Of the wall clock; nullopt: never.
   std::optional<std::chrono::sys_seconds> expires{};
   // Patterns of models' names, in which '*' stands for any text; empty: all models.
@@ -34,10 +36,11 @@ ApiKey::Hash HashOfKey(std::string_view text);
 // kInvalidArgument unless it is 1 to 64 letters, digits, '-', '_' or '.'.
 Status CheckKeyName(std::string_view name);
 
-// A text of lines NAME ROLE HASH, the hash in 64 hexadecimal digits, and after these what limits
-// the key: expires=2027-01-31 or 2027-01-31T12:00:00Z, models=NAME,PREFIX*, rate=N, concurrency=N.
-// Empty lines and those that begin with '#' say nothing; white space around words and Windows' line
-// ends do not count. Each name stands there once. kInvalidArgument names the line.
+// A text of lines NAME ROLE HASH, the hash in 64 hexadecimal digits or the word "certificate", and
+// after these what limits the key: expires=2027-01-31 or 2027-01-31T12:00:00Z, models=NAME,PREFIX*,
+// rate=N, concurrency=N. Empty lines and those that begin with '#' say nothing; white space around
+// words and Windows' line ends do not count. Each name stands there once. kInvalidArgument names
+// the line.
 Result<std::vector<ApiKey>> ParseKeyFile(const std::string& text, const std::string& name);
 std::string KeyLine(const ApiKey& key);
 

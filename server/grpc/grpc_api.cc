@@ -298,7 +298,7 @@ Status GrpcApi::Admit(GrpcCall& call) const {
   // What is not in the table of routes is not there.
   const auto role = RoleOfMethod(call.path);
   if (!role) return Unimplemented(StrCat("unknown method ", call.path.substr(0, 256)));
-  auto grant = gate_.Admit(*role, KeyIn(call.authorization, call.api_key));
+  auto grant = gate_.Admit(*role, KeyIn(call.authorization, call.api_key), call.certificate);
   Status admitted = grant.status();
   if (grant.ok()) {
     call.grant = *std::move(grant);

@@ -16,15 +16,16 @@ namespace onnxd {
 struct GrpcCall {
   std::string path;     // "/package.Service/Method"
   std::string message;  // one serialized request
-  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();  // first byte
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();   // first byte
   std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();  // last byte
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone
   std::string client;                            // its address
   std::shared_ptr<const Grant> grant;            // what its key lets it do; set by the API
   std::string request_id;                        // metadata x-request-id, or made up
-  std::string authorization, api_key;            // metadata of these names; may be empty
-  bool stream_error_as_status = false;           // metadata triton_grpc_error: true
+  std::string certificate;             // the common name of the one its client showed; may be empty
+  std::string authorization, api_key;  // metadata of these names; may be empty
+  bool stream_error_as_status = false;  // metadata triton_grpc_error: true
 };
 
 // A serialized response, or the status that ends the call. Called once, from any thread.

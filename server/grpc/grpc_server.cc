@@ -91,6 +91,7 @@ class Session : public std::enable_shared_from_this<Session> {
         timer_(socket_->get_executor()),
         shared_(std::move(shared)),
         client_(socket_->client()),
+        certificate_(socket_->certificate_name()),
         read_buffer_(kReadBytes) {
     shared_->metrics->ConnectionOpened(Protocol::kGrpc);
   }
@@ -314,6 +315,7 @@ class Session : public std::enable_shared_from_this<Session> {
     call.deadline = stream.deadline;
     call.cancelled = stream.cancelled;
     call.client = client_;
+    call.certificate = certificate_;
     call.authorization = stream.authorization;
     call.api_key = stream.api_key;
     call.request_id = stream.request_id;
@@ -734,7 +736,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::unique_ptr<Connection> socket_;
   asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Connection::executor_type> timer_;
   std::shared_ptr<GrpcServer::Shared> shared_;
-  const std::string client_;  // its address
+  const std::string client_;       // its address
+  const std::string certificate_;  // its common name
   nghttp2_session* session_ = nullptr;
   std::map<int32_t, Stream> streams_;
   std::vector<uint8_t> read_buffer_, write_buffer_;

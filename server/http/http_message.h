@@ -31,6 +31,7 @@ struct HttpRequest {
   std::shared_ptr<const Grant> grant;  // what its key lets it do
   std::string id;                      // X-Request-Id: the client's, or made up
   std::string client;                  // its address
+  std::string certificate;             // the common name of the one it showed; may be empty
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();   // first byte
   std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();  // last byte
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null

@@ -119,7 +119,8 @@ class Session : public std::enable_shared_from_this<Session> {
       : socket_(std::move(socket)),
         timer_(socket_->get_executor()),
         shared_(std::move(shared)),
-        client_(socket_->client()) {
+        client_(socket_->client()),
+        certificate_(socket_->certificate_name()) {
     shared_->metrics->ConnectionOpened(Protocol::kHttp);
   }
   ~Session() {
@@ -342,6 +343,7 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     request.body = std::move(body);
     request.client = client_;
+    request.certificate = certificate_;
     request.arrived = arrived_;
     request.cancelled = cancelled_ = std::make_shared<std::atomic<bool>>(false);
     head_ = message.method() == http::verb::head;
@@ -489,7 +491,8 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Connection::executor_type> timer_;
   bool expired_ = false;
   std::shared_ptr<HttpServer::Shared> shared_;
-  const std::string client_;  // its address
+  const std::string client_;       // its address
+  const std::string certificate_;  // its common name
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::string head_text_, body_text_;

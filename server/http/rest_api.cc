@@ -159,7 +159,8 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
   const std::string* authorization = request.Header("Authorization");
   const std::string* api_key = request.Header("X-API-Key");
   auto grant =
-      gate_.Admit(*role, KeyIn(authorization ? *authorization : none, api_key ? *api_key : none));
+      gate_.Admit(*role, KeyIn(authorization ? *authorization : none, api_key ? *api_key : none),
+                  request.certificate);
   Status admitted = grant.ok() ? CheckModels(**grant, path) : grant.status();
   if (admitted.ok() && *role == Role::kAdmin) {
     admitted = cross_origin_.CheckAdmin(request, !gate_.has_keys());

@@ -191,28 +191,48 @@ class Signals(RepositoryCase):
 
 
 class Disks(RepositoryCase):
+    def started(self, stderr):
+        """A daemon whose stderr is not read along, and its address."""
+        process = subprocess.Popen(
+            [daemon.BINARY, "serve", str(self.folder), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"],
+            stdout=subprocess.PIPE, stderr=stderr, env={**os.environ, "ONNXD_LIMITS_DRAIN_DELAY_S": "0"})
+
+        def close():
+            process.kill()
+            process.communicate()
+
+        self.addCleanup(close)
+
+        class Served:
+            url = "http://" + process.stdout.readline().decode().split("http://")[1].split(",")[0]
+
+        process.stdout.readline()
+        return process, Served
+
     def test_logs_that_cannot_be_written(self):
         with open("/dev/full", "w") as full:
-            process = subprocess.Popen(
-                [daemon.BINARY, "serve", str(self.folder), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"],
-                stdout=subprocess.PIPE, stderr=full, text=True, env={**os.environ, "ONNXD_LIMITS_DRAIN_DELAY_S": "0"})
-        try:
-            url = process.stdout.readline().split("http://")[1].split(",")[0]
-            process.stdout.readline()
+            process, served = self.started(full)
+        for _ in range(20):
+            self.status(served, "/predict/m", b"{")
+        self.assertEqual(self.answer(served), 1)
+        process.terminate()
+        self.assertEqual(process.wait(20), 0)
 
-            class Served:
-                pass
-
-            Served.url = "http://" + url
-            for _ in range(20):
-                self.status(Served, "/predict/m", b"{")
-            self.assertEqual(self.answer(Served), 1)
-            process.terminate()
-            self.assertEqual(process.wait(20), 0)
-        finally:
-            process.kill()
-            process.stdout.close()
-            process.wait()
+    def test_logs_that_nobody_reads(self):
+        """A collector that stands still holds up neither requests nor the end."""
+        process, served = self.started(subprocess.PIPE)
+        unknown = json.dumps({"x" * 200: 1}).encode()
+        for _ in range(5):  # a line each, at most 100 a second
+            for _ in range(110):
+                self.assertEqual(self.status(served, "/predict/m", unknown)[0], 400)
+            time.sleep(1)
+        self.assertEqual(self.answer(served), 1)
+        self.assertGreater(len(os.read(process.stderr.fileno(), 1 << 20)), 50_000)  # the pipe was full
+        self.assertEqual(self.status(served, "/predict/m", unknown)[0], 400)
+        rest = os.read(process.stderr.fileno(), 1 << 16).decode()
+        self.assertRegex(rest, r"warning \d+ lines of log were lost")
+        process.terminate()
+        self.assertEqual(process.wait(20), 0)
 
     def test_a_cache_and_a_state_that_cannot_be_written(self):
         """No file may grow beyond a few bytes, as on a full disk."""

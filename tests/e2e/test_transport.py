@@ -166,6 +166,51 @@ class Tls(unittest.TestCase):
                         protos.unary(channel, "inference.GRPCInferenceService", "ServerLive")(
                             protos.message("inference.ServerLiveRequest")(), timeout=3)
 
+    def test_certificates_have_roles(self):
+        keys = self.folder / "keys"
+        for name, *more in (("reader", "--role", "read", "--certificate"), ("one", "--role", "predict", "--certificate",
+                            "--models", "digits_cnn"), ("ops", "--role", "admin", "--certificate")):
+            made = subprocess.run([daemon.BINARY, "keys", "create", name, *more, "--file", keys], capture_output=True)
+            self.assertEqual((made.returncode, made.stdout), (0, b""), made.stderr)
+        made = subprocess.run([daemon.BINARY, "keys", "create", "text", "--role", "admin", "--file", keys],
+                              capture_output=True, text=True, check=True)
+        listed = subprocess.run([daemon.BINARY, "keys", "list", "--file", keys], capture_output=True, text=True)
+        self.assertEqual(listed.stdout, "reader read certificate\none predict certificate models=digits_cnn\n"
+                                        "ops admin certificate\ntext admin\n")
+        served = self.serve(ONNXD_TLS_CLIENT_CA=str(self.authority.certificate), ONNXD_ACCESS_KEY_FILE=str(keys),
+                            ONNXD_TLS_CLIENT_CERTIFICATES="request")
+
+        def status(path, body, client=None, **headers):
+            connection = http.client.HTTPSConnection("127.0.0.1", served.http_port, context=self.context(client),
+                                                     timeout=20)
+            connection.request("POST", path, body, headers)
+            code = connection.getresponse().status
+            connection.close()
+            return code
+
+        signed = {name: self.authority.sign(name) for name in ("reader", "one", "ops", "unknown", "text")}
+        change, index = "/v2/config/reload", "/v2/repository/index"
+        for name, predict, read, changes in (("reader", 200, 200, 403), ("one", 403, 403, 403), ("ops", 200, 200, 200),
+                                            ("unknown", 401, 401, 401), ("text", 401, 401, 401), (None, 401, 401, 401)):
+            client = signed.get(name)
+            got = status(PATH, BODY, client), status(index, b"", client), status(change, b"", client)
+            self.assertEqual(got, (predict, read, changes), name)
+        # A key counts before a certificate.
+        key = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        self.assertEqual(status(change, b"", signed["reader"], **key), 200)
+        self.assertEqual(status(PATH, BODY, signed["ops"], Authorization="Bearer wrong"), 401)
+        for name, code in (("reader", None), ("one", grpc.StatusCode.PERMISSION_DENIED),
+                           ("unknown", grpc.StatusCode.UNAUTHENTICATED)):
+            with self.channel(served.grpc_port, signed[name]) as channel:
+                call = protos.unary(channel, "inference.GRPCInferenceService", "RepositoryIndex")
+                message = protos.message("inference.RepositoryIndexRequest")()
+                if code is None:
+                    self.assertGreater(len(call(message, timeout=20).models), 2)
+                    continue
+                with self.assertRaises(grpc.RpcError) as caught:
+                    call(message, timeout=20)
+                self.assertEqual(caught.exception.code(), code)
+
     def test_a_new_certificate_is_shown_without_a_restart(self):
         served = self.serve()
         held = http.client.HTTPSConnection("127.0.0.1", served.http_port, context=self.context(), timeout=20)
