@@ -41,16 +41,22 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
       api_(service_, gate_, options.server),
       grpc_api_(service_, gate_),
       io_(static_cast<int>(options.server.io_threads)),
-      http_(options, io_, Budget(), metrics_,
-            [this](HttpRequest request, HttpRespond respond) {
-              api_.Handle(std::move(request), std::move(respond));
-            }),
-      metrics_http_(options, io_, Budget(), metrics_,
-                    [this](HttpRequest request, HttpRespond respond) {
-                      api_.HandleMetricsPort(std::move(request), std::move(respond));
-                    }),
+      // Which ReadOptions has checked.
+      proxies_(TrustedProxies::Parse(options.server.trusted_proxies).value()),
+      http_(
+          options, io_, proxies_, Budget(), metrics_,
+          [this](HttpRequest request, HttpRespond respond) {
+            api_.Handle(std::move(request), std::move(respond));
+          },
+          [this](const HttpRequest& request) { return api_.Refuse(request); }),
+      metrics_http_(
+          options, io_, proxies_, Budget(), metrics_,
+          [this](HttpRequest request, HttpRespond respond) {
+            api_.HandleMetricsPort(std::move(request), std::move(respond));
+          },
+          [](const HttpRequest&) { return ErrorResponse(413, "nothing is taken here"); }),
       grpc_(
-          options.limits,
+          options.limits, proxies_,
           {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
            [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
           metrics_,

@@ -78,6 +78,7 @@ class Daemon {
   RestApi api_;
   GrpcApi grpc_api_;
   IoThreads io_;
+  const TrustedProxies proxies_;
   HttpServer http_, metrics_http_;
   GrpcServer grpc_;
   std::shared_ptr<TlsContext> tls_;  // null: none

@@ -12,6 +12,7 @@
 #include "runtime/providers/default_providers.h"
 #include "runtime/session/prepared_model_cache.h"
 #include "server/models/loaded_list.h"
+#include "server/net/trusted_proxies.h"
 
 extern char** environ;
 
@@ -48,6 +49,7 @@ Result<OptionLayers> ReadLayers(const ServeFlags& flags) {
     }
   }
   ONNXD_RETURN_IF_ERROR(CheckOptions(options));
+  ONNXD_RETURN_IF_ERROR(TrustedProxies::Parse(options.server.trusted_proxies).status());
   return layers;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""How long /health/live takes while two requests of some 250 ms are in flight (goal: below 20 ms).
+"""How long /health/live takes while two requests of some 250 ms are in flight (goal: below 20 ms), or, with --bodies,
+while two clients send JSON of 60 MB; then each probe has a connection of its own.
 
-Needs onnx and numpy. Usage: probes.py [--seconds N]
+Needs onnx and numpy. Usage: probes.py [--seconds N] [--bodies]
 """
 
 import argparse
@@ -31,47 +32,73 @@ def post(port, request, model="slow"):
     return answer.status
 
 
+def probes(port, seconds, busy, new_connections):
+    """Times of probes in ms, sorted, while two threads call busy() again and again."""
+    end = time.monotonic() + seconds
+
+    def client():
+        while time.monotonic() < end:
+            busy()
+
+    clients = [threading.Thread(target=client) for _ in range(2)]
+    for thread in clients:
+        thread.start()
+    times, connection = [], None
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/health/live")
+        connection.getresponse().read()
+        times.append((time.monotonic() - begin) * 1e3)
+        if new_connections:
+            connection.close()
+            connection = None
+        time.sleep(0.005)
+    for thread in clients:
+        thread.join()
+    return sorted(times)
+
+
+def slow_request(port):
+    """A request of at least 250 ms, and what it took."""
+    rows = 100
+    while True:
+        request = request_of({"x": numpy.zeros((rows, 700), numpy.float32)})
+        begin = time.monotonic()
+        assert post(port, request) == 200
+        took = time.monotonic() - begin
+        if took > 0.25:
+            return request, took
+        rows = int(rows * min(4, max(1.1, 0.27 / took)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--bodies", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "slow" / "1"
         path.mkdir(parents=True)
         onnx.save(e2e.slow_model(), path / "model.onnx")
         served = Daemon(arguments.onnxd, folder, "off")
-        rows = 100
-        while True:
-            request = request_of({"x": numpy.zeros((rows, 700), numpy.float32)})
-            begin = time.monotonic()
-            assert post(served.port, request) == 200
-            took = time.monotonic() - begin
-            if took > 0.25:
-                break
-            rows = int(rows * min(4, max(1.1, 0.27 / took)))
-        end = time.monotonic() + arguments.seconds
+        if arguments.bodies:
+            body = b'{"input":[[' + b",".join([b"1.25"] * 12_000_000) + b"]]}"  # of too many columns
 
-        def client():
-            while time.monotonic() < end:
-                post(served.port, request)
+            def send():
+                connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+                connection.request("POST", "/predict", body)
+                assert connection.getresponse().status == 400
+                connection.close()
 
-        clients = [threading.Thread(target=client) for _ in range(2)]
-        for thread in clients:
-            thread.start()
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
-        times = []
-        while time.monotonic() < end:
-            begin = time.monotonic()
-            connection.request("GET", "/health/live")
-            connection.getresponse().read()
-            times.append((time.monotonic() - begin) * 1e3)
-            time.sleep(0.005)
-        for thread in clients:
-            thread.join()
+            times, what = probes(served.port, arguments.seconds, send, True), f"bodies of {len(body)} bytes"
+        else:
+            request, took = slow_request(served.port)
+            times = probes(served.port, arguments.seconds, lambda: post(served.port, request), False)
+            what = f"lone request {took * 1e3:.0f} ms"
         served.close()
-    times.sort()
-    print(f"lone request {took * 1e3:.0f} ms; {len(times)} probes: median {times[len(times) // 2]:.2f} ms, "
+    print(f"{what}; {len(times)} probes: median {times[len(times) // 2]:.2f} ms, "
           f"p99 {times[len(times) * 99 // 100]:.2f} ms, longest {times[-1]:.2f} ms")
 
 

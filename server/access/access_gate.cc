@@ -51,15 +51,14 @@ void AccessGate::SetKeys(Keys keys) {
   keys_ = std::move(known);
 }
 
-Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_view key,
-                                                       std::string_view certificate) const {
-  static const auto everything = std::make_shared<const Grant>(nullptr, nullptr);
-  if (needed == Role::kNobody) return everything;
+Result<std::shared_ptr<const AccessGate::Known>> AccessGate::Find(
+    Role needed, std::string_view key, std::string_view certificate) const {
+  if (needed == Role::kNobody) return std::shared_ptr<const Known>();
   if (needed == Role::kAdmin && !why_admin_closed_.empty()) {
     return PermissionDenied(
         StrCat("calls that change the server are refused: ", why_admin_closed_));
   }
-  if (!has_keys_) return everything;
+  if (!has_keys_) return std::shared_ptr<const Known>();
   if (key.empty() && certificate.empty()) {
     return Unauthenticated("this needs a key: Authorization: Bearer KEY, or X-API-Key: KEY");
   }
@@ -85,7 +84,19 @@ Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_
     return PermissionDenied(StrCat("this needs the role ", RoleName(needed), ", and the key has ",
                                    RoleName(known.role)));
   }
-  ONNXD_ASSIGN_OR_RETURN(auto place, found->use->Enter(known.rate, known.concurrency,
+  return std::shared_ptr<const Known>(keys, &*found);
+}
+
+Status AccessGate::Check(Role needed, std::string_view key, std::string_view certificate) const {
+  return Find(needed, key, certificate).status();
+}
+
+Result<std::shared_ptr<const Grant>> AccessGate::Admit(Role needed, std::string_view key,
+                                                       std::string_view certificate) const {
+  static const auto everything = std::make_shared<const Grant>(nullptr, nullptr);
+  ONNXD_ASSIGN_OR_RETURN(const auto found, Find(needed, key, certificate));
+  if (found == nullptr) return everything;
+  ONNXD_ASSIGN_OR_RETURN(auto place, found->use->Enter(found->key->rate, found->key->concurrency,
                                                        std::chrono::steady_clock::now()));
   return std::make_shared<const Grant>(found->key, std::move(place));
 }

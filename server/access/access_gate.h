@@ -39,6 +39,9 @@ class AccessGate {
 
   // Whether callers need a key at all.
   bool has_keys() const { return has_keys_; }
+  // The same but for kResourceExhausted, and without using up anything.
+  Status Check(Role needed, std::string_view key, std::string_view certificate = {}) const;
+
   // Why calls that change the server are closed to everybody; empty when they are not.
   const std::string& why_admin_closed() const { return why_admin_closed_; }
 
@@ -51,6 +54,10 @@ class AccessGate {
     std::shared_ptr<const ApiKey> key;
     std::shared_ptr<KeyUse> use;
   };
+  // Null: everybody may.
+  Result<std::shared_ptr<const Known>> Find(Role needed, std::string_view key,
+                                            std::string_view certificate) const;
+
   std::shared_ptr<const std::vector<Known>> keys_;  // guarded by mutex_
 };
 

@@ -33,6 +33,7 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
       NumberKey("io_threads", &L::io_threads, 1, 256),
       NumberKey("compress_from_bytes", &L::compress_from_bytes, 0, kMaxBytes),
       TextKey("json_non_finite", &L::json_non_finite, {"null", "token", "error"}),
+      ListKey("trusted_proxies", &L::trusted_proxies),
       ListKey("cors_origins", &L::cors_origins),
       TextKey("metrics_compat", &L::metrics_compat, {"none", "triton"}),
       SwitchKey("shared_memory", &L::shared_memory),
@@ -79,6 +80,7 @@ std::vector<OptionKey<ServerOptions::Limits>> LimitsKeys() {
   return {
       NumberKey("memory_bytes", &L::memory_bytes, 0, kMaxBytes, "bytes"),
       NumberKey("connections", &L::connections, 1, 1000000),
+      NumberKey("connections_per_client", &L::connections_per_client, 0, 1000000),
       NumberKey("header_timeout_s", &L::header_timeout_s, 1, kMaxSeconds, "s"),
       NumberKey("idle_timeout_s", &L::idle_timeout_s, 1, kMaxSeconds, "s"),
       NumberKey("write_timeout_s", &L::write_timeout_s, 1, kMaxSeconds, "s"),
@@ -173,6 +175,9 @@ Status CheckOptions(const ServerOptions& options) {
   if (limits.memory_bytes > 0 && limits.body_bytes > limits.memory_bytes) {
     return InvalidArgument(StrCat("'limits.body_bytes' ", limits.body_bytes, " is over the ",
                                   limits.memory_bytes, " of 'limits.memory_bytes'"));
+  }
+  if (limits.connections_per_client > limits.connections) {
+    return InvalidArgument("'limits.connections_per_client' is over 'limits.connections'");
   }
   const ServerOptions::Tls& tls = options.tls;
   if (tls.certificate.empty() != tls.key.empty()) {

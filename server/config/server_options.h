@@ -28,6 +28,9 @@ struct ServerOptions {
     // what NaN and infinities become in JSON answers: null; token: NaN, Infinity and -Infinity, as
     // Python's json module reads them; error: 500
     std::string json_non_finite = "null";
+    // addresses and networks, separated by commas, whose X-Forwarded-For tells who the client is;
+    // unix: those who connect to the sockets
+    std::string trusted_proxies;
     // origins whose pages may call the REST ports from a browser, separated by commas; *: all
     std::string cors_origins;
     // triton: /metrics has Triton's names (nv_inference_...) as well
@@ -73,6 +76,7 @@ struct ServerOptions {
     // weights, packed copies, runs and request bodies of all models; 0: 80% of what there is
     int64_t memory_bytes = 0;
     int64_t connections = 4096;
+    int64_t connections_per_client = 0;  // by address; 0: half of these
     int64_t header_timeout_s = 10;
     int64_t idle_timeout_s = 620;
     int64_t write_timeout_s = 10;

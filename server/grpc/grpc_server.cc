@@ -19,6 +19,7 @@
 #include "runtime/base/str_cat.h"
 #include "server/grpc/grpc_framing.h"
 #include "server/inference/request_id.h"
+#include "server/net/client_connections.h"
 #include "server/net/one_reply.h"
 
 namespace onnxd {
@@ -53,14 +54,16 @@ struct GrpcServer::Shared {
   GrpcOpenStream open_stream;
   std::atomic<int64_t> busy{0};
   std::mutex mutex;
+  const TrustedProxies* proxies;
   std::unordered_set<Session*> sessions;  // guarded by mutex
+  ClientConnections clients;              // guarded by mutex
 };
 
 namespace {
 
 // One call.
 struct Stream {
-  std::string path, content_type, encoding, authorization, api_key, request_id;
+  std::string path, content_type, encoding, authorization, api_key, request_id, forwarded_for;
   bool post = false, error_as_status = false;
   size_t headers = 0, header_bytes = 0;
   std::string body;
@@ -99,7 +102,7 @@ class Session : public std::enable_shared_from_this<Session> {
   ~Session() {
     {
       std::lock_guard lock(shared_->mutex);
-      shared_->sessions.erase(this);
+      if (shared_->sessions.erase(this) > 0) shared_->clients.Leave(client_);
     }
     for (auto& [id, stream] : streams_) Forget(stream);
     nghttp2_session_del(session_);
@@ -115,6 +118,8 @@ class Session : public std::enable_shared_from_this<Session> {
       self->Flush();
     });
   }
+
+  const std::string& client() const { return client_; }
 
   void SendGoAway() {
     asio::post(socket_->get_executor(), [self = shared_from_this()] {
@@ -223,6 +228,8 @@ class Session : public std::enable_shared_from_this<Session> {
       stream->authorization = value;
     } else if (name == "x-api-key") {
       stream->api_key = value;
+    } else if (name == "x-forwarded-for") {
+      stream->forwarded_for += StrCat(stream->forwarded_for.empty() ? "" : ",", value);
     } else if (name == "x-request-id") {
       stream->request_id = value;
     } else if (name == "triton_grpc_error") {
@@ -314,7 +321,7 @@ class Session : public std::enable_shared_from_this<Session> {
     call.arrived = stream.opened;
     call.deadline = stream.deadline;
     call.cancelled = stream.cancelled;
-    call.client = client_;
+    call.client = shared_->proxies->ClientOf(client_, stream.forwarded_for);
     call.certificate = certificate_;
     call.authorization = stream.authorization;
     call.api_key = stream.api_key;
@@ -747,10 +754,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
 }  // namespace
 
-GrpcServer::GrpcServer(const ServerOptions::Limits& limits, MessageBudget budget,
-                       ServerMetrics& metrics, GrpcHandler handler, GrpcOpenStream open_stream)
+GrpcServer::GrpcServer(const ServerOptions::Limits& limits, const TrustedProxies& proxies,
+                       MessageBudget budget, ServerMetrics& metrics, GrpcHandler handler,
+                       GrpcOpenStream open_stream)
     : shared_(std::make_shared<Shared>()) {
   shared_->limits = limits;
+  shared_->proxies = &proxies;
   shared_->budget = std::move(budget);
   shared_->metrics = &metrics;
   shared_->handler = std::move(handler);
@@ -764,7 +773,9 @@ void GrpcServer::Serve(std::unique_ptr<Connection> socket) {
   {
     std::lock_guard lock(shared_->mutex);
     if (static_cast<int64_t>(shared_->sessions.size()) >= shared_->limits.connections) return;
+    if (shared_->clients.HasMost(session->client(), shared_->limits, *shared_->proxies)) return;
     shared_->sessions.insert(session.get());
+    shared_->clients.Enter(session->client());
   }
   session->Start();
 }

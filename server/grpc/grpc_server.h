@@ -9,6 +9,7 @@
 #include "server/grpc/grpc_message.h"
 #include "server/metrics/server_metrics.h"
 #include "server/net/connection.h"
+#include "server/net/trusted_proxies.h"
 
 namespace onnxd {
 
@@ -20,8 +21,10 @@ struct MessageBudget {
 // Serves connections until it is destroyed. Any thread.
 class GrpcServer {
  public:
-  GrpcServer(const ServerOptions::Limits& limits, MessageBudget budget, ServerMetrics& metrics,
-             GrpcHandler handler, GrpcOpenStream open_stream);
+  // The clients of `proxies`, which must outlive it, are those they name.
+  GrpcServer(const ServerOptions::Limits& limits, const TrustedProxies& proxies,
+             MessageBudget budget, ServerMetrics& metrics, GrpcHandler handler,
+             GrpcOpenStream open_stream);
   ~GrpcServer();
 
   void Serve(std::unique_ptr<Connection> connection);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,9 @@ struct HttpResponse {
 // Called once, from any thread.
 using HttpRespond = std::function<void(HttpResponse)>;
 using HttpHandler = std::function<void(HttpRequest, HttpRespond)>;
+// What a request, of which only the head is there, is answered without its body being read; nullopt
+// where it will be handled.
+using HttpRefuse = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
 
 // {"error": message}, escaped.
 HttpResponse ErrorResponse(int status, std::string_view message);

@@ -15,12 +15,14 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <unordered_set>
 
 #include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 #include "server/http/body_buffer.h"
 #include "server/http/content_coding.h"
+#include "server/net/client_connections.h"
 #include "server/net/one_reply.h"
 
 namespace onnxd {
@@ -37,6 +39,7 @@ constexpr size_t kMaxRequestLine = 8 * 1024;
 constexpr size_t kMaxHeaders = 100;
 constexpr size_t kMaxLingerBytes = 1 << 20;
 constexpr size_t kReadBytes = 32 * 1024;
+constexpr int64_t kAskFirst = 64 * 1024;     // bytes of a body
 constexpr size_t kMuchJson = 256 * 1024;     // takes a millisecond to read
 constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
 constexpr const char* kSlowBody = "the request's body took too long";
@@ -104,11 +107,18 @@ struct HttpServer::Shared {
   BodyBudget budget;
   ServerMetrics* metrics;
   HttpHandler handler;
+  HttpRefuse refuse;
   IoThreads* threads;
+  const TrustedProxies* proxies;
   std::atomic<bool> announced{false}, draining{false};
   std::atomic<int64_t> busy{0};
   std::mutex mutex;
   std::unordered_set<Session*> sessions;  // guarded by mutex
+  ClientConnections clients;              // guarded by mutex
+
+  // Of the client, or with none of the one that has most, the session that has waited for a request
+  // for longest; null: all are at work. Requires mutex.
+  Session* LongestIdle(const std::string& client) const;
 };
 
 namespace {
@@ -126,7 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
   ~Session() {
     {
       std::lock_guard lock(shared_->mutex);
-      shared_->sessions.erase(this);
+      if (shared_->sessions.erase(this) > 0) shared_->clients.Leave(client_);
     }
     FinishRequest();
     shared_->metrics->ConnectionClosed(Protocol::kHttp);
@@ -146,6 +156,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // When the wait for a request began, in ticks of the steady clock; kAtWork while there is one.
   int64_t idle_since() const { return idle_since_.load(std::memory_order_relaxed); }
   static constexpr int64_t kAtWork = std::numeric_limits<int64_t>::max();
+
+  const std::string& client() const { return client_; }
 
   // Takes the session out of the choice for closing. Requires Shared::mutex.
   void MarkEvicted() { idle_since_.store(kAtWork, std::memory_order_relaxed); }
@@ -227,6 +239,18 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto length = parser_->content_length();
     admitted_ = parser_->chunked() ? shared_->limits.body_bytes
                                    : static_cast<int64_t>(length ? *length : 0);
+    if (admitted_ > kAskFirst && shared_->refuse != nullptr) {
+      std::optional<HttpResponse> refusal;
+      const Status asked = CatchExceptions([&] {
+        refusal = shared_->refuse(HeadOf(header));
+        return Status::Ok();
+      });
+      if (!asked.ok()) refusal = ErrorResponse(503, asked.message());
+      if (refusal) {
+        admitted_ = 0;
+        return RefuseWith(std::move(*refusal));
+      }
+    }
     if (admitted_ > 0 && !shared_->budget.admit(admitted_)) {
       admitted_ = 0;
       return Refuse(503, "too many request bytes are in memory");
@@ -327,6 +351,24 @@ class Session : public std::enable_shared_from_this<Session> {
            status.message());
   }
 
+  // All but its body.
+  HttpRequest HeadOf(const http::request_header<>& header) const {
+    HttpRequest request;
+    request.method = ToString(header.method_string());
+    request.target = ToString(header.target());
+    std::string forwarded_for;
+    for (const auto& field : header) {
+      if (beast::iequals(field.name_string(), "X-Forwarded-For")) {
+        forwarded_for += StrCat(forwarded_for.empty() ? "" : ",", ToString(field.value()));
+      }
+      request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
+    }
+    request.client = shared_->proxies->ClientOf(client_, forwarded_for);
+    request.certificate = certificate_;
+    request.arrived = arrived_;
+    return request;
+  }
+
   void Handle(HttpBody body) {
     const auto accepted = parser_->get()[http::field::accept_encoding];
     const auto compression = shared_->compress_from > 0
@@ -335,16 +377,8 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto message = parser_->release();
     const size_t stated = JsonBytes(message);
     const size_t json = stated > 0 ? stated : body.bytes.size();
-    HttpRequest request;
-    request.method = ToString(message.method_string());
-    request.target = ToString(message.target());
-    for (const auto& field : message) {
-      request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
-    }
+    HttpRequest request = HeadOf(message);
     request.body = std::move(body);
-    request.client = client_;
-    request.certificate = certificate_;
-    request.arrived = arrived_;
     request.cancelled = cancelled_ = std::make_shared<std::atomic<bool>>(false);
     head_ = message.method() == http::verb::head;
     version_ = message.version();
@@ -402,10 +436,14 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Answers a request that was not read to its end, and closes.
   void Refuse(int status, std::string_view message) {
-    keep_alive_ = false;
-    linger_ = true;
     HttpResponse response = ErrorResponse(status, message);
     if (status == 503) response.headers.emplace_back("Retry-After", "1");
+    RefuseWith(std::move(response));
+  }
+
+  void RefuseWith(HttpResponse response) {
+    keep_alive_ = false;
+    linger_ = true;
     Write(std::move(response));
   }
 
@@ -511,10 +549,26 @@ class Session : public std::enable_shared_from_this<Session> {
 
 }  // namespace
 
-HttpServer::HttpServer(const ServerOptions& options, IoThreads& threads, BodyBudget budget,
-                       ServerMetrics& metrics, HttpHandler handler)
+Session* HttpServer::Shared::LongestIdle(const std::string& client) const {
+  Session* longest = nullptr;
+  const auto rank = [this](const Session& one) {
+    return std::tuple(-clients.Of(one.client()), one.idle_since());
+  };
+  for (Session* const one : sessions) {
+    if (one->idle_since() == Session::kAtWork) continue;
+    if (!client.empty() && one->client() != client) continue;
+    if (longest == nullptr || rank(*one) < rank(*longest)) longest = one;
+  }
+  return longest;
+}
+
+HttpServer::HttpServer(const ServerOptions& options, IoThreads& threads,
+                       const TrustedProxies& proxies, BodyBudget budget, ServerMetrics& metrics,
+                       HttpHandler handler, HttpRefuse refuse)
     : shared_(std::make_shared<Shared>()) {
+  shared_->refuse = std::move(refuse);
   shared_->threads = &threads;
+  shared_->proxies = &proxies;
   shared_->limits = options.limits;
   shared_->compress_from = options.server.compress_from_bytes;
   shared_->budget = std::move(budget);
@@ -529,17 +583,16 @@ void HttpServer::Serve(std::unique_ptr<Connection> socket) {
   std::shared_ptr<Session> evicted;
   {
     std::lock_guard lock(shared_->mutex);
-    if (static_cast<int64_t>(shared_->sessions.size()) >= shared_->limits.connections) {
-      const auto longest = std::min_element(
-          shared_->sessions.begin(), shared_->sessions.end(),
-          [](const Session* a, const Session* b) { return a->idle_since() < b->idle_since(); });
-      const bool all_at_work =
-          longest == shared_->sessions.end() || (*longest)->idle_since() == Session::kAtWork;
-      if (all_at_work) return;  // the new one is closed
-      (*longest)->MarkEvicted();
-      evicted = (*longest)->weak_from_this().lock();
+    const bool has_most =
+        shared_->clients.HasMost(session->client(), shared_->limits, *shared_->proxies);
+    if (has_most || static_cast<int64_t>(shared_->sessions.size()) >= shared_->limits.connections) {
+      Session* const idle = shared_->LongestIdle(has_most ? session->client() : "");
+      if (idle == nullptr) return;  // the new one is closed
+      idle->MarkEvicted();
+      evicted = idle->weak_from_this().lock();
     }
     shared_->sessions.insert(session.get());
+    shared_->clients.Enter(session->client());
   }
   if (evicted) evicted->CloseIfIdle();
   session->Start();

@@ -14,6 +14,7 @@
 #include "server/http/http_message.h"
 #include "server/metrics/server_metrics.h"
 #include "server/net/connection.h"
+#include "server/net/trusted_proxies.h"
 
 namespace onnxd {
 
@@ -26,10 +27,11 @@ struct BodyBudget {
 // Serves connections until it is destroyed. Any thread.
 class HttpServer {
  public:
+  // `refuse` is asked before large bodies are read. The clients of `proxies` are those they name.
   // Large JSON is handled off the I/O threads, for whose other connections it would take too long.
-  // `threads` must outlive it.
-  HttpServer(const ServerOptions& options, IoThreads& threads, BodyBudget budget,
-             ServerMetrics& metrics, HttpHandler handler);
+  // `threads` and `proxies` must outlive it.
+  HttpServer(const ServerOptions& options, IoThreads& threads, const TrustedProxies& proxies,
+             BodyBudget budget, ServerMetrics& metrics, HttpHandler handler, HttpRefuse refuse);
   ~HttpServer();
 
   void Serve(std::unique_ptr<Connection> connection);

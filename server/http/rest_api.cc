@@ -139,6 +139,13 @@ HttpResponse OverQuotaResponse(const Status& status) {
 
 namespace {
 
+std::string_view KeyOf(const HttpRequest& request) {
+  const std::string* authorization = request.Header("Authorization");
+  const std::string* api_key = request.Header("X-API-Key");
+  return KeyIn(authorization == nullptr ? std::string_view() : *authorization,
+               api_key == nullptr ? std::string_view() : *api_key);
+}
+
 // Whether a key is for the models that a path is about.
 Status CheckModels(const Grant& grant, const std::vector<std::string>& path) {
   if (path.size() == 2 && path[0] == "predict") return grant.CheckModel(path[1]);
@@ -155,12 +162,7 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
                                                     const HttpRequest& request) const {
   const auto role = RoleOfPath(path);
   if (!role) return NotFound("no such path");
-  const std::string none;
-  const std::string* authorization = request.Header("Authorization");
-  const std::string* api_key = request.Header("X-API-Key");
-  auto grant =
-      gate_.Admit(*role, KeyIn(authorization ? *authorization : none, api_key ? *api_key : none),
-                  request.certificate);
+  auto grant = gate_.Admit(*role, KeyOf(request), request.certificate);
   Status admitted = grant.ok() ? CheckModels(**grant, path) : grant.status();
   if (admitted.ok() && *role == Role::kAdmin) {
     admitted = cross_origin_.CheckAdmin(request, !gate_.has_keys());
@@ -168,6 +170,17 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
   if (admitted.ok()) return grant;
   service_.metrics().CountAccessRefusal(Protocol::kHttp, admitted.code());
   return admitted;
+}
+
+std::optional<HttpResponse> RestApi::Refuse(const HttpRequest& request) const {
+  const auto path = PathSegments(request.target);
+  if (!path.ok()) return ErrorResponse(path.status());
+  const auto role = RoleOfPath(*path);
+  if (!role) return ErrorResponse(NotFound("no such path"));
+  const Status status = gate_.Check(*role, KeyOf(request), request.certificate);
+  if (status.ok()) return std::nullopt;
+  service_.metrics().CountAccessRefusal(Protocol::kHttp, status.code());
+  return ErrorResponse(status);
 }
 
 void RestApi::Handle(HttpRequest request, HttpRespond respond) const {

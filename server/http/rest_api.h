@@ -37,6 +37,8 @@ class RestApi {
         cross_origin_(options.cors_origins) {}
 
   void Handle(HttpRequest request, HttpRespond respond) const;
+  // Of a request whose body has not been read: why it will not be.
+  std::optional<HttpResponse> Refuse(const HttpRequest& request) const;
   // The metrics port: /metrics and the health paths alone, for everybody who reaches it.
   void HandleMetricsPort(HttpRequest request, HttpRespond respond) const;
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import queue
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -70,6 +71,32 @@ class Access(RepositoryCase):
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.headers
+
+    def test_a_large_body_is_not_read_from_somebody_without_a_key(self):
+        key = self.create("caller", "predict")
+        served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file))
+
+        def head(path, size, *lines):
+            """What comes back before a body is sent."""
+            with socket.create_connection(("127.0.0.1", served.http_port), timeout=5) as client:
+                client.sendall("\r\n".join((f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {size}", *lines,
+                                            "", "")).encode())
+                client.settimeout(1)
+                try:
+                    return client.recv(65536).decode()
+                except TimeoutError:
+                    return ""
+
+        large = 50_000_000
+        for wrong in ((), ("Authorization: Bearer wrong",), ("X-API-Key: wrong", "Expect: 100-continue")):
+            self.assertIn(" 401 ", head("/predict/m", large, *wrong).split("\r\n")[0])
+        self.assertIn("Connection: close", head("/predict/m", large))
+        self.assertIn(" 404 ", head("/nothing", large, f"X-API-Key: {key}").split("\r\n")[0])
+        self.assertIn(" 403 ", head("/v2/repository/models/m/load", large, f"X-API-Key: {key}").split("\r\n")[0])
+        self.assertEqual(head("/predict/m", large, f"X-API-Key: {key}"), "")  # it waits for the body
+        self.assertIn(" 100 ", head("/predict/m", large, f"X-API-Key: {key}", "Expect: 100-continue"))
+        self.assertEqual(head("/predict/m", 100), "")  # small ones are read, and the connection stays
+        self.assertGreater(self.metric(served, 'onnxd_access_refusals_total{code="UNAUTHENTICATED",protocol="http"}'), 2)
 
     def test_pages_of_other_origins_ask_first(self):
         app, other = "https://app.example.com", "https://other.example.com"

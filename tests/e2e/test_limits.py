@@ -26,8 +26,9 @@ def expander():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-def connect(server, receive_buffer=None):
+def connect(server, receive_buffer=None, source="127.0.0.1"):
     client = socket.socket()
+    client.bind((source, 0))
     if receive_buffer:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     client.settimeout(10)
@@ -109,12 +110,12 @@ class Deadlines(unittest.TestCase):
 
 class ConnectionLimit(unittest.TestCase):
     def test_the_longest_idle_connection_makes_room(self):
-        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTIONS": "3"}) as server:
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTIONS": "3", "ONNXD_LIMITS_CONNECTIONS_PER_CLIENT": "3"}) as server:
             clients = [connect(server) for _ in range(3)]
             for index in (1, 0, 2):  # client 1 has been idle for longest
                 self.assertIn(b"200", request(clients[index]))
                 time.sleep(0.05)
-            with connect(server) as newcomer:
+            with connect(server, source="127.0.0.2") as newcomer:
                 self.assertIn(b"200", request(newcomer))
                 self.assertTrue(closed(clients[1]))
                 self.assertIn(b"200", request(clients[0]))
@@ -122,8 +123,52 @@ class ConnectionLimit(unittest.TestCase):
             for client in clients:
                 client.close()
 
+    def test_one_client_does_not_take_all(self):
+        # By default half of them; then the client with most gives way.
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTIONS": "6"}) as server:
+            def use(client):
+                self.assertIn(b"200", request(client))
+                time.sleep(0.05)  # the order in which they became idle is that of these calls
+
+            own = [connect(server) for _ in range(3)]
+            for client in own:
+                use(client)
+            own.append(connect(server))  # in the place of its own longest idle one
+            use(own[-1])
+            self.assertTrue(closed(own.pop(0)))
+            others = [connect(server, source=f"127.0.0.{i}") for i in (2, 3, 4)]
+            for client in others:
+                use(client)
+            with connect(server, source="127.0.0.5") as newcomer:
+                use(newcomer)
+                self.assertTrue(closed(own.pop(0)))
+                for client in (*own, *others):
+                    use(client)
+            for client in (*own, *others):
+                client.close()
+
+    def test_proxies_have_any_number(self):
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTIONS_PER_CLIENT": "1",
+                                                       "ONNXD_SERVER_TRUSTED_PROXIES": "127.0.0.2"}) as server:
+            proxied = [connect(server, source="127.0.0.2") for _ in range(5)]
+            for client in proxied:
+                self.assertIn(b"200", request(client))
+            with connect(server) as direct, connect(server) as second:
+                self.assertIn(b"200", request(second))
+                self.assertTrue(closed(direct))
+            body = b"{"
+            for source, forwarded, name in (("127.0.0.2", "192.0.2.1, 198.51.100.7", "198.51.100.7"),
+                                            ("127.0.0.3", "198.51.100.8", "127.0.0.3")):
+                with connect(server, source=source) as client:
+                    client.sendall(b"POST /predict HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: " + forwarded.encode()
+                                   + b"\r\nX-Request-Id: by-" + source.encode() + b"\r\nContent-Length: 1\r\n\r\n" + body)
+                    self.assertIn(b"400", client.recv(65536))
+                self.assertTrue(server.logged(f"request by-{source} of {name}:"), server.stderr_lines)
+            for client in proxied:
+                client.close()
+
     def test_busy_connections_are_left_alone(self):
-        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTIONS": "2"}) as server:
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTIONS": "2", "ONNXD_LIMITS_CONNECTIONS_PER_CLIENT": "2"}) as server:
             clients = [connect(server) for _ in range(2)]
             for client in clients:
                 client.sendall(b"GET /health HTTP/1.1\r\nHost: h\r\n")  # a request has begun
