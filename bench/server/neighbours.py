@@ -23,24 +23,11 @@ import numpy
 import onnx
 
 from batching import Daemon, ROOT, load, make_perceptron, request_of
-from probes import post
+from probes import post, slow_request
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import daemon as e2e  # noqa: E402: its slow model
 from repositories import factor_model  # noqa: E402
-
-
-def slow_request(port):
-    """A request that takes the slow model about a second."""
-    rows = 100
-    while True:
-        request = request_of({"x": numpy.zeros((rows, 700), numpy.float32)})
-        begin = time.monotonic()
-        assert post(port, request) == 200
-        took = time.monotonic() - begin
-        if took > 0.9:
-            return request, took
-        rows = int(rows * min(4, max(1.1, 1 / took)))
 
 
 def threads_of(pid):
@@ -91,7 +78,7 @@ def main():
             (root / name / "1").mkdir(parents=True)
             onnx.save(model, root / name / "1" / "model.onnx")
         served = Daemon(arguments.onnxd, folder, "auto")
-        request, took = slow_request(served.port)
+        request, took = slow_request(served.port, 0.9)
         quick = request_of({"x": numpy.random.default_rng(1).random((1, 512), numpy.float32)})
 
         def measure():
