@@ -18,6 +18,7 @@
 #include "runtime/base/exceptions.h"
 #include "runtime/base/str_cat.h"
 #include "server/grpc/grpc_framing.h"
+#include "server/grpc/reset_pace.h"
 #include "server/inference/request_id.h"
 #include "server/net/client_connections.h"
 #include "server/net/one_reply.h"
@@ -92,6 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(std::unique_ptr<Connection> socket, std::shared_ptr<GrpcServer::Shared> shared)
       : socket_(std::move(socket)),
         timer_(socket_->get_executor()),
+        read_timer_(socket_->get_executor()),
         shared_(std::move(shared)),
         client_(socket_->client()),
         certificate_(socket_->certificate_name()),
@@ -168,14 +170,16 @@ class Session : public std::enable_shared_from_this<Session> {
           return Self(self).OnFrameSent(frame);
         });
     nghttp2_session_callbacks_set_on_stream_close_callback(
-        callbacks, [](nghttp2_session*, int32_t id, uint32_t, void* self) {
-          return Self(self).OnStreamClose(id);
+        callbacks, [](nghttp2_session*, int32_t id, uint32_t error, void* self) {
+          return Self(self).OnStreamClose(id, error != NGHTTP2_NO_ERROR);
         });
     int failed = nghttp2_option_new(&option);
     if (failed == 0) {
       // Calls whose deadlines expire are reset by honest clients too, ten thousand a second.
       nghttp2_option_set_stream_reset_rate_limit(option, 100000, 20000);
       nghttp2_option_set_max_outbound_ack(option, 1000);
+      // They would be kept for priorities, which nothing here has.
+      nghttp2_option_set_no_closed_streams(option, 1);
       // Who sends faster than is answered waits.
       nghttp2_option_set_no_auto_window_update(option, 1);
       failed = nghttp2_session_server_new2(&session_, callbacks, this, option);
@@ -205,6 +209,7 @@ class Session : public std::enable_shared_from_this<Session> {
   int OnBeginHeaders(const nghttp2_frame* frame) {
     if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
       streams_.try_emplace(frame->hd.stream_id);
+      pace_.CallOpened();
     }
     return 0;
   }
@@ -297,9 +302,15 @@ class Session : public std::enable_shared_from_this<Session> {
     return 0;
   }
 
-  int OnStreamClose(int32_t id) {
+  int OnStreamClose(int32_t id, bool was_reset) {
     const auto found = streams_.find(id);
     if (found == streams_.end()) return 0;
+    if (was_reset) {
+      const Stream& stream = found->second;
+      pace_.CallReset(stream.opened,
+                      stream.deadline ? *stream.deadline - stream.opened : Clock::duration::zero(),
+                      Clock::now());
+    }
     found->second.cancelled->store(true, std::memory_order_relaxed);
     Forget(found->second);
     streams_.erase(found);
@@ -646,7 +657,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // --- the socket ---
 
   void Read() {
-    socket_->async_read_some(asio::buffer(read_buffer_),
+    const size_t most = pace_.ReadBytes(read_buffer_.size());
+    socket_->async_read_some(asio::buffer(read_buffer_, most),
                              [self = shared_from_this()](error_code error, size_t bytes) {
                                if (error || self->closed_) return self->Close();
                                self->OnBytes(bytes);
@@ -660,8 +672,21 @@ class Session : public std::enable_shared_from_this<Session> {
       fatal_ = true;  // the session queued a GOAWAY where it could
       return Flush();
     }
+    if (pace_.IsHopeless()) {
+      nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
+                            nghttp2_session_get_last_proc_stream_id(session_),
+                            NGHTTP2_ENHANCE_YOUR_CALM, nullptr, 0);
+      fatal_ = true;
+      return Flush();
+    }
     Flush();
-    if (!closed_) Read();
+    if (closed_) return;
+    const auto pause = pace_.NextPause();
+    if (pause == pause.zero()) return Read();
+    read_timer_.expires_after(pause);
+    read_timer_.async_wait([self = shared_from_this()](error_code) {
+      if (!self->closed_) self->Read();
+    });
   }
 
   // Writes what the session has to say; one write at a time.
@@ -737,11 +762,15 @@ class Session : public std::enable_shared_from_this<Session> {
     streams_.clear();
     error_code ignored;
     timer_.cancel(ignored);
+    read_timer_.cancel(ignored);
     socket_->Close();
   }
 
   const std::unique_ptr<Connection> socket_;
-  asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Connection::executor_type> timer_;
+  using Timer =
+      asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Connection::executor_type>;
+  Timer timer_, read_timer_;
+  ResetPace pace_;
   std::shared_ptr<GrpcServer::Shared> shared_;
   const std::string client_;       // its address
   const std::string certificate_;  // its common name

@@ -1,0 +1,59 @@
+// How fast a connection is read that resets its calls before they are answered (rapid reset,
+// CVE-2023-44487). Clients whose deadlines expire do that as well, and are not slowed down.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace onnxd {
+
+// One connection's; one thread.
+class ResetPace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void CallOpened() { ++opened_; }
+
+  // A call has ended unanswered; `timeout`: what it had from `opened` on, zero without a deadline.
+  void CallReset(Clock::time_point opened, Clock::duration timeout, Clock::time_point now) {
+    const bool expired = timeout > Clock::duration::zero() && now - opened >= timeout / 2;
+    if (!expired) ++reset_;
+  }
+
+  // After each read: the wait before the next.
+  std::chrono::milliseconds NextPause() {
+    has_read_ = true;
+    const int64_t opened = opened_ - opened_before_, reset = reset_ - reset_before_;
+    opened_before_ = opened_;
+    reset_before_ = reset_;
+    if (opened == 0 && pause_ > kNoPause) return pause_;  // part of a call
+    const bool only_resets = reset >= kFewResets && IsMost(reset, opened);
+    const bool goes_on = pause_ > kNoPause && IsMost(reset, opened);
+    pause_ = only_resets || goes_on ? std::clamp(2 * pause_, kFirstPause, kLongestPause) : kNoPause;
+    return pause_;
+  }
+
+  // How much may be read at once of `most`; less where nothing is known yet.
+  size_t ReadBytes(size_t most) const {
+    return std::min(most, pause_ > kNoPause ? kFewBytes : has_read_ ? most : kFirstBytes);
+  }
+
+  // It has done little else: it may go.
+  bool IsHopeless() const { return opened_ >= kManyCalls && IsMost(reset_, opened_); }
+
+ private:
+  using Pause = std::chrono::milliseconds;
+  static constexpr Pause kNoPause{0}, kFirstPause{10}, kLongestPause{200};
+  static constexpr int64_t kFewResets = 50, kManyCalls = 10'000;
+  static constexpr size_t kFewBytes = 4096, kFirstBytes = 16 * 1024;
+
+  static bool IsMost(int64_t part, int64_t whole) { return 10 * part > 9 * whole; }
+
+  int64_t opened_ = 0, reset_ = 0, opened_before_ = 0, reset_before_ = 0;
+  Pause pause_ = kNoPause;
+  bool has_read_ = false;
+};
+
+}  // namespace onnxd

@@ -1,0 +1,58 @@
+#include "server/grpc/reset_pace.h"
+
+#include <gtest/gtest.h>
+
+namespace onnxd {
+namespace {
+
+using namespace std::chrono_literals;
+
+// One read with so many calls, of which some are reset after `waited` of their timeout.
+std::chrono::milliseconds Read(ResetPace& pace, int calls, int resets,
+                               ResetPace::Clock::duration waited = 0ms,
+                               ResetPace::Clock::duration timeout = 0ms) {
+  const ResetPace::Clock::time_point opened{};
+  for (int i = 0; i < calls; ++i) pace.CallOpened();
+  for (int i = 0; i < resets; ++i) pace.CallReset(opened, timeout, opened + waited);
+  return pace.NextPause();
+}
+
+TEST(ResetPace, WhoOnlyResetsIsReadEverMoreSlowly) {
+  ResetPace pace;
+  EXPECT_EQ(Read(pace, 400, 400), 10ms);
+  EXPECT_EQ(pace.ReadBytes(65536), 4096u);
+  EXPECT_EQ(Read(pace, 25, 25), 20ms);  // few fit a short read
+  EXPECT_EQ(Read(pace, 0, 0), 20ms);
+  for (int i = 0; i < 10; ++i) Read(pace, 25, 25);
+  EXPECT_EQ(Read(pace, 25, 25), 200ms);
+  EXPECT_FALSE(pace.IsHopeless());
+  for (int i = 0; i < 25; ++i) Read(pace, 400, 400);
+  EXPECT_TRUE(pace.IsHopeless());
+}
+
+TEST(ResetPace, WhoBehavesAgainIsReadAsOthersAre) {
+  ResetPace pace;
+  Read(pace, 400, 400);
+  EXPECT_EQ(Read(pace, 10, 5), 0ms);
+  EXPECT_EQ(pace.ReadBytes(65536), 65536u);
+}
+
+TEST(ResetPace, SomeResetsAreNoAttack) {
+  ResetPace pace;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(Read(pace, 20, 20), 0ms);  // too few at once to matter
+    EXPECT_EQ(Read(pace, 400, 300), 0ms);
+  }
+  EXPECT_FALSE(pace.IsHopeless());
+}
+
+TEST(ResetPace, DeadlinesThatExpireAreNoAttack) {
+  ResetPace pace;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(Read(pace, 512, 512, 3900us, 4ms), 0ms);
+  EXPECT_FALSE(pace.IsHopeless());
+  // But resetting long before it does.
+  EXPECT_EQ(Read(pace, 512, 512, 1ms, 4ms), 10ms);
+}
+
+}  // namespace
+}  // namespace onnxd
