@@ -1,5 +1,7 @@
 #include "server/http/cross_origin.h"
 
+#include <algorithm>
+
 #include "runtime/base/str_cat.h"
 #include "server/config/server_options.h"
 

@@ -543,7 +543,10 @@ void ServerMetrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }
 
 std::string ServerMetrics::Serialize() const {
   ReadModels();
-  state_->process.Read();
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->process.Read();
+  }
   return prometheus::TextSerializer().Serialize(state_->registry.Collect());
 }
 
