@@ -84,6 +84,14 @@ def load(binary, port, model, request, *options):
     return json.loads(done.stdout)
 
 
+def parser_of(description):
+    """For arguments, of which the programs it runs are two."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
+    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    return parser
+
+
 def race(arguments, name, path, request, rounds):
     with tempfile.TemporaryDirectory() as folder:
         target = pathlib.Path(folder) / name / "1" / "model.onnx"
@@ -106,9 +114,7 @@ def race(arguments, name, path, request, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--encoder", type=pathlib.Path)

@@ -5,7 +5,6 @@
 Needs the Python packages of tests/e2e. Usage: front_door.py [--rounds N] [--seconds N]
 """
 
-import argparse
 import json
 import pathlib
 import re
@@ -19,7 +18,7 @@ import time
 
 import grpc
 
-from batching import ROOT
+from batching import ROOT, parser_of
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import protos  # noqa: E402
@@ -145,9 +144,7 @@ def resets(arguments, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--reset-seconds", type=float, default=60)

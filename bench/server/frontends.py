@@ -7,7 +7,6 @@ goes through bench/server/load, gRPC through h2load (Debian: nghttp2-client), wh
 Needs onnx, numpy, fastapi, uvicorn[standard] and onnxruntime. Usage: frontends.py [--rounds N] [--seconds N]
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -24,7 +23,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from batching import ROOT
+from batching import ROOT, parser_of
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import protos  # noqa: E402
@@ -105,9 +104,7 @@ def grpc(arguments, server, body):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
     arguments = parser.parse_args()

@@ -9,7 +9,6 @@ counted at the start and meanwhile.
 Needs onnx and numpy. Usage: neighbours.py [--rounds N] [--seconds N] [--rate N] [--clients N]
 """
 
-import argparse
 import http.client
 import pathlib
 import random
@@ -22,7 +21,7 @@ import time
 import numpy
 import onnx
 
-from batching import Daemon, ROOT, load, make_perceptron, request_of
+from batching import Daemon, ROOT, load, make_perceptron, request_of, parser_of
 from probes import post, slow_request
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
@@ -63,9 +62,7 @@ def ask_factor(port, model):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rate", type=float, default=100)

@@ -8,7 +8,6 @@ second as a part of the capacity (goal: 0.9), how long answers took, and how lon
 Needs onnx and numpy. Usage: overload.py [--rounds N] [--times N] MODEL.onnx   (one float input, the first dimension free)
 """
 
-import argparse
 import pathlib
 import statistics
 import tempfile
@@ -16,7 +15,7 @@ import tempfile
 import numpy
 import onnx
 
-from batching import Daemon, load, request_of, ROOT
+from batching import Daemon, load, parser_of, request_of
 
 
 def input_shapes(path):
@@ -27,10 +26,8 @@ def input_shapes(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--times", type=float, default=3, help="of the capacity")

@@ -7,7 +7,6 @@ with models.control_mode `explicit`, another model is unloaded and loaded again 
 Needs onnx and numpy. Usage: reloads.py [--versions N] [--cycles N]
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -22,7 +21,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper
 
-from batching import Daemon, ROOT
+from batching import Daemon, ROOT, parser_of
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import daemon as e2e  # noqa: E402: how it writes models
@@ -61,9 +60,7 @@ def report(name, load):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser = parser_of(__doc__)
     parser.add_argument("--versions", type=int, default=50)
     parser.add_argument("--cycles", type=int, default=20)
     arguments = parser.parse_args()

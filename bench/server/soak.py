@@ -7,7 +7,6 @@ that is refused. Prints the daemon's resident memory after every ten seconds; th
 Usage: soak.py [--requests N]
 """
 
-import argparse
 import json
 import pathlib
 import re
@@ -15,7 +14,7 @@ import subprocess
 import tempfile
 import urllib.request
 
-from batching import ROOT
+from batching import ROOT, parser_of
 
 
 def rss(pid):
@@ -24,9 +23,7 @@ def rss(pid):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onnxd", default=str(ROOT / "build/release/tools/onnxd"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/bench/server/load"))
+    parser = parser_of(__doc__)
     parser.add_argument("--requests", type=int, default=1_000_000)
     arguments = parser.parse_args()
     daemon = subprocess.Popen([arguments.onnxd, "serve", str(ROOT / "models"), "--http-port", "0", "--grpc-port", "0",
