@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace onnxd {
 namespace {
@@ -13,9 +14,28 @@ constexpr double kGain = 0.9;
 // Batches after which a size that lost is tried again.
 constexpr int64_t kForgetAfter = 2000;
 
-// The index of the sizes that hold `rows`.
+// The index of the sizes that hold `rows`; LargestOf is the other way round.
 size_t IndexOf(int64_t rows) {
-  return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(rows, 1) - 1)));
+  const auto before = static_cast<uint64_t>(std::max<int64_t>(rows, 1) - 1);
+  const auto octave = static_cast<size_t>(std::bit_width(before));
+  if (octave < 2) return octave;
+  const bool upper = ((before >> (octave - 2)) & 1) != 0;
+  return 2 * octave - 2 + (upper ? 1 : 0);
+}
+
+int64_t LargestOf(size_t index) {
+  if (index < 2) return static_cast<int64_t>(index) + 1;
+  return (index % 2 == 0 ? int64_t{3} : int64_t{4}) << (index / 2 - 1);
+}
+
+struct Point {
+  double rows = 0, seconds = 0;
+};
+
+double InProportion(const Point& point, double rows) { return point.seconds / point.rows * rows; }
+
+double Slope(const Point& from, const Point& to) {
+  return (to.seconds - from.seconds) / (to.rows - from.rows);
 }
 
 }  // namespace
@@ -30,34 +50,46 @@ void ServiceTimes::Record(int64_t rows, double seconds) {
   if (rows == 1) lone_[static_cast<size_t>(lone_count_++) % kLoneKept] = seconds;
 }
 
-const ServiceTimes::Size* ServiceTimes::Nearest(size_t index) const {
-  for (size_t distance = 0; distance < kSizes; ++distance) {
-    for (const size_t i : {index - distance, index + distance}) {
-      if (i < kSizes && sizes_[i].batches > 0) return &sizes_[i];
+std::optional<double> ServiceTimes::Expected(int64_t rows) const {
+  const auto exact = static_cast<double>(std::max<int64_t>(rows, 1));
+  const size_t index = std::min(IndexOf(rows), kSizes - 1);
+  if (sizes_[index].batches > 0) return sizes_[index].seconds_per_row * exact;
+  std::optional<Point> last, below, above;
+  for (size_t i = 0; i < kSizes && !above; ++i) {
+    if (sizes_[i].batches == 0) continue;
+    const auto held = static_cast<double>(LargestOf(i));
+    const Point point{held, sizes_[i].seconds_per_row * held};
+    if (i > index) {
+      above = point;
+    } else {
+      last = std::exchange(below, point);
     }
   }
-  return nullptr;
-}
-
-std::optional<double> ServiceTimes::Expected(int64_t rows) const {
-  const Size* size = Nearest(std::min(IndexOf(rows), kSizes - 1));
-  if (size == nullptr) return std::nullopt;
-  return size->seconds_per_row * static_cast<double>(std::max<int64_t>(rows, 1));
+  if (!below && !above) return std::nullopt;
+  if (!below) return InProportion(*above, exact);
+  if (above) return below->seconds + Slope(*below, *above) * (exact - below->rows);
+  if (!last || exact > 2 * below->rows) return InProportion(*below, exact);
+  const double slope = std::clamp(Slope(*last, *below), 0.0, InProportion(*below, 1));
+  return below->seconds + slope * (exact - below->rows);
 }
 
 int64_t ServiceTimes::BestSize(int64_t most) const {
   size_t best = kSizes;
-  for (size_t i = 0; i < kSizes && (int64_t{1} << i) <= most; ++i) {
+  for (size_t i = 0; i < kSizes && LargestOf(i) <= most; ++i) {
     if (sizes_[i].batches == 0) continue;
     if (best == kSizes || sizes_[i].seconds_per_row < kGain * sizes_[best].seconds_per_row)
       best = i;
   }
   if (best == kSizes) return 1;
-  const int64_t size = int64_t{1} << best;
-  if (best + 1 == kSizes || 2 * size > most) return size;
-  const Size& next = sizes_[best + 1];
-  const bool unknown = next.batches == 0 || total_ - next.last > kForgetAfter;
-  return unknown ? 2 * size : size;
+  // Twice as many rows, or half as many more, are tried once neither was seen for long.
+  const size_t twice = std::min(best == 0 ? 1 : best + 2, kSizes - 1);
+  for (size_t i = best + 1; i <= twice; ++i) {
+    if (sizes_[i].batches > 0 && total_ - sizes_[i].last <= kForgetAfter) return LargestOf(best);
+  }
+  for (size_t i = twice; i > best; --i) {
+    if (LargestOf(i) <= most) return LargestOf(i);
+  }
+  return LargestOf(best);
 }
 
 std::optional<double> ServiceTimes::LoneP95() const {

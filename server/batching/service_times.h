@@ -7,25 +7,26 @@
 
 namespace onnxd {
 
-// Sizes are kept by powers of two: 1, 2, 3-4, 5-8, ... Guarded by its owner.
+// Sizes are kept two to an octave: 1, 2, 3, 4, 5-6, 7-8, 9-12, 13-16, ... Guarded by its owner.
 class ServiceTimes {
  public:
   // A batch of so many rows took so long.
   void Record(int64_t rows, double seconds);
 
-  // What a batch of so many rows will take, from its own sizes or the nearest that were seen;
-  // nullopt before the first Record.
+  // What a batch of so many rows will take: as those of its size did, else on the line through the
+  // nearest two sizes that were seen, or in proportion far beyond them. nullopt before the first
+  // Record.
   std::optional<double> Expected(int64_t rows) const;
 
-  // The least size up to `most` whose rows are nearly as cheap as any, or twice the largest seen
-  // where larger ones were better each time: the way to find out. 1 before the first Record.
+  // The least size up to `most` whose rows are nearly as cheap as any, or up to twice that
+  // where such sizes were never or not lately seen: the way to find out. 1 before the first Record.
   int64_t BestSize(int64_t most) const;
 
   // Within which 19 of 20 lone rows stayed, of the last ones; nullopt before there are 20.
   std::optional<double> LoneP95() const;
 
  private:
-  static constexpr size_t kSizes = 32;
+  static constexpr size_t kSizes = 64;
   static constexpr size_t kLoneKept = 64;
 
   struct Size {
@@ -33,7 +34,6 @@ class ServiceTimes {
     int64_t batches = 0;
     int64_t last = 0;  // total_ when it was last seen
   };
-  const Size* Nearest(size_t index) const;
 
   std::array<Size, kSizes> sizes_{};
   std::array<double, kLoneKept> lone_{};

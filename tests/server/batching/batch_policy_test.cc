@@ -34,6 +34,27 @@ TEST(ServiceTimes, ExpectsWhatItSawAndScalesTheNearestSize) {
   EXPECT_NEAR(*times.Expected(16), 32e-3, 1e-9);
 }
 
+TEST(ServiceTimes, ExpectsSizesBetweenThoseItSawOnTheLineThatJoinsThem) {
+  const ServiceTimes times = Learned(10e-3, 1e-3, 8);
+  EXPECT_NEAR(*times.Expected(3), 13e-3, 1e-9);
+  EXPECT_NEAR(*times.Expected(6), 16e-3, 1e-9);
+}
+
+TEST(ServiceTimes, ExpectsTheNextSizesOnTheLineOfTheLastTwo) {
+  const ServiceTimes times = Learned(10e-3, 1e-3, 4);
+  EXPECT_NEAR(*times.Expected(8), 18e-3, 1e-9);
+  EXPECT_NEAR(*times.Expected(16), 4 * 14e-3, 1e-9);  // too far to know
+}
+
+TEST(ServiceTimes, KeepsSixRowsApartFromEight) {
+  ServiceTimes times = Learned(20e-3, 0, 4);
+  for (int i = 0; i < 20; ++i) times.Record(6, 24e-3);
+  for (int i = 0; i < 20; ++i) times.Record(8, 40e-3);
+  EXPECT_NEAR(*times.Expected(6), 24e-3, 1e-9);
+  EXPECT_NEAR(*times.Expected(8), 40e-3, 1e-9);
+  EXPECT_EQ(times.BestSize(8), 6);
+}
+
 TEST(ServiceTimes, FollowsAModelThatBecomesSlower) {
   ServiceTimes times = Learned(0, 1e-3, 1);
   for (int i = 0; i < 60; ++i) times.Record(1, 5e-3);
@@ -44,6 +65,7 @@ TEST(ServiceTimes, GrowsBatchesWhileRowsBecomeCheaper) {
   EXPECT_EQ(Learned(1e-3, 1e-5, 1).BestSize(64), 2);  // 2 was never seen: the way to find out
   EXPECT_EQ(Learned(1e-3, 1e-5, 8).BestSize(64), 16);
   EXPECT_EQ(Learned(1e-3, 1e-5, 64).BestSize(64), 64);
+  EXPECT_EQ(Learned(1e-3, 1e-5, 64).BestSize(40), 32);
   EXPECT_EQ(Learned(1e-3, 1e-5, 64).BestSize(48), 32);
 }
 
