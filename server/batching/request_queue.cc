@@ -96,11 +96,11 @@ std::vector<RequestQueue::Entry> RequestQueue::TakeAll() {
   return TakeIf([](const BatchRequest&) { return true; });
 }
 
-int64_t RequestQueue::RowsBefore(int64_t priority, SteadyTime due) const {
-  int64_t rows = 0;
+std::vector<int64_t> RequestQueue::RowsBefore(int64_t priority, SteadyTime due) const {
+  std::vector<int64_t> rows;
   for (const auto& [key, entry] : entries_) {
     if (std::pair(key.priority, key.due) > std::pair(priority, due)) break;
-    rows += RowsOf(entry.request);
+    rows.push_back(RowsOf(entry.request));
   }
   return rows;
 }

@@ -69,8 +69,8 @@ class RequestQueue {
   std::vector<Entry> TakeLost(SteadyTime now);
   std::vector<Entry> TakeAll();
 
-  // Rows before a request that is due at `due`; one for each request that runs alone.
-  int64_t RowsBefore(int64_t priority, SteadyTime due) const;
+  // The rows of each request before one that is due at `due`; 1 for those that run alone.
+  std::vector<int64_t> RowsBefore(int64_t priority, SteadyTime due) const;
 
  private:
   struct Key {

@@ -149,6 +149,20 @@ bool Scheduler::RunsInline(const ScheduledModel& model, int64_t rows) const {
          (rows <= 1 || model.times_.Expected(rows).value_or(1) < kInlineP95);
 }
 
+// Large requests take what their size takes, small ones their share of the batches they will fill.
+Scheduler::Waiting Scheduler::WaitingBefore(const ScheduledModel& model, int64_t priority,
+                                            SteadyTime due) const {
+  const int64_t size = model.times_.BestSize(model.settings_.max_batch_size);
+  const double row = model.times_.Expected(size).value_or(0) / static_cast<double>(size);
+  Waiting waiting;
+  for (const int64_t rows : model.queue_.RowsBefore(priority, due)) {
+    waiting.rows += rows;
+    waiting.seconds +=
+        rows > size ? model.times_.Expected(rows).value_or(0) : row * static_cast<double>(rows);
+  }
+  return waiting;
+}
+
 Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request,
                         SteadyTime now) const {
   if (stopping_) return Unavailable("the server is stopping");
@@ -172,14 +186,12 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
                                    Milliseconds(left), " until its deadline"));
   }
   const int64_t size = model.times_.BestSize(model.settings_.max_batch_size);
-  const double row = model.times_.Expected(size).value_or(0) / static_cast<double>(size);
-  const int64_t rows = model.queue_.RowsBefore(request.priority, *request.deadline);
+  const Waiting waiting = WaitingBefore(model, request.priority, *request.deadline);
   // It will run with those before it, once the runs of now are over.
   const double batch =
-      model.times_.Expected(std::min(size, rows + std::max<int64_t>(request.rows, 1)))
+      model.times_.Expected(std::min(size, waiting.rows + std::max<int64_t>(request.rows, 1)))
           .value_or(own);
-  const double before =
-      static_cast<double>(rows) * row + static_cast<double>(model.running_) * batch / 2;
+  const double before = waiting.seconds + static_cast<double>(model.running_) * batch / 2;
   const double finish = before / static_cast<double>(options_.executors) + std::max(own, batch);
   if (kAdmitMargin * finish <= left) return Status::Ok();
   metrics_.CountShed("deadline");
@@ -342,9 +354,7 @@ void Scheduler::ObserveLoad() {
   for (const auto& [key, model] : waiting_) {
     const auto requests = static_cast<int64_t>(model->queue_.size());
     queued.emplace_back(model->metrics_.get(), requests);
-    const int64_t size = model->times_.BestSize(model->settings_.max_batch_size);
-    const double row = model->times_.Expected(size).value_or(0) / static_cast<double>(size);
-    seconds += row * static_cast<double>(model->queue_.RowsBefore(INT64_MAX, SteadyTime::max()));
+    seconds += WaitingBefore(*model, INT64_MAX, SteadyTime::max()).seconds;
   }
   NoteAtWork(0);
   const double saturation = (mean_at_work_ + seconds) / static_cast<double>(options_.executors);

@@ -144,6 +144,12 @@ class Scheduler {
   std::optional<Batch> NextBatch(SteadyTime now, double& wait);
   BatchDecision Decide(const ScheduledModel& model, SteadyTime now) const;
   bool HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTime now) const;
+  // What comes before a request of that urgency: rows, and seconds of one executor.
+  struct Waiting {
+    int64_t rows = 0;
+    double seconds = 0;
+  };
+  Waiting WaitingBefore(const ScheduledModel& model, int64_t priority, SteadyTime due) const;
   Status Admit(const ScheduledModel& model, const BatchRequest& request, SteadyTime now) const;
   bool RunsInline(const ScheduledModel& model, int64_t rows) const;
   void NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now);

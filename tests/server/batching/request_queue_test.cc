@@ -101,9 +101,10 @@ TEST(RequestQueue, KnowsTheRowsBeforeADeadline) {
   queue.Push(Due(10, 4), kStart, milliseconds(0));
   queue.Push(Due(30, 8), kStart, milliseconds(0));
   queue.Push(Request(0), kStart, milliseconds(20));
-  EXPECT_EQ(queue.RowsBefore(0, kStart + milliseconds(5)), 0);
-  EXPECT_EQ(queue.RowsBefore(0, kStart + milliseconds(25)), 5);
-  EXPECT_EQ(queue.RowsBefore(0, kStart + milliseconds(90)), 13);
+  const auto before = [&](int due) { return queue.RowsBefore(0, kStart + milliseconds(due)); };
+  EXPECT_EQ(before(5), (std::vector<int64_t>{}));
+  EXPECT_EQ(before(25), (std::vector<int64_t>{4, 1}));
+  EXPECT_EQ(before(90), (std::vector<int64_t>{4, 1, 8}));
 }
 
 }  // namespace

@@ -233,6 +233,31 @@ TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
             std::string::npos);
 }
 
+TEST_F(SchedulerTest, LargeRequestsCountAsTheirSizeTakesWhateverASmallOneTook) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  constexpr milliseconds kSlow(50);
+  const auto run_for = [&](size_t rows, milliseconds time) {
+    std::unique_lock hold(fake_.gate);
+    const int before = fake_.started;
+    auto answered = Submit(scheduler, fake_, RequestOf(std::vector<float>(rows, 1)));
+    fake_.AwaitStart(before + 1);
+    std::this_thread::sleep_for(time);
+    hold.unlock();
+    EXPECT_EQ(Code(answered), StatusCode::kOk);
+  };
+  run_for(1, kSlow);
+  run_for(1000, milliseconds(0));
+  std::unique_lock hold(fake_.gate);
+  std::vector<std::future<BatchResult>> answers;
+  for (int i = 0; i < 10; ++i) {
+    BatchRequest request = RequestOf(std::vector<float>(1000, 1));
+    request.deadline = std::chrono::steady_clock::now() + 1000 * kSlow;  // as rows of ONE request
+    answers.push_back(Submit(scheduler, fake_, std::move(request)));
+  }
+  hold.unlock();
+  for (auto& answer : answers) EXPECT_EQ(Code(answer), StatusCode::kOk);
+}
+
 TEST_F(SchedulerTest, OneSlowRunDoesNotRefuseAllThatComeLater) {
   Scheduler scheduler({1, 100, 0}, metrics_);
   {
