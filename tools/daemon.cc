@@ -9,6 +9,7 @@
 #include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "tools/collector.h"
 #include "tools/serve_setup.h"
 
 namespace onnxd {
@@ -36,7 +37,10 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
                   static_cast<int>(options.server.io_threads) - 1},
                  metrics_),
       manager_(session, options, registry_, scheduler_, metrics_, memory_),
-      service_(registry_, manager_, scheduler_, metrics_, memory_, options),
+      // Which ReadOptions has checked.
+      exporter_(ExporterOf(options.tracing, metrics_)),
+      tracer_({true, options.tracing.rate, -1}, exporter_.get()),
+      service_(registry_, manager_, scheduler_, metrics_, memory_, tracer_, options),
       gate_(options, std::move(keys)),
       api_(service_, gate_, options.server),
       grpc_api_(service_, gate_),
@@ -56,7 +60,7 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
           },
           [](const HttpRequest&) { return ErrorResponse(413, "nothing is taken here"); }),
       grpc_(
-          options.limits, proxies_,
+          options.limits, proxies_, tracer_,
           {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
            [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
           metrics_,

@@ -73,6 +73,8 @@ class Daemon {
   ModelRegistry registry_;
   Scheduler scheduler_;
   ModelManager manager_;
+  const std::unique_ptr<SpanExporter> exporter_;  // null: spans are not sent
+  Tracer tracer_;
   InferenceService service_;
   AccessGate gate_;
   RestApi api_;

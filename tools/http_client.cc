@@ -46,6 +46,7 @@ Result<HttpReply> Ask(const ServerAddress& server, const std::string& method,
   request.body = body;
   if (!body.empty()) request.set_header("Content-Type", content_type);
   if (!server.key.empty()) request.set_header("Authorization", StrCat("Bearer ", server.key));
+  for (const auto& [name, value] : server.headers) request.set_header(name.c_str(), value);
   if (server.url.starts_with(kUnix)) request.set_header("Host", "localhost");
   HttpReply reply;
   request.content_receiver = [&reply](const char* data, size_t size, uint64_t, uint64_t) {

@@ -9,9 +9,10 @@
 namespace onnxd {
 
 struct ServerAddress {
-  std::string url = "http://127.0.0.1:8000";  // http, https, or unix:/path/of/socket
-  std::string key;                            // an API key; empty: none
-  std::string ca;                             // PEM of the server's authority; empty: the system's
+  std::string url = "http://127.0.0.1:8000";   // http, https, or unix:/path/of/socket
+  std::string key;                             // an API key; empty: none
+  std::string ca;                              // PEM of the server's authority; empty: the system's
+  std::map<std::string, std::string> headers;  // besides
   int timeout_s = 10;
 };
 

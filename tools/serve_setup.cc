@@ -13,6 +13,7 @@
 #include "runtime/session/prepared_model_cache.h"
 #include "server/models/loaded_list.h"
 #include "server/net/trusted_proxies.h"
+#include "tools/collector.h"
 
 extern char** environ;
 
@@ -50,6 +51,9 @@ Result<OptionLayers> ReadLayers(const ServeFlags& flags) {
   }
   ONNXD_RETURN_IF_ERROR(CheckOptions(options));
   ONNXD_RETURN_IF_ERROR(TrustedProxies::Parse(options.server.trusted_proxies).status());
+  if (!options.tracing.endpoint.empty()) {
+    ONNXD_RETURN_IF_ERROR(CollectorOf(options.tracing).status());
+  }
   return layers;
 }
 

@@ -114,6 +114,17 @@ std::vector<OptionKey<ServerOptions::Tls>> TlsKeys() {
   };
 }
 
+std::vector<OptionKey<ServerOptions::Tracing>> TracingKeys() {
+  using T = ServerOptions::Tracing;
+  return {
+      TextKey("endpoint", &T::endpoint),
+      NumberKey("rate", &T::rate, 1, 1'000'000'000),
+      TextKey("service_name", &T::service_name),
+      TextKey("header_file", &T::header_file),
+      TextKey("ca", &T::ca),
+  };
+}
+
 std::vector<OptionKey<ServerOptions::LogSettings>> LogKeys() {
   using L = ServerOptions::LogSettings;
   return {
@@ -136,6 +147,7 @@ const Keys& OptionKeys() {
     AddSection("limits", &O::limits, LimitsKeys(), all);
     AddSection("access", &O::access, AccessKeys(), all);
     AddSection("tls", &O::tls, TlsKeys(), all);
+    AddSection("tracing", &O::tracing, TracingKeys(), all);
     AddSection("log", &O::log, LogKeys(), all);
     return all;
   }();

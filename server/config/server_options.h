@@ -103,6 +103,15 @@ struct ServerOptions {
     // off: clients are not asked for one; request: one that is shown is verified; require
     std::string client_certificates = "off";
   } tls;
+  // Spans of requests, in OTLP over HTTP.
+  struct Tracing {
+    // the collector's URL, http://HOST:PORT with or without /v1/traces; empty: none are sent
+    std::string endpoint;
+    int64_t rate = 1;  // one in so many requests is traced, of those that come without a trace
+    std::string service_name = "onnxd";
+    std::string header_file;  // lines "Name: value" that the collector asks for; empty: none
+    std::string ca;           // PEM of the collector's authority; empty: the system's
+  } tracing;
   struct LogSettings {
     std::string level = "info";   // debug, info, warning, error, off
     std::string format = "text";  // text, json

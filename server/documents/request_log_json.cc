@@ -16,6 +16,7 @@ void Append(std::string& out, const RequestRecord& record) {
   out += StrCat("{\"ended_ms\":", ended.count());
   text("request_id", record.id);
   text("client", record.client);
+  if (!record.trace_id.empty()) text("trace_id", record.trace_id);
   text("protocol", record.protocol == Protocol::kHttp ? "http" : "grpc");
   text("model", record.model);
   text("version", record.version);

@@ -7,7 +7,7 @@
 
 namespace onnxd {
 
-inline constexpr std::array<std::string_view, 10> kServerExtensions = {
+inline constexpr std::array<std::string_view, 11> kServerExtensions = {
     "classification",
     "model_repository",
     "model_repository(unload_dependents)",
@@ -17,6 +17,7 @@ inline constexpr std::array<std::string_view, 10> kServerExtensions = {
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
     "logging"};
 
 }  // namespace onnxd

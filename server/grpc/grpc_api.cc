@@ -11,6 +11,7 @@
 #include "server/documents/model_config.h"
 #include "server/documents/model_statistics_json.h"
 #include "server/documents/server_extensions.h"
+#include "server/documents/trace_settings.h"
 #include "server/grpc/health_watch.h"
 #include "server/grpc/infer_stream.h"
 #include "server/grpc/model_infer.h"
@@ -115,6 +116,25 @@ Result<inference::ServerMetadataResponse> DescribeServer() {
   response.set_name("onnxd");
   response.set_version(ONNXD_VERSION);
   for (const std::string_view name : kServerExtensions) response.add_extensions(std::string(name));
+  return response;
+}
+
+Result<inference::TraceSettingResponse> ChangeTracing(
+    InferenceService& service, const inference::TraceSettingRequest& request) {
+  const std::string& model = request.model_name();
+  if (!model.empty()) ONNXD_RETURN_IF_ERROR(service.Versions(model, "").status());
+  TraceSettingChanges changes;
+  for (const auto& [name, setting] : request.settings()) {
+    changes[name].emplace(setting.value().begin(), setting.value().end());
+  }
+  if (!changes.empty()) {
+    ONNXD_RETURN_IF_ERROR(ApplyTraceSettings(service.tracer(), model, changes));
+  }
+  inference::TraceSettingResponse response;
+  for (const auto& [name, values] : CurrentTraceSettings(service.tracer(), model)) {
+    auto& setting = (*response.mutable_settings())[name];
+    for (const std::string& value : values) setting.add_value(value);
+  }
   return response;
 }
 
@@ -249,6 +269,11 @@ const std::map<std::string_view, Method>& Methods() {
              [](InferenceService&, const auto&) {
                return Result<CudaSharedMemoryUnregisterResponse>(
                    CudaSharedMemoryUnregisterResponse());
+             }>},
+      {"/inference.GRPCInferenceService/TraceSetting",
+       Unary<TraceSettingRequest,
+             [](InferenceService& service, const TraceSettingRequest& request) {
+               return ChangeTracing(service, request);
              }>},
       {"/inference.GRPCInferenceService/LogSettings",
        Unary<LogSettingsRequest,

@@ -1,7 +1,6 @@
 // A gRPC call and its answer as the API sees them: a path and serialized messages.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -10,19 +9,16 @@
 
 #include "runtime/base/status.h"
 #include "server/access/grant.h"
+#include "server/inference/request_origin.h"
 
 namespace onnxd {
 
 struct GrpcCall {
   std::string path;     // "/package.Service/Method"
   std::string message;  // one serialized request
-  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();   // first byte
-  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();  // last byte
+  RequestOrigin origin;
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone
-  std::string client;                            // its address
-  std::shared_ptr<const Grant> grant;            // what its key lets it do; set by the API
-  std::string request_id;                        // metadata x-request-id, or made up
+  std::shared_ptr<const Grant> grant;  // what its key lets it do; set by the API
   std::string certificate;             // the common name of the one its client showed; may be empty
   std::string authorization, api_key;  // metadata of these names; may be empty
   bool stream_error_as_status = false;  // metadata triton_grpc_error: true

@@ -56,6 +56,7 @@ struct GrpcServer::Shared {
   std::atomic<int64_t> busy{0};
   std::mutex mutex;
   const TrustedProxies* proxies;
+  Tracer* tracer;
   std::unordered_set<Session*> sessions;  // guarded by mutex
   ClientConnections clients;              // guarded by mutex
 };
@@ -64,7 +65,10 @@ namespace {
 
 // One call.
 struct Stream {
-  std::string path, content_type, encoding, authorization, api_key, request_id, forwarded_for;
+  std::string path, content_type, encoding, authorization, api_key, request_id, forwarded_for,
+      traceparent, tracestate;
+  TraceContext trace;
+  std::string returned_trace;  // traceparent of its answer; empty: none
   bool post = false, error_as_status = false;
   size_t headers = 0, header_bytes = 0;
   std::string body;
@@ -237,6 +241,10 @@ class Session : public std::enable_shared_from_this<Session> {
       stream->forwarded_for += StrCat(stream->forwarded_for.empty() ? "" : ",", value);
     } else if (name == "x-request-id") {
       stream->request_id = value;
+    } else if (name == "traceparent") {
+      stream->traceparent = value;
+    } else if (name == "tracestate") {
+      stream->tracestate = value;
     } else if (name == "triton_grpc_error") {
       stream->error_as_status = value == "true";
     } else if (name == "grpc-timeout") {
@@ -281,7 +289,7 @@ class Session : public std::enable_shared_from_this<Session> {
       if (ends && stream->handler != nullptr) OnStreamEnd(id, *stream);
       return 0;
     }
-    if (frame->hd.type == NGHTTP2_HEADERS) stream->request_id = RequestId(stream->request_id);
+    if (frame->hd.type == NGHTTP2_HEADERS) Identify(*stream);
     if (frame->hd.type == NGHTTP2_HEADERS && stream->refusal.ok()) {
       if (!stream->post || stream->content_type.rfind("application/grpc", 0) != 0) {
         return RefuseContentType(id, *stream);
@@ -290,6 +298,13 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     if (ends) Dispatch(id, *stream);
     return 0;
+  }
+
+  // Its head is there.
+  void Identify(Stream& stream) {
+    stream.request_id = RequestId(stream.request_id);
+    stream.trace = shared_->tracer->Begin(stream.traceparent, stream.tracestate);
+    stream.returned_trace = ReturnedTraceParent(stream.trace);
   }
 
   // A call was answered before its end: now the client is told to stop sending.
@@ -329,14 +344,15 @@ class Session : public std::enable_shared_from_this<Session> {
   GrpcCall CallOf(const Stream& stream) const {
     GrpcCall call;
     call.path = stream.path;
-    call.arrived = stream.opened;
+    call.origin.arrived = stream.opened;
     call.deadline = stream.deadline;
-    call.cancelled = stream.cancelled;
-    call.client = shared_->proxies->ClientOf(client_, stream.forwarded_for);
+    call.origin.cancelled = stream.cancelled;
+    call.origin.client = shared_->proxies->ClientOf(client_, stream.forwarded_for);
     call.certificate = certificate_;
     call.authorization = stream.authorization;
     call.api_key = stream.api_key;
-    call.request_id = stream.request_id;
+    call.origin.id = stream.request_id;
+    call.origin.trace = stream.trace;
     call.stream_error_as_status = stream.error_as_status;
     return call;
   }
@@ -432,13 +448,15 @@ class Session : public std::enable_shared_from_this<Session> {
       nghttp2_session_resume_data(session_, id);
       return;
     }
-    const std::array<nghttp2_nv, 4> headers = {
+    const std::array<nghttp2_nv, 5> headers = {
         Header(":status", "200"), Header("content-type", "application/grpc"),
-        Header("grpc-accept-encoding", "identity,gzip"), Header("x-request-id", stream.request_id)};
+        Header("grpc-accept-encoding", "identity,gzip"), Header("x-request-id", stream.request_id),
+        Header("traceparent", stream.returned_trace)};
     nghttp2_data_provider provider{};
     provider.source.ptr = this;
     provider.read_callback = ReadAnswer;
-    nghttp2_submit_response(session_, id, headers.data(), headers.size(), &provider);
+    nghttp2_submit_response(session_, id, headers.data(),
+                            headers.size() - (stream.returned_trace.empty() ? 1 : 0), &provider);
   }
 
   static ssize_t ReadAnswer(nghttp2_session* session, int32_t id, uint8_t* out, size_t size,
@@ -481,12 +499,15 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::string message = EncodeGrpcMessage(status.message());
     const Stream* stream = Find(id);
     const std::string_view request_id =
-        stream == nullptr ? std::string_view() : std::string_view(stream->request_id);
-    const std::array<nghttp2_nv, 5> headers = {
-        Header(":status", "200"), Header("content-type", "application/grpc"),
-        Header("grpc-status", code), Header("grpc-message", message),
-        Header("x-request-id", request_id)};
-    nghttp2_submit_response(session_, id, headers.data(), headers.size(), nullptr);
+        stream == nullptr ? "" : std::string_view(stream->request_id);
+    const std::string_view trace =
+        stream == nullptr ? "" : std::string_view(stream->returned_trace);
+    const std::array<nghttp2_nv, 6> headers = {
+        Header(":status", "200"),           Header("content-type", "application/grpc"),
+        Header("grpc-status", code),        Header("grpc-message", message),
+        Header("x-request-id", request_id), Header("traceparent", trace)};
+    nghttp2_submit_response(session_, id, headers.data(), headers.size() - (trace.empty() ? 1 : 0),
+                            nullptr);
   }
 
   static nghttp2_nv Header(std::string_view name, std::string_view value) {
@@ -784,11 +805,12 @@ class Session : public std::enable_shared_from_this<Session> {
 }  // namespace
 
 GrpcServer::GrpcServer(const ServerOptions::Limits& limits, const TrustedProxies& proxies,
-                       MessageBudget budget, ServerMetrics& metrics, GrpcHandler handler,
-                       GrpcOpenStream open_stream)
+                       Tracer& tracer, MessageBudget budget, ServerMetrics& metrics,
+                       GrpcHandler handler, GrpcOpenStream open_stream)
     : shared_(std::make_shared<Shared>()) {
   shared_->limits = limits;
   shared_->proxies = &proxies;
+  shared_->tracer = &tracer;
   shared_->budget = std::move(budget);
   shared_->metrics = &metrics;
   shared_->handler = std::move(handler);

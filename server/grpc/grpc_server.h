@@ -10,6 +10,7 @@
 #include "server/metrics/server_metrics.h"
 #include "server/net/connection.h"
 #include "server/net/trusted_proxies.h"
+#include "server/tracing/tracer.h"
 
 namespace onnxd {
 
@@ -21,8 +22,8 @@ struct MessageBudget {
 // Serves connections until it is destroyed. Any thread.
 class GrpcServer {
  public:
-  // The clients of `proxies`, which must outlive it, are those they name.
-  GrpcServer(const ServerOptions::Limits& limits, const TrustedProxies& proxies,
+  // The clients of `proxies`, which must outlive it, are those they name; so must `tracer`.
+  GrpcServer(const ServerOptions::Limits& limits, const TrustedProxies& proxies, Tracer& tracer,
              MessageBudget budget, ServerMetrics& metrics, GrpcHandler handler,
              GrpcOpenStream open_stream);
   ~GrpcServer();

@@ -86,7 +86,8 @@ class InferStream : public GrpcStreamHandler {
     const uint64_t place = answers_->Expect();
     GrpcCall call = call_;
     call.message = std::move(message);
-    call.arrived = std::chrono::steady_clock::now();
+    call.origin.arrived = std::chrono::steady_clock::now();
+    RenewSpan(call.origin.trace);
     ModelInfer(service_, call,
                [place, answers = answers_](Result<inference::ModelInferResponse> answer,
                                            const std::string& id) {

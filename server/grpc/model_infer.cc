@@ -40,10 +40,10 @@ template <typename Respond, typename Write>
 void Infer(InferenceService& service, const GrpcCall& call, Result<Routed> routed, Respond respond,
            Write write) {
   if (!routed.ok()) {
-    service.NoteUnrouted(Protocol::kGrpc, routed.status(), call.request_id, call.client);
+    service.NoteUnrouted(Protocol::kGrpc, routed.status(), call.origin);
     return respond(routed.status());
   }
-  auto ticket = service.EnterClient(call.client);
+  auto ticket = service.EnterClient(call.origin.client);
   if (!ticket.ok()) return respond(ticket.status());
   service.Infer(std::move(routed->version), std::move(routed->request), Protocol::kGrpc,
                 [ticket = *std::move(ticket), respond = std::move(respond),
@@ -60,12 +60,8 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
                          service.FindModel(message.model_name(), message.model_version()));
   ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
   routed.request.id = message.id();
-  routed.request.arrived = call.arrived;
-  routed.request.received = call.received;
-  routed.request.request_id = call.request_id;
-  routed.request.client = call.client;
+  routed.request.origin = call.origin;
   routed.request.deadline = call.deadline;
-  routed.request.cancelled = call.cancelled;
   ONNXD_RETURN_IF_ERROR(ApplyParameters(message, routed.request));
   ONNXD_ASSIGN_OR_RETURN(routed.request.inputs, InputsOf(message, service.shared_memory()));
   for (const auto& output : message.outputs()) routed.request.outputs.push_back(output.name());
@@ -78,12 +74,8 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
   ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
-  routed.request.arrived = call.arrived;
-  routed.request.received = call.received;
-  routed.request.request_id = call.request_id;
-  routed.request.client = call.client;
+  routed.request.origin = call.origin;
   routed.request.deadline = call.deadline;
-  routed.request.cancelled = call.cancelled;
   const auto& signature = routed.version->inputs;
   for (const v1::Tensor& input : message.inputs()) {
     const auto found = std::find_if(signature.begin(), signature.end(),

@@ -79,7 +79,7 @@ Status CrossOrigin::CheckAdmin(const HttpRequest& request, bool without_keys) co
     return PermissionDenied(
         "a page of another origin may not change the server (server.cors_origins)");
   }
-  if (without_keys && !name.empty() && request.client != "unix" && !IsThisMachine(name)) {
+  if (without_keys && !name.empty() && request.origin.client != "unix" && !IsThisMachine(name)) {
     return PermissionDenied("without keys, the server is changed as localhost alone");
   }
   return Status::Ok();

@@ -1,6 +1,5 @@
-// REST paths of the protocol's extensions that concern the server, not a model: logging, shared
-// memory.
-// Source: https://github.com/triton-inference-server/server/tree/main/docs/protocol
+// REST paths of the protocol's extensions that concern no inference: logging, tracing, shared
+// memory. Source: https://github.com/triton-inference-server/server/tree/main/docs/protocol
 #pragma once
 
 #include <string>
@@ -11,7 +10,8 @@
 
 namespace onnxd {
 
-// v2/logging; v2/systemsharedmemory and v2/cudasharedmemory with [/region/{name}]/{verb}.
+// v2/logging; v2/trace/setting and v2/models/{name}[/versions/{version}]/trace/setting;
+// v2/systemsharedmemory and v2/cudasharedmemory with [/region/{name}]/{verb}.
 bool IsExtensionPath(const std::vector<std::string>& path);
 
 // GET or POST, else 405.

@@ -1,8 +1,6 @@
 // An HTTP request and its answer as the API handlers see them: whole, checked, without a socket.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "server/access/grant.h"
+#include "server/inference/request_origin.h"
 
 namespace onnxd {
 
@@ -30,12 +29,8 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> headers;
   HttpBody body;
   std::shared_ptr<const Grant> grant;  // what its key lets it do
-  std::string id;                      // X-Request-Id: the client's, or made up
-  std::string client;                  // its address
-  std::string certificate;             // the common name of the one it showed; may be empty
-  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();   // first byte
-  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();  // last byte
-  std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client is gone; may be null
+  RequestOrigin origin;
+  std::string certificate;  // the common name of the one its client showed; may be empty
 
   // The first header of that name, compared without case; null when there is none.
   const std::string* Header(std::string_view name) const;

@@ -363,9 +363,9 @@ class Session : public std::enable_shared_from_this<Session> {
       }
       request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
     }
-    request.client = shared_->proxies->ClientOf(client_, forwarded_for);
+    request.origin.client = shared_->proxies->ClientOf(client_, forwarded_for);
     request.certificate = certificate_;
-    request.arrived = arrived_;
+    request.origin.arrived = arrived_;
     return request;
   }
 
@@ -379,7 +379,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const size_t json = stated > 0 ? stated : body.bytes.size();
     HttpRequest request = HeadOf(message);
     request.body = std::move(body);
-    request.cancelled = cancelled_ = std::make_shared<std::atomic<bool>>(false);
+    request.origin.cancelled = cancelled_ = std::make_shared<std::atomic<bool>>(false);
     head_ = message.method() == http::verb::head;
     version_ = message.version();
     ++requests_;

@@ -150,7 +150,7 @@ Result<HttpResponse> WriteAnswer(const InferenceResponse& answer,
 void Infer(InferenceService& service, const OpenInferenceRoute& route, const HttpRequest& request,
            HttpRespond respond) {
   const auto fail = [&](const Status& status) {
-    service.NoteUnrouted(Protocol::kHttp, status, request.id, request.client);
+    service.NoteUnrouted(Protocol::kHttp, status, request.origin);
     respond(ErrorResponse(status));
   };
   auto version = service.FindModel(route.model, route.version);
@@ -159,13 +159,9 @@ void Infer(InferenceService& service, const OpenInferenceRoute& route, const Htt
   if (!parsed.ok()) return fail(parsed.status());
   const Status timeout = ApplyTimeout(request, parsed->request);
   if (!timeout.ok()) return fail(timeout);
-  auto ticket = service.EnterClient(request.client);
+  auto ticket = service.EnterClient(request.origin.client);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
-  parsed->request.arrived = request.arrived;
-  parsed->request.received = request.received;
-  parsed->request.request_id = request.id;
-  parsed->request.client = request.client;
-  parsed->request.cancelled = request.cancelled;
+  parsed->request.origin = request.origin;
   service.Infer(*version, std::move(parsed->request), Protocol::kHttp,
                 [&service, metrics = (*version)->metrics, ticket = *std::move(ticket),
                  respond = std::move(respond), outputs = std::move(parsed->outputs),

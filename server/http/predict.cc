@@ -176,16 +176,12 @@ void HandlePredict(InferenceService& service, const std::string& model, HttpRequ
   Status status = body.Read(request.body);
   if (status.ok()) status = ApplyTimeout(request, inference);
   if (!status.ok()) {
-    service.NoteUnrouted(Protocol::kHttp, status, request.id, request.client);
+    service.NoteUnrouted(Protocol::kHttp, status, request.origin);
     return respond(ErrorResponse(status));
   }
-  auto ticket = service.EnterClient(request.client);
+  auto ticket = service.EnterClient(request.origin.client);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
-  inference.arrived = request.arrived;
-  inference.received = request.received;
-  inference.request_id = request.id;
-  inference.client = request.client;
-  inference.cancelled = request.cancelled;
+  inference.origin = std::move(request.origin);
   inference.inputs = std::move(body.inputs);
   service.Infer(body.version, std::move(inference), Protocol::kHttp,
                 [&service, metrics = body.version->metrics, ticket = *std::move(ticket),

@@ -22,7 +22,7 @@ Status ApplyTimeout(const HttpRequest& http, InferenceRequest& request) {
   if (error != std::errc() || stop != end || milliseconds < 1 || milliseconds > kMost) {
     return InvalidArgument(StrCat(kHeader, " must be a number of milliseconds from 1 to ", kMost));
   }
-  const auto deadline = http.arrived + std::chrono::milliseconds(milliseconds);
+  const auto deadline = http.origin.arrived + std::chrono::milliseconds(milliseconds);
   request.deadline = request.deadline ? std::min(*request.deadline, deadline) : deadline;
   return Status::Ok();
 }

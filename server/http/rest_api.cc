@@ -1,5 +1,7 @@
 #include "server/http/rest_api.h"
 
+#include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <optional>
 
 #include "runtime/base/str_cat.h"
@@ -183,13 +185,29 @@ std::optional<HttpResponse> RestApi::Refuse(const HttpRequest& request) const {
   return ErrorResponse(status);
 }
 
+// Several traceparents name no trace.
+TraceContext RestApi::TraceOf(const HttpRequest& request) const {
+  const std::string* parent = request.Header("traceparent");
+  const std::string* state = request.Header("tracestate");
+  const bool several =
+      parent != nullptr &&
+      1 < std::count_if(request.headers.begin(), request.headers.end(), [](const auto& header) {
+        return boost::beast::iequals(header.first, "traceparent");
+      });
+  return service_.tracer().Begin(parent == nullptr || several ? "" : *parent,
+                                 state == nullptr ? "" : *state);
+}
+
 void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
   const std::string* id = request.Header("X-Request-Id");
-  request.id = RequestId(id == nullptr ? "" : *id);
+  request.origin.id = RequestId(id == nullptr ? "" : *id);
   const std::string* origin = request.Header("Origin");
-  respond = [this, id = request.id, origin = origin == nullptr ? "" : *origin,
+  request.origin.trace = TraceOf(request);
+  respond = [this, id = request.origin.id, trace = ReturnedTraceParent(request.origin.trace),
+             origin = origin == nullptr ? "" : *origin,
              respond = std::move(respond)](HttpResponse response) {
     response.headers.emplace_back("X-Request-Id", id);
+    if (!trace.empty()) response.headers.emplace_back("traceparent", trace);
     cross_origin_.Allow(origin, response);
     respond(std::move(response));
   };

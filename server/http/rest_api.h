@@ -43,6 +43,7 @@ class RestApi {
   void HandleMetricsPort(HttpRequest request, HttpRespond respond) const;
 
  private:
+  TraceContext TraceOf(const HttpRequest& request) const;
   void Route(HttpRequest request, HttpRespond respond) const;
   Result<std::shared_ptr<const Grant>> Admit(const std::vector<std::string>& path,
                                              const HttpRequest& request) const;

@@ -1,7 +1,6 @@
 // A request and its answer without a wire format: what both frontends and the service speak.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/tensor/value.h"
+#include "server/inference/request_origin.h"
 
 namespace onnxd {
 
@@ -26,24 +26,18 @@ struct TensorMetadata {
 };
 
 struct InferenceRequest {
-  std::string model;               // empty: the default model
-  std::string version;             // empty: the newest
-  std::string id;                  // echoed
-  std::string request_id, client;  // for logs: X-Request-Id, and its address
+  std::string model;    // empty: the default model
+  std::string version;  // empty: the newest
+  std::string id;       // echoed
+  RequestOrigin origin;
   std::vector<NamedValue> inputs;
   std::vector<std::string> outputs;  // empty: all
-  // Its first byte was there: what it states as a duration counts from here.
-  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
-  // Its last byte was there.
-  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();
   // When its client stops waiting.
   std::optional<std::chrono::steady_clock::time_point> deadline;
   // Its parameter `timeout`, at most kMostTimeout; counts where the model's settings allow it.
   std::optional<std::chrono::microseconds> timeout;
   static constexpr std::chrono::hours kMostTimeout{24};
   int64_t priority = 0;  // 1 is the most urgent; 0: the default
-  // Set by the frontend when its client is gone; may be null.
-  std::shared_ptr<std::atomic<bool>> cancelled;
 };
 
 struct InferenceResponse {

@@ -26,6 +26,7 @@ std::string LogLine(const RequestRecord& record) {
                 Milliseconds(record.whole), " ms (read ", Milliseconds(record.read), ", queue ",
                 Milliseconds(record.queue), ", compute ", Milliseconds(record.compute),
                 "), request ", record.id, " of ", record.client,
+                record.trace_id.empty() ? "" : StrCat(", trace ", record.trace_id),
                 record.error.empty() ? "" : StrCat(": ", record.error.substr(0, 256)));
 }
 

@@ -17,8 +17,9 @@ namespace onnxd {
 
 struct RequestRecord {
   using Duration = std::chrono::nanoseconds;
-  std::string id;      // of the client, or made up
-  std::string client;  // its address
+  std::string id;        // of the client, or made up
+  std::string client;    // its address
+  std::string trace_id;  // of W3C Trace Context; empty: none
   std::string model, version;
   Protocol protocol = Protocol::kHttp;
   StatusCode code = StatusCode::kOk;

@@ -184,6 +184,10 @@ struct ServerMetrics::State {
                  .Name("onnxd_requests_shed_total")
                  .Help("Requests refused without running the model, by reason")
                  .Register(registry)),
+        spans(BuildCounter()
+                  .Name("onnxd_trace_spans_total")
+                  .Help("Spans of requests for the collector, by what became of them")
+                  .Register(registry)),
         prepared_models(BuildCounter()
                             .Name("onnxd_prepared_models_total")
                             .Help("Models looked for in the cache of prepared models, by result")
@@ -226,6 +230,7 @@ struct ServerMetrics::State {
                             .Add({})),
         process(registry) {
     build_info.Set(1);
+    for (const char* result : {"sent", "dropped", "failed"}) spans.Add({{"result", result}});
     for (const char* reason : {"queue_full", "deadline", "memory", "client", "drain"}) {
       shed.Add({{"reason", reason}});
     }
@@ -255,6 +260,7 @@ struct ServerMetrics::State {
   prometheus::Family<prometheus::Gauge>& connections;
   prometheus::Family<prometheus::Counter>& connections_total;
   prometheus::Family<prometheus::Counter>& shed;
+  prometheus::Family<prometheus::Counter>& spans;
   prometheus::Family<prometheus::Counter>& prepared_models;
   prometheus::Family<prometheus::Counter>& config_reloads;
   prometheus::Family<prometheus::Counter>& access_refusals;
@@ -515,6 +521,9 @@ void ServerMetrics::CountUnroutedRequest(Protocol protocol, StatusCode code) {
       .Increment();
 }
 
+void ServerMetrics::CountSpans(const std::string& result, int64_t count) {
+  state_->spans.Add({{"result", result}}).Increment(static_cast<double>(count));
+}
 void ServerMetrics::CountShed(const std::string& reason) {
   state_->shed.Add({{"reason", reason}}).Increment();
 }

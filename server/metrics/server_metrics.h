@@ -104,6 +104,7 @@ class ServerMetrics {
   void ObserveParse(Protocol protocol, std::chrono::nanoseconds duration);
   void ObserveSerialize(Protocol protocol, std::chrono::nanoseconds duration);
   void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
+  void CountSpans(const std::string& result, int64_t count);      // sent, dropped, failed
   void CountShed(const std::string& reason);  // queue_full, deadline, memory, client
   void CountModelLoad(const std::string& model, bool succeeded);
   void CountPreparedModel(const std::string& result);  // found, missing

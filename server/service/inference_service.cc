@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/str_cat.h"
+#include "server/tracing/request_span.h"
 
 namespace onnxd {
 namespace {
@@ -87,7 +88,7 @@ std::optional<Clock::time_point> DeadlineOf(const InferenceRequest& request,
                                             Clock::time_point now) {
   std::optional<Clock::time_point> end;
   if (request.timeout && settings.allow_timeout_override) {
-    end = request.arrived + *request.timeout;
+    end = request.origin.arrived + *request.timeout;
   } else if (settings.default_timeout_ms > 0) {
     end = now + std::chrono::milliseconds(settings.default_timeout_ms);
   }
@@ -106,13 +107,14 @@ InferenceService::Json JsonOf(const ServerOptions& options) {
 
 InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& manager,
                                    Scheduler& scheduler, ServerMetrics& metrics,
-                                   std::shared_ptr<MemoryAccount> memory,
+                                   std::shared_ptr<MemoryAccount> memory, Tracer& tracer,
                                    const ServerOptions& options)
     : registry_(registry),
       manager_(manager),
       scheduler_(scheduler),
       metrics_(metrics),
       memory_(std::move(memory)),
+      tracer_(tracer),
       json_(JsonOf(options)),
       quota_(options.limits.requests_per_client),
       shared_memory_(options.server.shared_memory) {
@@ -256,14 +258,16 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   // Until `finish` has been called, or was lost for want of memory.
   const auto counted = std::make_shared<InFlight>(*this, version->metrics);
   RequestRecord record;
-  record.id = std::move(request.request_id);
-  record.client = std::move(request.client);
+  record.id = std::move(request.origin.id);
+  record.client = std::move(request.origin.client);
+  record.trace_id = request.origin.trace.trace_id;
   record.model = version->model;
   record.version = version->version;
   record.protocol = protocol;
-  record.read = begin - request.arrived;
-  metrics_.ObserveParse(protocol, begin - request.received);
-  InferenceCallback finish = [this, begin, protocol, counted, arrived = request.arrived, record,
+  record.read = begin - request.origin.arrived;
+  metrics_.ObserveParse(protocol, begin - request.origin.received);
+  InferenceCallback finish = [this, begin, protocol, counted, arrived = request.origin.arrived,
+                              trace = std::move(request.origin.trace), record,
                               done = std::move(done)](Result<InferenceResponse> result) {
     const auto now = Clock::now();
     counted->metrics().ObserveRequest(record.protocol, result.status().code(), now - begin);
@@ -276,9 +280,13 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
     } else {
       ended.error = result.status().message();
     }
-    request_log_.Note(std::move(ended));
+    // Known and decided before the client can ask for it, or for another decision.
+    request_log_.Note(ended);
+    const bool recorded = tracer_.Records(trace, ended.model);
     done(std::move(result));
-    metrics_.ObserveSerialize(protocol, Clock::now() - now);
+    const auto written = Clock::now() - now;
+    metrics_.ObserveSerialize(protocol, written);
+    if (recorded) tracer_.Record(SpanOf(ended, trace, written));
   };
   auto inputs = OrderInputs(*version, request);
   if (!inputs.ok()) return finish(inputs.status());
@@ -288,7 +296,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   checked.request.inputs = std::move(*inputs);
   checked.request.deadline = DeadlineOf(request, version->settings.batching, begin);
   checked.request.priority = request.priority;
-  checked.request.cancelled = std::move(request.cancelled);
+  checked.request.cancelled = std::move(request.origin.cancelled);
   if (!version->evicted) return Submit(std::move(version), std::move(checked), std::move(finish));
   const ModelManager::Patience patience{checked.request.deadline, checked.request.cancelled};
   const auto waiting = std::make_shared<Checked>(std::move(checked));
@@ -327,15 +335,20 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
   scheduler_.Submit(scheduled, std::move(request));
 }
 
-void InferenceService::NoteUnrouted(Protocol protocol, const Status& status, std::string request_id,
-                                    std::string client) {
+void InferenceService::NoteUnrouted(Protocol protocol, const Status& status,
+                                    const RequestOrigin& origin) {
   metrics_.CountUnroutedRequest(protocol, status.code());
   RequestRecord record;
-  record.id = std::move(request_id);
-  record.client = std::move(client);
+  record.id = origin.id;
+  record.client = origin.client;
+  record.trace_id = origin.trace.trace_id;
   record.protocol = protocol;
   record.code = status.code();
   record.error = status.message();
+  record.whole = record.read = Clock::now() - origin.arrived;
+  if (tracer_.Records(origin.trace, "")) {
+    tracer_.Record(SpanOf(record, origin.trace, std::chrono::nanoseconds(0)));
+  }
   request_log_.Note(std::move(record));
 }
 

@@ -14,6 +14,7 @@
 #include "server/metrics/request_log.h"
 #include "server/models/model_manager.h"
 #include "server/service/client_quota.h"
+#include "server/tracing/tracer.h"
 
 namespace onnxd {
 
@@ -27,7 +28,7 @@ struct ModelMetadata {
 class InferenceService {
  public:
   InferenceService(const ModelRegistry& registry, ModelManager& manager, Scheduler& scheduler,
-                   ServerMetrics& metrics, std::shared_ptr<MemoryAccount> memory,
+                   ServerMetrics& metrics, std::shared_ptr<MemoryAccount> memory, Tracer& tracer,
                    const ServerOptions& options);
 
   // From now on, of keys that change while serving.
@@ -77,9 +78,9 @@ class InferenceService {
              Protocol protocol, InferenceCallback done);
 
   // A request for inference that failed before its model was known.
-  void NoteUnrouted(Protocol protocol, const Status& status, std::string request_id,
-                    std::string client);
+  void NoteUnrouted(Protocol protocol, const Status& status, const RequestOrigin& origin);
   const RequestLog& request_log() const { return request_log_; }
+  Tracer& tracer() const { return tracer_; }
 
   // For each inference request, by its client's address, until the ticket is gone.
   // kResourceExhausted when the client has too many.
@@ -133,6 +134,7 @@ class InferenceService {
   Scheduler& scheduler_;
   ServerMetrics& metrics_;
   const std::shared_ptr<MemoryAccount> memory_;
+  Tracer& tracer_;
   mutable std::mutex mutex_;
   std::string default_model_;      // guarded by mutex_
   std::vector<Reloaded> reloads_;  // guarded by mutex_

@@ -27,8 +27,8 @@ import protos
 IRIS = numpy.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], numpy.float32)
 ENVIRONMENT = {"ONNXD_SERVER_SHARED_MEMORY": "true", "ONNXD_SERVER_COMPRESS_FROM_BYTES": "2000"}
 SERVICE = "inference.GRPCInferenceService"
-# Answered with UNIMPLEMENTED: no model here computes on a GPU; requests are not traced yet.
-MISSING = {"CudaSharedMemoryRegister", "TraceSetting"}
+# Answered with UNIMPLEMENTED: no model here computes on a GPU.
+MISSING = {"CudaSharedMemoryRegister"}
 
 
 class Extensions(unittest.TestCase):

@@ -17,7 +17,8 @@ TEST(InferenceService, NamesModelsWhileTheyComeAndGo) {
   const auto memory = std::make_shared<MemoryAccount>();
   Scheduler scheduler({1, 100, 0}, metrics);
   ModelManager manager(DefaultSession(), options, registry, scheduler, metrics, memory);
-  const InferenceService service(registry, manager, scheduler, metrics, memory, options);
+  Tracer tracer({}, nullptr);
+  const InferenceService service(registry, manager, scheduler, metrics, memory, tracer, options);
   std::thread admin([&] {
     for (int i = 0; i < 2000; ++i) {
       auto version = std::make_shared<ModelVersion>();

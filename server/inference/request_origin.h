@@ -1,0 +1,25 @@
+// RequestOrigin: where a request comes from and since when; whatever its protocol and call.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "server/inference/trace_context.h"
+
+namespace onnxd {
+
+struct RequestOrigin {
+  std::string id;      // X-Request-Id: the client's, or made up
+  std::string client;  // its address
+  TraceContext trace;
+  // Its first byte was there: what it states as a duration counts from here.
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
+  // Its last byte was there.
+  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();
+  // Set by the frontend when its client is gone; may be null.
+  std::shared_ptr<std::atomic<bool>> cancelled;
+};
+
+}  // namespace onnxd
