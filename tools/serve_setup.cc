@@ -1,6 +1,7 @@
 #include "tools/serve_setup.h"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -68,8 +69,9 @@ void ConfigureLogging(const ServerOptions& options) {
                                                   {"warning", LogLevel::kWarning},
                                                   {"error", LogLevel::kError},
                                                   {"off", LogLevel::kOff}};
-  ConfigureLog(levels.at(options.log.level),
-               options.log.format == "json" ? LogFormat::kJson : LogFormat::kText);
+  const bool text = options.log.format == "text" ||
+                    (options.log.format == "auto" && isatty(STDERR_FILENO) == 1);
+  ConfigureLog(levels.at(options.log.level), text ? LogFormat::kText : LogFormat::kJson);
 }
 
 int ExecutorCount(const ServerOptions& options) {

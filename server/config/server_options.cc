@@ -129,7 +129,7 @@ std::vector<OptionKey<ServerOptions::LogSettings>> LogKeys() {
   using L = ServerOptions::LogSettings;
   return {
       TextKey("level", &L::level, {"debug", "info", "warning", "error", "off"}),
-      TextKey("format", &L::format, {"text", "json"}),
+      TextKey("format", &L::format, {"auto", "text", "json"}),
       TextKey("requests", &L::requests, {"off", "notable", "all"}),
   };
 }

@@ -114,7 +114,7 @@ struct ServerOptions {
   } tracing;
   struct LogSettings {
     std::string level = "info";   // debug, info, warning, error, off
-    std::string format = "text";  // text, json
+    std::string format = "auto";  // text, json; auto: text where stderr is a terminal, else json
     // which requests get a line: off, notable (those that fail, and each model's slowest 1%), all
     std::string requests = "notable";
   } log;

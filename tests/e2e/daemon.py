@@ -29,7 +29,7 @@ class Daemon:
             [*prefix, BINARY, "serve", *map(str, arguments), "--http-port", "0", "--grpc-port", "0",
              "--metrics-port", "0"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "ONNXD_LIMITS_DRAIN_DELAY_S": "0", **(environment or {})},
+            env={**os.environ, "ONNXD_LIMITS_DRAIN_DELAY_S": "0", "ONNXD_LOG_FORMAT": "text", **(environment or {})},
         )
         line = self.process.stdout.readline()
         ports = re.findall(r":(\d+)", line)

@@ -29,6 +29,38 @@ def serve(*arguments, environment=None):
     )
 
 
+class LogFormat(unittest.TestCase):
+    """`log.format: auto`: for whom the log is written depends on who reads it."""
+
+    def log_of_a_start(self, stderr):
+        process = subprocess.Popen(
+            [daemon.BINARY, "serve", str(daemon.MODELS), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"],
+            stdout=subprocess.PIPE, stderr=stderr, text=True, env={**os.environ, "ONNXD_LIMITS_DRAIN_DELAY_S": "0"})
+        self.addCleanup(process.stdout.close)
+        for _ in range(2):  # the ports; the models
+            process.stdout.readline()
+        process.terminate()
+        process.wait(30)
+
+    def test_a_pipe_gets_json(self):
+        with tempfile.TemporaryFile("w+") as file:
+            self.log_of_a_start(file)
+            file.seek(0)
+            lines = [json.loads(line) for line in file]
+        self.assertTrue(any("iris_forest" in line["message"] for line in lines), lines)
+
+    def test_a_terminal_gets_text(self):
+        ours, its = os.openpty()
+        try:
+            self.log_of_a_start(its)
+            log = os.read(ours, 1 << 16).decode()
+        finally:
+            os.close(ours)
+            os.close(its)
+        self.assertRegex(log, r"(?m)^\d{4}-\d{2}-\d{2}T\S+ info ")
+        self.assertNotIn("{", log.splitlines()[0])
+
+
 class Start(unittest.TestCase):
     def test_a_busy_port_is_named_with_its_holder(self):
         with socket.socket() as holder:
