@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""How many requests the frontends answer: /predict beside FastAPI with onnxruntime, and ModelInfer over gRPC.
+"""How many requests the frontends answer, and what they add to a run of the model.
 
-A perceptron 10-64-5, one row a request, 64 connections (gRPC: 64 calls in flight on 4), the servers in turns. REST
-goes through bench/server/load, gRPC through h2load (Debian: nghttp2-client), which share the machine with the server.
+A perceptron 10-64-5, one row a request: /predict beside FastAPI with onnxruntime, ModelInfer over gRPC, and both beside
+an echo behind the same listeners (bench/server/echo). 64 connections (gRPC: 64 calls in flight on 4), the servers in
+turns. Then one connection, one request at a time, and `onnxd bench` in this process's place: the difference of the
+medians is what serving adds. REST goes through bench/server/load, gRPC through h2load (Debian: nghttp2-client), which
+share the machine with the server.
 
 Needs onnx, numpy, fastapi, uvicorn[standard] and onnxruntime. Usage: frontends.py [--rounds N] [--seconds N]
 """
@@ -23,7 +26,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from batching import ROOT, parser_of
+from batching import ROOT, parser_of, request_of
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import protos  # noqa: E402
@@ -76,10 +79,18 @@ class Onnxd:
         self.process.stdout.readline()
 
 
-def rest(arguments, server, body, clients):
-    done = subprocess.run([arguments.load, "--port", str(server.port), "--target", "/predict", "--header",
-                           "Content-Type: application/json", "--body", body, "--clients", str(clients), "--seconds",
-                           str(arguments.seconds)], check=True, capture_output=True, text=True)
+class Echo:
+    name = "echo"
+
+    def __init__(self, binary):
+        self.process = subprocess.Popen([binary], stdout=subprocess.PIPE, text=True)
+        self.port, self.grpc_port = map(int, re.findall(r"(\d+)", self.process.stdout.readline()))
+
+
+def rest(arguments, server, body, clients, target="/predict", header="Content-Type: application/json"):
+    done = subprocess.run([arguments.load, "--port", str(server.port), "--target", target, "--header", header, "--body",
+                           body, "--clients", str(clients), "--seconds", str(arguments.seconds)],
+                          check=True, capture_output=True, text=True)
     answers = json.loads(done.stdout)
     assert set(code for code in answers if code.isdigit()) == {"200"}, answers
     return answers["200"]
@@ -93,20 +104,55 @@ def grpc_body(path):
     path.write_bytes(b"\0" + struct.pack(">I", len(message)) + message)
 
 
-def grpc(arguments, server, body):
-    done = subprocess.run(["h2load", "-D", str(int(arguments.seconds)), "--warm-up-time", "1", "-c", "4", "-m", "16", "-d", body,
-                           "-H", "content-type: application/grpc", "-H", "te: trailers",
+def h2load(server, body, *options):
+    done = subprocess.run(["h2load", *options, "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers",
                            f"http://127.0.0.1:{server.grpc_port}/inference.GRPCInferenceService/ModelInfer"],
                           check=True, capture_output=True, text=True)
     failed = re.search(r"(\d+) failed", done.stdout)[1]
     assert failed == "0", done.stdout
-    return float(re.search(r"([\d.]+) req/s", done.stdout)[1])
+    return done.stdout
+
+
+def grpc(arguments, server, body):
+    report = h2load(server, body, "-D", str(int(arguments.seconds)), "--warm-up-time", "1", "-c", "4", "-m", "16")
+    return float(re.search(r"([\d.]+) req/s", report)[1])
+
+
+def lone_call(server, body, log):
+    """Median of one call at a time, in ms; the first tenth warms up."""
+    h2load(server, body, "-n", "20000", "-c", "1", "-m", "1", f"--log-file={log}")
+    times = [int(line.split("\t")[2]) for line in log.read_text().splitlines()]
+    log.unlink()
+    return statistics.median(times[len(times) // 10:]) / 1e3
+
+
+def lone_run(arguments, model):
+    done = subprocess.run([arguments.onnxd, "bench", model, "--iterations", "20000", "--json"], check=True,
+                          capture_output=True, text=True)
+    return json.loads(done.stdout)["latency_ms"]["median"]
+
+
+def print_added(arguments, ours, model, message, log):
+    """What one connection waits for besides the model's run, medians of the rounds in turns."""
+    head, body = request_of({"x": numpy.array([ROW], numpy.float32)})
+    binary = log.with_name("binary")
+    binary.write_bytes(body)
+    added = {"REST, binary tensors": [], "gRPC": []}
+    for _ in range(arguments.rounds):
+        run = lone_run(arguments, model)
+        lone = rest(arguments, ours, binary, 1, "/v2/models/tiny/infer", f"Inference-Header-Content-Length: {head}")
+        added["REST, binary tensors"].append(lone["p50_ms"] - run)
+        added["gRPC"].append(lone_call(ours, message, log) - run)
+    for name, times in added.items():
+        print(f"{name}, one connection: {1e3 * statistics.median(times):.0f} us more than `onnxd bench` (median; "
+              f"{1e3 * min(times):.0f} to {1e3 * max(times):.0f})")
 
 
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--echo", default=str(ROOT / "build/release/bench/server/echo"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model, body, message = (pathlib.Path(folder) / name for name in ("tiny.onnx", "body", "message"))
@@ -114,15 +160,20 @@ def main():
         body.write_text(json.dumps({"input": [ROW]}))
         grpc_body(message)
         ours = Onnxd(arguments.onnxd, model)
-        servers = [ours, Fastapi(model, 18431, 1), Fastapi(model, 18432, 2)]
+        echo = Echo(arguments.echo)
+        servers = [ours, echo, Fastapi(model, 18431, 1), Fastapi(model, 18432, 2)]
         many = {server.name: [] for server in servers}
         lone = {server.name: [] for server in servers}
-        calls = []
+        calls = {server.name: [] for server in (ours, echo)}
         for _ in range(arguments.rounds):
             for server in servers:
                 many[server.name].append(rest(arguments, server, body, 64))
                 lone[server.name].append(rest(arguments, server, body, 1))
-            calls.append(grpc(arguments, ours, message))
+            for server in (ours, echo):
+                calls[server.name].append(grpc(arguments, server, message))
+        for server in servers[1:]:
+            server.process.terminate()
+        print_added(arguments, ours, model, message, pathlib.Path(folder) / "log")
         for server in servers:
             server.process.terminate()
     print("| REST /predict | requests/s, 64 connections | p99 ms | one connection: median ms | onnxd is faster by |")
@@ -132,7 +183,9 @@ def main():
         middle = lambda results, key: statistics.median(result[key] for result in results)
         print(f"| {server.name} | {middle(many[server.name], 'per_second'):.0f} | {middle(many[server.name], 'p99_ms'):.1f} | "
               f"{middle(lone[server.name], 'p50_ms'):.3f} | {statistics.median(ratios):.1f} |")
-    print(f"\ngRPC ModelInfer, 64 calls in flight: {statistics.median(calls):.0f} a second")
+    share = statistics.median(a / b for a, b in zip(calls[ours.name], calls[echo.name]))
+    print(f"\ngRPC ModelInfer, 64 calls in flight: {statistics.median(calls[ours.name]):.0f} a second; the echo "
+          f"{statistics.median(calls[echo.name]):.0f}, of which that is {share:.2f}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-constexpr double kInlineP95 = 300e-6;
+// Of a lone request on the thread that brings it: where another such thread is free, and anywhere,
+// since handing it over takes longer.
+constexpr double kInlineP95 = 300e-6, kTrifle = 50e-6;
 constexpr double kLongRun = 5e-3;  // seconds
 constexpr double kMuchLonger = 4;  // times what a row of another model takes
 constexpr auto kLately = std::chrono::seconds(10);
@@ -144,9 +146,12 @@ void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now)
 }
 
 bool Scheduler::RunsInline(const ScheduledModel& model, int64_t rows) const {
-  return !stopping_ && inline_running_ < options_.inline_callers && model.queue_.empty() &&
-         model.running_ == 0 && model.times_.LoneP95().value_or(1) < kInlineP95 &&
-         (rows <= 1 || model.times_.Expected(rows).value_or(1) < kInlineP95);
+  const int64_t share = model.policy_.max_executors;
+  if (stopping_ || !model.queue_.empty() || (share > 0 && model.at_work_ >= share)) return false;
+  double longest = model.times_.LoneP95().value_or(1);
+  if (rows > 1) longest = std::max(longest, model.times_.Expected(rows).value_or(1));
+  if (longest < kTrifle) return options_.inline_callers > 0;
+  return longest < kInlineP95 && inline_running_ < options_.inline_callers && model.running_ == 0;
 }
 
 // Large requests take what their size takes, small ones their share of the batches they will fill.
@@ -206,7 +211,7 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
     request.priority = policy.default_priority_level;
   }
   Status refused;
-  bool here = false;
+  bool here = false, watch = false;
   {
     std::lock_guard lock(mutex_);
     NoteArrival(*model, std::max<int64_t>(request.rows, 1), now);
@@ -219,12 +224,13 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
     } else {
       refused = Admit(*model, request, now);
       if (refused.ok()) Enqueue(model, std::move(request), now);
+      watch = std::exchange(watch_idle_, false);
     }
   }
   if (here) return RunHere(model, std::move(request), now);
   if (!refused.ok()) return request.done({std::move(refused), nanoseconds(0), nanoseconds(0)});
   wake_.notify_one();
-  watch_.notify_one();
+  if (watch) watch_.notify_one();
 }
 
 void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
@@ -259,12 +265,14 @@ void Scheduler::Counted::End() {
 
 Scheduler::Counted::~Counted() {
   End();
+  bool wake = false;
   {
     std::lock_guard lock(scheduler_.mutex_);
     --model_.at_work_;
     scheduler_.NoteAtWork(-1);
+    wake = !scheduler_.waiting_.empty();
   }
-  scheduler_.wake_.notify_one();  // this model may have had its share
+  if (wake) scheduler_.wake_.notify_one();  // this model may have had its share
 }
 
 void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
@@ -406,6 +414,7 @@ void Scheduler::Watch() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (waiting_.empty()) {
+      watch_idle_ = true;
       watch_.wait(lock);
       continue;
     }

@@ -178,6 +178,7 @@ class Scheduler {
   int64_t queued_ = 0;                              // guarded by mutex_
   int64_t idle_ = 0;                                // guarded by mutex_
   int64_t inline_running_ = 0;                      // guarded by mutex_
+  bool watch_idle_ = false;  // the watching thread waits for a request; guarded by mutex_
   // Executors at work, now and their mean; guarded by mutex_.
   int64_t at_work_ = 0;
   double mean_at_work_ = 0;
