@@ -258,16 +258,15 @@ void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchReque
 
 void Scheduler::Counted::End() {
   if (std::exchange(ended_, true)) return;
-  std::lock_guard lock(scheduler_.mutex_);
   --model_.running_;
   if (inline_) --scheduler_.inline_running_;
 }
 
 Scheduler::Counted::~Counted() {
-  End();
   bool wake = false;
   {
     std::lock_guard lock(scheduler_.mutex_);
+    End();
     --model_.at_work_;
     scheduler_.NoteAtWork(-1);
     wake = !scheduler_.waiting_.empty();
@@ -445,9 +444,13 @@ void Scheduler::RefuseLost(std::unique_lock<std::mutex>& lock) {
 Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entries,
                                        SteadyTime now) {
   int64_t rows = 0;
-  for (const RequestQueue::Entry& entry : entries) rows += entry.request.rows;
+  bool any_due = false;
+  for (const RequestQueue::Entry& entry : entries) {
+    rows += entry.request.rows;
+    any_due = any_due || entry.request.deadline.has_value();
+  }
   double expected = 0;
-  {
+  if (any_due) {
     std::lock_guard lock(mutex_);
     const bool others_wait = model.running_ > 1 || !model.queue_.empty();
     if (others_wait) expected = model.times_.Expected(rows).value_or(0);
@@ -481,16 +484,19 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   std::optional<BatchOutputs> outputs;
   int64_t most = 1;
   if (!alive.empty()) outputs = RunBatch(alive, model->run_);
+  if (!outputs) return;
   const SteadyTime end = Clock::now();
+  const StatusCode code = outputs->status.code();
+  const bool runs_alone =
+      code != StatusCode::kOk && code != StatusCode::kDeadlineExceeded && alive.size() > 1;
   {
     std::lock_guard lock(mutex_);
-    if (outputs && outputs->status.ok()) {
-      model->times_.Record(outputs->rows, SecondsBetween(start, end));
-    }
+    if (outputs->status.ok()) model->times_.Record(outputs->rows, SecondsBetween(start, end));
     most = model->settings_.max_batch_size;
-    if (outputs && outputs->mixes_rows) model->settings_ = BatchSettings{};
+    if (outputs->mixes_rows) model->settings_ = BatchSettings{};
+    // Whoever asks again on its answer finds that this run is over.
+    if (!runs_alone) running.End();
   }
-  if (!outputs) return;
   if (outputs->status.ok()) {
     model->metrics_->ObserveRun(outputs->rows, most, static_cast<int64_t>(alive.size()),
                                 outputs->times);
@@ -499,13 +505,10 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
     LogWarning(StrCat("model '", model->name_, "': outputs of a batch of ", outputs->rows,
                       " rows have other numbers of rows; it runs requests alone from now on"));
   }
-  const StatusCode code = outputs->status.code();
-  if (code != StatusCode::kOk && code != StatusCode::kDeadlineExceeded && alive.size() > 1) {
+  if (runs_alone) {
     for (RequestQueue::Entry& entry : alive) RunAlone(*model, std::move(entry));
     return;
   }
-  // Whoever asks again on its answer finds that this run is over.
-  running.End();
   for (size_t i = 0; i < alive.size(); ++i) Answer(alive[i], PartOf(*outputs, i), start, end);
 }
 

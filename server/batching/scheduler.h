@@ -123,7 +123,7 @@ class Scheduler {
     Counted(Scheduler& scheduler, ScheduledModel& model, bool is_inline = false)
         : scheduler_(scheduler), model_(model), inline_(is_inline) {}
     ~Counted();
-    void End();
+    void End();  // with mutex_ held
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 

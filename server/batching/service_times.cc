@@ -11,6 +11,8 @@ namespace {
 constexpr double kWeight = 0.1;
 // A larger batch must make rows cheaper by so much, or it only makes them wait for each other.
 constexpr double kGain = 0.9;
+// Lone rows after which their 95th percentile is known, and after which it is found anew.
+constexpr int64_t kLoneKnown = 20, kLoneEach = 4;
 // Batches after which a size that lost is tried again.
 constexpr int64_t kForgetAfter = 2000;
 
@@ -47,7 +49,9 @@ void ServiceTimes::Record(int64_t rows, double seconds) {
   size.seconds_per_row += weight * (each - size.seconds_per_row);
   ++size.batches;
   size.last = ++total_;
-  if (rows == 1) lone_[static_cast<size_t>(lone_count_++) % kLoneKept] = seconds;
+  if (rows != 1) return;
+  lone_[static_cast<size_t>(lone_count_++) % kLoneKept] = seconds;
+  if (lone_count_ >= kLoneKnown && lone_count_ % kLoneEach == 0) lone_p95_ = FindLoneP95();
 }
 
 std::optional<double> ServiceTimes::Expected(int64_t rows) const {
@@ -92,9 +96,8 @@ int64_t ServiceTimes::BestSize(int64_t most) const {
   return LargestOf(best);
 }
 
-std::optional<double> ServiceTimes::LoneP95() const {
+double ServiceTimes::FindLoneP95() const {
   const auto count = std::min<size_t>(static_cast<size_t>(lone_count_), kLoneKept);
-  if (count < 20) return std::nullopt;
   std::array<double, kLoneKept> sorted = lone_;
   const auto nth = sorted.begin() + static_cast<ptrdiff_t>(count * 95 / 100);
   std::nth_element(sorted.begin(), nth, sorted.begin() + static_cast<ptrdiff_t>(count));

@@ -23,7 +23,7 @@ class ServiceTimes {
   int64_t BestSize(int64_t most) const;
 
   // Within which 19 of 20 lone rows stayed, of the last ones; nullopt before there are 20.
-  std::optional<double> LoneP95() const;
+  std::optional<double> LoneP95() const { return lone_p95_; }
 
  private:
   static constexpr size_t kSizes = 64;
@@ -35,9 +35,12 @@ class ServiceTimes {
     int64_t last = 0;  // total_ when it was last seen
   };
 
+  double FindLoneP95() const;
+
   std::array<Size, kSizes> sizes_{};
   std::array<double, kLoneKept> lone_{};
   int64_t lone_count_ = 0;
+  std::optional<double> lone_p95_;
   int64_t total_ = 0;
 };
 
