@@ -3,8 +3,8 @@
 
 A perceptron 10-64-5, one row a request: /predict beside FastAPI with onnxruntime, ModelInfer over gRPC, and both beside
 an echo behind the same listeners (bench/server/echo). 64 connections (gRPC: 64 calls in flight on 4), the servers in
-turns. Then one connection, one request at a time, and `onnxd bench` in this process's place: the difference of the
-medians is what serving adds. REST goes through bench/server/load, gRPC through h2load (Debian: nghttp2-client), which
+turns. Then one connection, one request at a time, and `onnxd bench`: the difference of the medians is what serving
+adds, on all processors and on one, where no processor has to wake another. REST goes through bench/server/load, gRPC through h2load (Debian: nghttp2-client), which
 share the machine with the server.
 
 Needs onnx, numpy, fastapi, uvicorn[standard] and onnxruntime. Usage: frontends.py [--rounds N] [--seconds N]
@@ -132,26 +132,34 @@ def lone_run(arguments, model):
     return json.loads(done.stdout)["latency_ms"]["median"]
 
 
-def print_added(arguments, ours, model, message, log):
-    """What one connection waits for besides the model's run, medians of the rounds in turns."""
+def print_added(arguments, model, message, folder, processors):
+    """What one connection waits for besides the model's run: medians of the rounds, in turns, on these processors."""
     head, body = request_of({"x": numpy.array([ROW], numpy.float32)})
-    binary = log.with_name("binary")
+    binary = folder / "binary"
     binary.write_bytes(body)
-    added = {"REST, binary tensors": [], "gRPC": []}
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)  # and whatever this process starts
+    ours = Onnxd(arguments.onnxd, model)
+    added = {"REST, binary tensors": [], "gRPC": [], "nothing but sockets": []}
     for _ in range(arguments.rounds):
         run = lone_run(arguments, model)
         lone = rest(arguments, ours, binary, 1, "/v2/models/tiny/infer", f"Inference-Header-Content-Length: {head}")
         added["REST, binary tensors"].append(lone["p50_ms"] - run)
-        added["gRPC"].append(lone_call(ours, message, log) - run)
-    for name, times in added.items():
-        print(f"{name}, one connection: {1e3 * statistics.median(times):.0f} us more than `onnxd bench` (median; "
-              f"{1e3 * min(times):.0f} to {1e3 * max(times):.0f})")
+        added["gRPC"].append(lone_call(ours, message, folder / "log") - run)
+        floor = subprocess.run([arguments.ping_pong], check=True, capture_output=True, text=True)
+        added["nothing but sockets"].append(float(floor.stdout) / 1e3)
+    ours.process.terminate()
+    os.sched_setaffinity(0, before)
+    print(f"\nOne connection on {len(processors)} processors, us more than `onnxd bench`: " + "; ".join(
+        f"{name} {1e3 * statistics.median(times):.0f} ({1e3 * min(times):.0f} to {1e3 * max(times):.0f})"
+        for name, times in added.items()))
 
 
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--ping-pong", default=str(ROOT / "build/release/bench/server/ping_pong"))
     parser.add_argument("--echo", default=str(ROOT / "build/release/bench/server/echo"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -171,11 +179,10 @@ def main():
                 lone[server.name].append(rest(arguments, server, body, 1))
             for server in (ours, echo):
                 calls[server.name].append(grpc(arguments, server, message))
-        for server in servers[1:]:
-            server.process.terminate()
-        print_added(arguments, ours, model, message, pathlib.Path(folder) / "log")
         for server in servers:
             server.process.terminate()
+        for processors in (os.sched_getaffinity(0), {min(os.sched_getaffinity(0))}):
+            print_added(arguments, model, message, pathlib.Path(folder), processors)
     print("| REST /predict | requests/s, 64 connections | p99 ms | one connection: median ms | onnxd is faster by |")
     print("| --- | --- | --- | --- | --- |")
     for server in servers:
