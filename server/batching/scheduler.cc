@@ -30,7 +30,7 @@ constexpr double kPatience = 10;
 constexpr double kLeastPatience = 1e-3;
 // Times vary: a request is let in only if it would make its deadline with this much to spare, and
 // run with that much.
-constexpr double kAdmitMargin = 1.3, kRunMargin = 1.1;
+constexpr double kAdmitMargin = 1.2, kRunMargin = 1.1;
 constexpr double kMeanSeconds = 10;     // of executors at work
 constexpr double kNoMemoryWait = 0.01;  // seconds
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
