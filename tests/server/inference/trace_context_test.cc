@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/str_cat.h"
+
 namespace onnxd {
 namespace {
 
@@ -23,7 +25,7 @@ TEST(TraceContext, ContinuesTheClientsTraceWithASpanOfItsOwn) {
 TEST(TraceContext, TakesTheLastBitOfTheFlagsAlone) {
   for (const auto& [flags, sampled] :
        std::map<std::string, bool>{{"00", false}, {"02", false}, {"03", true}, {"ff", true}}) {
-    const auto trace = ContinueTrace(std::string(kParent).substr(0, 53) + flags, "");
+    const auto trace = ContinueTrace(StrCat(std::string_view(kParent).substr(0, 53), flags), "");
     ASSERT_TRUE(trace.has_value()) << flags;
     EXPECT_EQ(trace->sampled, sampled) << flags;
   }
@@ -45,7 +47,8 @@ TEST(TraceContext, RefusesWhatIsNoTraceparent) {
 }
 
 TEST(TraceContext, ReadsWhatItKnowsOfLaterVersions) {
-  const std::string later = "01" + std::string(kParent).substr(2);
+  std::string later = kParent;
+  later[1] = '1';
   EXPECT_TRUE(ContinueTrace(later, "").has_value());
   EXPECT_TRUE(ContinueTrace(later + "-more", "").has_value());
 }
