@@ -3,10 +3,11 @@
 
 Open loop: requests for the quick model (a wide perceptron) come at a fixed rate, in turns while nothing else happens
 and while clients keep asking for the slow one; and, for what the machine itself takes, while one client keeps another
-daemon busy with the slow one. Then clients ask for all 64 models at random; the daemon's threads are
-counted at the start and meanwhile.
+daemon busy with the slow one. A request of the slow one has a megabyte, as an image does; with --products 60 it has 13,
+and what its clients and sockets take of the same processors is measured as well. Then clients ask for all 64 models at
+random; the daemon's threads are counted at the start and meanwhile.
 
-Needs onnx and numpy. Usage: neighbours.py [--rounds N] [--seconds N] [--rate N] [--clients N]
+Needs onnx and numpy. Usage: neighbours.py [--rounds N] [--seconds N] [--rate N] [--clients N] [--products N]
 """
 
 import http.client
@@ -64,14 +65,16 @@ def ask_factor(port, model):
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--seconds", type=float, default=12)
     parser.add_argument("--rate", type=float, default=100)
     parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--products", type=int, default=300, help="Matrix products in a row in the slow model")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         make_perceptron(root / "quick" / "1" / "model.onnx")
-        for name, model in [("slow", e2e.slow_model()), *((f"m{i}", factor_model(i)) for i in range(62))]:
+        slow = e2e.slow_model(700, arguments.products)
+        for name, model in [("slow", slow), *((f"m{i}", factor_model(i)) for i in range(62))]:
             (root / name / "1").mkdir(parents=True)
             onnx.save(model, root / name / "1" / "model.onnx")
         served = Daemon(arguments.onnxd, folder, "auto")
@@ -91,7 +94,8 @@ def main():
             with Clients(1, lambda: post(other.port, request)):
                 apart.append(measure())
         other.close()
-        print(f"slow: {took * 1e3:.0f} ms a request, {arguments.clients} clients; quick: {arguments.rate:.0f} requests/s")
+        print(f"slow: {took * 1e3:.0f} ms and {len(request[1]) / 1e6:.1f} MB a request, {arguments.clients} clients; "
+              f"quick: {arguments.rate:.0f} requests/s")
         for key in ("p50_ms", "p99_ms"):
             a, b, c = ([round_[key] for round_ in results] for results in (alone, beside, apart))
             print(f"{key}: {statistics.median(a):.2f} alone; {statistics.median(b):.2f} beside, ratio "

@@ -39,6 +39,7 @@ constexpr size_t kMaxRequestLine = 8 * 1024;
 constexpr size_t kMaxHeaders = 100;
 constexpr size_t kMaxLingerBytes = 1 << 20;
 constexpr size_t kReadBytes = 32 * 1024;
+constexpr size_t kTurnBytes = 128 * 1024;    // of a body, before the thread's other connections
 constexpr int64_t kAskFirst = 64 * 1024;     // bytes of a body
 constexpr size_t kMuchJson = 256 * 1024;     // takes a millisecond to read
 constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
@@ -286,7 +287,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (error == beast::error::timeout) return Refuse(408, kSlowBody);
     if (error) return Close();
     if (body_.left() == 0) return Decode(body_.Take());
-    socket_->async_read_some(body_.Rest(),
+    socket_->async_read_some(asio::buffer(body_.Rest(), kTurnBytes),
                              [self = shared_from_this()](error_code failure, size_t bytes) {
                                self->body_.Add(bytes);
                                if (self->expired_) failure = beast::error::timeout;
@@ -474,7 +475,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void WriteSome(Next next) {
     const size_t head_done = std::min(written_, head_text_.size());
     const std::array<asio::const_buffer, 2> rest = {
-        asio::buffer(head_text_) + head_done, asio::buffer(body_text_) + (written_ - head_done)};
+        asio::buffer(head_text_) + head_done,
+        asio::buffer(asio::buffer(body_text_) + (written_ - head_done), kTurnBytes)};
     ExpireAfter(seconds(shared_->limits.write_timeout_s));
     socket_->async_write_some(
         rest, [self = shared_from_this(), next](error_code error, size_t bytes) {
