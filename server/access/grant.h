@@ -2,9 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "server/access/api_key.h"
+#include "server/access/route.h"
 
 namespace onnxd {
 
@@ -18,7 +19,9 @@ class Grant {
   // Whether it is for all models.
   bool for_all_models() const { return key_ == nullptr || key_->models.empty(); }
   // kPermissionDenied where the key is not for that model, which may be there or not.
-  Status CheckModel(const std::string& model) const;
+  Status CheckModel(std::string_view model) const;
+  // The same for a call of that scope, and for the model it names.
+  Status CheckScope(Scope scope, std::string_view model) const;
 
  private:
   const std::shared_ptr<const ApiKey> key_;

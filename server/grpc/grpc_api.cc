@@ -3,7 +3,6 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <map>
-#include <set>
 
 #include "proto/open_inference.pb.h"
 #include "runtime/base/str_cat.h"
@@ -58,10 +57,11 @@ Result<inference::ModelMetadataResponse> DescribeModel(
 }
 
 Result<inference::RepositoryIndexResponse> IndexOf(const InferenceService& service,
-                                                   bool ready_only) {
+                                                   const Grant& grant, bool ready_only) {
   inference::RepositoryIndexResponse response;
   for (const ModelRegistry::Entry& entry : service.Index()) {
     if (ready_only && entry.state != ModelRegistry::State::kReady) continue;
+    if (!grant.CheckModel(entry.model).ok()) continue;
     auto& model = *response.add_models();
     model.set_name(entry.model);
     model.set_version(entry.version);
@@ -227,10 +227,11 @@ const std::map<std::string_view, Method>& Methods() {
       {"/inference.GRPCInferenceService/ModelStatistics",
        Unary<ModelStatisticsRequest, StatisticsOf>},
       {"/inference.GRPCInferenceService/RepositoryIndex",
-       Unary<RepositoryIndexRequest,
-             [](InferenceService& service, const RepositoryIndexRequest& request) {
-               return IndexOf(service, request.ready());
-             }>},
+       [](InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
+         respond(Answer<RepositoryIndexRequest>(call, [&](const RepositoryIndexRequest& request) {
+           return IndexOf(service, *call.grant, request.ready());
+         }));
+       }},
       {"/inference.GRPCInferenceService/RepositoryModelLoad",
        Control<RepositoryModelLoadRequest, RepositoryModelLoadResponse, true>},
       {"/inference.GRPCInferenceService/RepositoryModelUnload",
@@ -304,30 +305,52 @@ const std::map<std::string_view, OpenMethod>& StreamingMethods() {
   return methods;
 }
 
-// Of calls about a model other than inference, whose requests all begin with its name.
-Status CheckNamedModel(const GrpcCall& call) {
-  if (call.grant->for_all_models()) return Status::Ok();
-  static const std::set<std::string_view> methods = {
-      "/inference.GRPCInferenceService/ModelReady", "/inference.GRPCInferenceService/ModelMetadata",
-      "/inference.GRPCInferenceService/ModelConfig",
-      "/inference.GRPCInferenceService/ModelStatistics"};
-  if (!methods.contains(call.path)) return Status::Ok();
-  ONNXD_ASSIGN_OR_RETURN(const auto request,
-                         ParseMessage<inference::ModelReadyRequest>(call.message));
-  return call.grant->CheckModel(request.name());
+template <typename Request>
+Result<std::string> ModelIn(const std::string& message) {
+  ONNXD_ASSIGN_OR_RETURN(const Request request, ParseMessage<Request>(message));
+  if constexpr (requires { request.model_name(); }) {
+    return request.model_name();
+  } else {
+    return request.name();
+  }
+}
+
+// The model that a call of Scope::kModel is about; empty for all.
+Result<std::string> ModelOf(const GrpcCall& call) {
+  using namespace inference;
+  static const std::map<std::string_view, Result<std::string> (*)(const std::string&)> methods = {
+      {"/inference.GRPCInferenceService/ModelReady", ModelIn<ModelReadyRequest>},
+      {"/inference.GRPCInferenceService/ModelMetadata", ModelIn<ModelMetadataRequest>},
+      {"/inference.GRPCInferenceService/ModelConfig", ModelIn<ModelConfigRequest>},
+      {"/inference.GRPCInferenceService/ModelStatistics", ModelIn<ModelStatisticsRequest>},
+      {"/inference.GRPCInferenceService/TraceSetting", ModelIn<TraceSettingRequest>},
+      {"/inference.GRPCInferenceService/RepositoryModelLoad", ModelIn<RepositoryModelLoadRequest>},
+      {"/inference.GRPCInferenceService/RepositoryModelUnload",
+       ModelIn<RepositoryModelUnloadRequest>},
+  };
+  const auto method = methods.find(call.path);
+  return method == methods.end() ? std::string() : method->second(call.message);
+}
+
+Status CheckScope(const GrpcCall& call, Scope scope) {
+  if (scope != Scope::kModel || call.grant->for_all_models()) {
+    return call.grant->CheckScope(scope, "");
+  }
+  ONNXD_ASSIGN_OR_RETURN(const std::string model, ModelOf(call));
+  return call.grant->CheckScope(scope, model);
 }
 
 }  // namespace
 
 Status GrpcApi::Admit(GrpcCall& call) const {
   // What is not in the table of routes is not there.
-  const auto role = RoleOfMethod(call.path);
-  if (!role) return Unimplemented(StrCat("unknown method ", call.path.substr(0, 256)));
-  auto grant = gate_.Admit(*role, KeyIn(call.authorization, call.api_key), call.certificate);
+  const auto route = RouteOfMethod(call.path);
+  if (!route) return Unimplemented(StrCat("unknown method ", call.path.substr(0, 256)));
+  auto grant = gate_.Admit(route->role, KeyIn(call.authorization, call.api_key), call.certificate);
   Status admitted = grant.status();
   if (grant.ok()) {
     call.grant = *std::move(grant);
-    admitted = CheckNamedModel(call);
+    admitted = CheckScope(call, route->scope);
   }
   if (!admitted.ok()) service_.metrics().CountAccessRefusal(Protocol::kGrpc, admitted.code());
   return admitted;

@@ -36,11 +36,12 @@ Status CheckParameters(const HttpBody& body, bool load) {
   });
 }
 
-HttpResponse Index(const InferenceService& service, bool ready_only) {
+HttpResponse Index(const InferenceService& service, const Grant& grant, bool ready_only) {
   HttpResponse response;
   response.body = "[";
   for (const ModelRegistry::Entry& entry : service.Index()) {
     if (ready_only && entry.state != ModelRegistry::State::kReady) continue;
+    if (!grant.CheckModel(entry.model).ok()) continue;
     if (response.body.size() > 1) response.body += ',';
     response.body += "{\"name\":";
     AppendJsonString(response.body, entry.model);
@@ -68,7 +69,7 @@ void HandleRepository(InferenceService& service, const std::vector<std::string>&
                       HttpRequest request, HttpRespond respond) {
   if (path[2] == "index") {
     const auto ready_only = ReadyOnly(request.body);
-    return respond(ready_only.ok() ? Index(service, *ready_only)
+    return respond(ready_only.ok() ? Index(service, *request.grant, *ready_only)
                                    : ErrorResponse(ready_only.status()));
   }
   const bool load = path[4] == "load";

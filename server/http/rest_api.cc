@@ -148,25 +148,16 @@ std::string_view KeyOf(const HttpRequest& request) {
                api_key == nullptr ? std::string_view() : *api_key);
 }
 
-// Whether a key is for the models that a path is about.
-Status CheckModels(const Grant& grant, const std::vector<std::string>& path) {
-  if (path.size() == 2 && path[0] == "predict") return grant.CheckModel(path[1]);
-  if (path.size() < 3 || path[0] != "v2" || path[1] != "models") return Status::Ok();
-  const bool of_all = path.size() == 3 && path[2] == "stats";
-  if (!of_all) return grant.CheckModel(path[2]);
-  return grant.for_all_models() ? Status::Ok() : PermissionDenied("the key is not for all models");
-}
-
 }  // namespace
 
 // What is not in the table of routes is not there.
 Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::string>& path,
                                                     const HttpRequest& request) const {
-  const auto role = RoleOfPath(path);
-  if (!role) return NotFound("no such path");
-  auto grant = gate_.Admit(*role, KeyOf(request), request.certificate);
-  Status admitted = grant.ok() ? CheckModels(**grant, path) : grant.status();
-  if (admitted.ok() && *role == Role::kAdmin) {
+  const auto route = RouteOfPath(path);
+  if (!route) return NotFound("no such path");
+  auto grant = gate_.Admit(route->role, KeyOf(request), request.certificate);
+  Status admitted = grant.ok() ? (*grant)->CheckScope(route->scope, route->model) : grant.status();
+  if (admitted.ok() && route->role == Role::kAdmin) {
     admitted = cross_origin_.CheckAdmin(request, !gate_.has_keys());
   }
   if (admitted.ok()) return grant;
@@ -177,9 +168,9 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
 std::optional<HttpResponse> RestApi::Refuse(const HttpRequest& request) const {
   const auto path = PathSegments(request.target);
   if (!path.ok()) return ErrorResponse(path.status());
-  const auto role = RoleOfPath(*path);
-  if (!role) return ErrorResponse(NotFound("no such path"));
-  const Status status = gate_.Check(*role, KeyOf(request), request.certificate);
+  const auto route = RouteOfPath(*path);
+  if (!route) return ErrorResponse(NotFound("no such path"));
+  const Status status = gate_.Check(route->role, KeyOf(request), request.certificate);
   if (status.ok()) return std::nullopt;
   service_.metrics().CountAccessRefusal(Protocol::kHttp, status.code());
   return ErrorResponse(status);

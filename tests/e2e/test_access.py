@@ -176,6 +176,43 @@ class Access(RepositoryCase):
         client.stop_stream()
         client.close()
 
+    def test_an_admin_key_for_some_models_changes_these_alone(self):
+        self.put(1, factor_model(1), name="other")
+        key = self.create("some", "admin", "--models", "m")
+        served = self.serve_with(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file))
+        for path, body, expected in (
+                ("/v2/repository/models/m/load", b"", 200), ("/v2/repository/models/m/unload", b"", 200),
+                ("/v2/repository/models/m/load", b"", 200),
+                ("/v2/models/m/trace/setting", None, 200), ("/v2/models/m/stats", None, 200),
+                ("/v2/repository/models/other/load", b"", 403), ("/v2/repository/models/other/unload", b"", 403),
+                ("/v2/models/other/trace/setting", None, 403), ("/v2/trace/setting", None, 403), ("/v2/logging", None, 403),
+                ("/v2/config/reload", b"", 403), ("/debug/requests", None, 403), ("/metrics", None, 403),
+                ("/v2/systemsharedmemory/status", None, 403), ("/v2/models/stats", None, 403)):
+            self.assertEqual(self.status(served, path, key, body)[0], expected, path)
+        status, index = self.status(served, "/v2/repository/index", key, b"{}")
+        self.assertEqual((status, [entry["name"] for entry in json.loads(index)]), (200, ["m"]))
+        client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.grpc_port}")
+        headers = {"authorization": f"Bearer {key}"}
+        client.load_model("m", headers=headers)
+        client.update_trace_settings("m", {}, headers=headers)
+        index = client.get_model_repository_index(headers=headers)
+        self.assertEqual([model.name for model in index.models], ["m"])
+        for refused in (lambda: client.load_model("other", headers=headers),
+                        lambda: client.unload_model("other", headers=headers),
+                        lambda: client.update_trace_settings("other", {}, headers=headers),
+                        lambda: client.get_trace_settings(headers=headers),
+                        lambda: client.get_log_settings(headers=headers),
+                        lambda: client.get_system_shared_memory_status(headers=headers)):
+            with self.assertRaises(tritonclient.grpc.InferenceServerException) as raised:
+                refused()
+            self.assertIn("PERMISSION_DENIED", str(raised.exception.status()))
+        client.close()
+
+    def test_a_predict_key_reads_no_statistics_of_all_models(self):
+        key = self.create("predict", "predict")
+        served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file))
+        self.assertEqual(self.status(served, "/v2/models/stats", key)[0], 403)
+
     def test_a_keys_requests_a_second(self):
         slow, free = self.create("slow", "predict", "--rate", 5), self.create("free", "predict")
         served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file))

@@ -135,21 +135,6 @@ TEST(ApiKey, AFaultyLineIsNamedAndItsSecretsAreNot) {
   }
 }
 
-TEST(Roles, EveryRouteHasOneAndOtherPathsHaveNone) {
-  using Path = std::vector<std::string>;
-  EXPECT_EQ(RoleOfPath({}), Role::kNobody);
-  EXPECT_EQ(RoleOfPath(Path{"predict", "m"}), Role::kPredict);
-  EXPECT_EQ(RoleOfPath(Path{"v2", "models", "m", "versions", "1", "infer"}), Role::kPredict);
-  EXPECT_EQ(RoleOfPath(Path{"v2", "models", "m", "config"}), Role::kRead);
-  EXPECT_EQ(RoleOfPath(Path{"v2", "repository", "models", "m", "load"}), Role::kAdmin);
-  for (const Path& path : {Path{"v2", "repository"}, Path{"v2/repository", "index"}, Path{"V2"},
-                           Path{"predict", "m", "x"}, Path{"v2", "repository", "models", "m"}}) {
-    EXPECT_EQ(RoleOfPath(path), std::nullopt);
-  }
-  EXPECT_EQ(RoleOfMethod("/inference.GRPCInferenceService/RepositoryModelLoad"), Role::kAdmin);
-  EXPECT_EQ(RoleOfMethod("/inference.GRPCInferenceService/repositorymodelload"), std::nullopt);
-}
-
 TEST(AccessGate, AKeyHasItsTime) {
   using namespace std::chrono;
   const auto now = floor<seconds>(system_clock::now());
