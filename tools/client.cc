@@ -7,6 +7,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
 #include "tools/command.h"
+#include "tools/grpc_predict.h"
 
 namespace onnxd {
 namespace {
@@ -36,6 +37,7 @@ Result<HttpReply> AskFor200(const ServerAddress& server, const std::string& meth
   return reply;
 }
 
+// Of a file, or of standard input.
 Result<std::string> ReadInput(const std::string& path) {
   if (path != "-") return ReadFile(path, kMostInput);
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
@@ -69,6 +71,15 @@ int PredictOnServer(const ClientFlags& flags) {
       AskFor200(flags.server, "POST", StrCat("/predict/", Quoted(flags.model)), *body);
   if (!reply.ok()) return Fail(reply.status());
   std::printf("%s\n", reply->body.c_str());
+  return kExitOk;
+}
+
+int PredictOverGrpc(const ClientFlags& flags) {
+  const auto text = ReadInput(flags.input);
+  if (!text.ok()) return Fail(text.status());
+  const auto answer = PredictWithGrpc(flags.server, flags.model, *text);
+  if (!answer.ok()) return Fail(answer.status());
+  std::printf("%s\n", answer->c_str());
   return kExitOk;
 }
 

@@ -88,6 +88,7 @@ struct ClientFlags {
   ServerAddress server;
   bool ready = false;        // of `health`: ready to answer, not just alive
   std::string model, input;  // input: a file of JSON, "-": standard input
+  bool grpc = false;         // of `predict`: over gRPC
   bool load = false;         // of a model's control: load, else unload
 };
 
@@ -105,6 +106,7 @@ int CheckConfig(const ServeFlags& flags);
 int PrintConfig(const ServeFlags& flags);
 int Health(const ClientFlags& flags);
 int PredictOnServer(const ClientFlags& flags);
+int PredictOverGrpc(const ClientFlags& flags);
 int ListModels(const ClientFlags& flags);
 int ControlModel(const ClientFlags& flags);
 

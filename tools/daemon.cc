@@ -59,17 +59,19 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
             api_.HandleMetricsPort(std::move(request), std::move(respond));
           },
           [](const HttpRequest&) { return ErrorResponse(413, "nothing is taken here"); }),
-      grpc_(
-          options.limits, proxies_, tracer_,
-          {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
-           [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
-          metrics_,
-          [this](GrpcCall call, GrpcRespond respond) {
-            grpc_api_.Handle(std::move(call), std::move(respond));
-          },
-          [this](const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) {
-            return grpc_api_.OpenStream(call, std::move(writer));
-          }) {
+      grpc_(options.limits, proxies_, tracer_,
+            {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
+             [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
+            metrics_,
+            {[this](GrpcCall call, GrpcRespond respond) {
+               grpc_api_.Handle(std::move(call), std::move(respond));
+             },
+             [this](const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) {
+               return grpc_api_.OpenStream(call, std::move(writer));
+             },
+             [reporter = LoadReporter(service_, options.server)](std::string_view wanted) {
+               return reporter.For(wanted, LoadReportFormat::kBinary);
+             }}) {
   metrics_.SetMemory(memory_);
   // The thread that waits for signals does the work.
   service_.SetReload([] { kill(getpid(), SIGHUP); });

@@ -12,19 +12,20 @@ namespace {
 constexpr size_t kMostBytes = size_t{256} << 20;
 constexpr std::string_view kUnix = "unix:";
 
-Result<std::unique_ptr<httplib::Client>> ClientFor(const ServerAddress& server) {
+Result<std::unique_ptr<httplib::Client>> ClientFor(const std::string& url,
+                                                   const ServerAddress& server) {
   std::unique_ptr<httplib::Client> client;
-  if (server.url.starts_with(kUnix)) {
-    client = std::make_unique<httplib::Client>(server.url.substr(kUnix.size()));
+  if (url.starts_with(kUnix)) {
+    client = std::make_unique<httplib::Client>(url.substr(kUnix.size()));
     client->set_address_family(AF_UNIX);
-  } else if (server.url.starts_with("http://") || server.url.starts_with("https://")) {
-    client = std::make_unique<httplib::Client>(server.url);
+  } else if (url.starts_with("http://") || url.starts_with("https://")) {
+    client = std::make_unique<httplib::Client>(url);
   } else {
     return InvalidArgument(
-        StrCat("'", server.url, "' is no URL of a server: http://HOST:PORT, https://HOST:PORT or ",
+        StrCat("'", url, "' is no URL of a server: http://HOST:PORT, https://HOST:PORT or ",
                "unix:/PATH"));
   }
-  if (!client->is_valid()) return InvalidArgument(StrCat("'", server.url, "' is no URL"));
+  if (!client->is_valid()) return InvalidArgument(StrCat("'", url, "' is no URL"));
   client->set_follow_location(false);
   client->set_connection_timeout(server.timeout_s);
   client->set_read_timeout(server.timeout_s);
@@ -39,7 +40,8 @@ Result<std::unique_ptr<httplib::Client>> ClientFor(const ServerAddress& server) 
 Result<HttpReply> Ask(const ServerAddress& server, const std::string& method,
                       const std::string& path, const std::string& body,
                       const std::string& content_type) {
-  ONNXD_ASSIGN_OR_RETURN(const auto client, ClientFor(server));
+  const std::string url = server.url.empty() ? kRestUrl : server.url;
+  ONNXD_ASSIGN_OR_RETURN(const auto client, ClientFor(url, server));
   httplib::Request request;
   request.method = method;
   request.path = path;
@@ -47,7 +49,7 @@ Result<HttpReply> Ask(const ServerAddress& server, const std::string& method,
   if (!body.empty()) request.set_header("Content-Type", content_type);
   if (!server.key.empty()) request.set_header("Authorization", StrCat("Bearer ", server.key));
   for (const auto& [name, value] : server.headers) request.set_header(name.c_str(), value);
-  if (server.url.starts_with(kUnix)) request.set_header("Host", "localhost");
+  if (url.starts_with(kUnix)) request.set_header("Host", "localhost");
   HttpReply reply;
   request.content_receiver = [&reply](const char* data, size_t size, uint64_t, uint64_t) {
     if (reply.body.size() + size > kMostBytes) return false;
@@ -56,7 +58,7 @@ Result<HttpReply> Ask(const ServerAddress& server, const std::string& method,
   };
   const auto answer = client->send(request);
   if (!answer) {
-    return Unavailable(StrCat(server.url, ": ", httplib::to_string(answer.error())));
+    return Unavailable(StrCat(url, ": ", httplib::to_string(answer.error())));
   }
   reply.status = answer->status;
   return reply;

@@ -8,8 +8,11 @@
 
 namespace onnxd {
 
+inline constexpr const char* kRestUrl = "http://127.0.0.1:8000";  // where none is given
+inline constexpr const char* kGrpcUrl = "http://127.0.0.1:8001";
+
 struct ServerAddress {
-  std::string url = "http://127.0.0.1:8000";   // http, https, or unix:/path/of/socket
+  std::string url;                             // http, https, or unix:/path/of/socket; empty: usual
   std::string key;                             // an API key; empty: none
   std::string ca;                              // PEM of the server's authority; empty: the system's
   std::map<std::string, std::string> headers;  // besides

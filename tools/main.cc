@@ -6,6 +6,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "tools/command.h"
+#include "tools/completion.h"
 
 namespace onnxd {
 namespace {
@@ -208,7 +209,10 @@ void AddConfig(CLI::App& app, ServeFlags& flags, RunCommand& run) {
 }
 
 void AddServer(CLI::App& command, ServerAddress& server) {
-  command.add_option("--url", server.url, "http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+  command
+      .add_option(
+          "--url", server.url,
+          StrCat("http://HOST:PORT, https://HOST:PORT or unix:/PATH (default ", kRestUrl, ")"))
       ->envname("ONNXD_URL");
   command.add_option("--key", server.key, "API key; better in the environment: ONNXD_API_KEY")
       ->envname("ONNXD_API_KEY");
@@ -228,8 +232,11 @@ void AddClient(CLI::App& app, ClientFlags& flags, RunCommand& run) {
       ->add_option("--input", flags.input,
                    "File of JSON: the input, or a body of /predict; -: stdin")
       ->required();
+  predict->add_flag("--grpc", flags.grpc,
+                    StrCat("Ask over gRPC; then --url is of that port (default ", kGrpcUrl, ")"));
   AddServer(*predict, flags.server);
-  predict->callback([&] { run = [&] { return PredictOnServer(flags); }; });
+  predict->callback(
+      [&] { run = [&] { return flags.grpc ? PredictOverGrpc(flags) : PredictOnServer(flags); }; });
   CLI::App* models = app.add_subcommand("models", "List, load and unload a server's models");
   models->require_subcommand(1);
   CLI::App* list = models->add_subcommand("list", "Name, version and state of each");
@@ -245,6 +252,20 @@ void AddClient(CLI::App& app, ClientFlags& flags, RunCommand& run) {
       run = [&flags] { return ControlModel(flags); };
     });
   }
+}
+
+void AddCompletion(CLI::App& app, std::string& shell, RunCommand& run) {
+  CLI::App* completion = app.add_subcommand(
+      "completion", "Print what a shell completes: source <(onnxd completion bash)");
+  completion->add_option("SHELL", shell, "bash, zsh or fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+      ->required();
+  completion->callback([&] {
+    run = [&] {
+      std::fputs(CompletionScript(app, shell).c_str(), stdout);
+      return kExitOk;
+    };
+  });
 }
 
 int Main(int argc, char** argv) {
@@ -274,6 +295,8 @@ int Main(int argc, char** argv) {
   AddKeys(app, keys_flags, run);
   AddConfig(app, serve_flags, run);
   AddClient(app, client_flags, run);
+  std::string shell;
+  AddCompletion(app, shell, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,6 +100,15 @@ int64_t AvailableMemory() {
       kGroups / "memory", GroupPath("memory"),
       [](const fs::path& group) { return Number(FirstLine(group / "memory.limit_in_bytes")); });
   return std::min(machine, Least(unified, separate).value_or(machine));
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 void ReturnFreedMemory() {

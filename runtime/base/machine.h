@@ -12,6 +12,9 @@ int AvailableProcessors();
 // memory.limit_in_bytes), else the machine's.
 int64_t AvailableMemory();
 
+// Seconds of processors that all threads of this process have used.
+double CpuSeconds();
+
 // Gives the system what the C library keeps of freed memory. Takes some ms, in which other threads'
 // allocations wait: after something large has been freed.
 void ReturnFreedMemory();

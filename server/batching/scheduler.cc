@@ -354,7 +354,7 @@ void Scheduler::NoteAtWork(int64_t change) {
   at_work_ += change;
 }
 
-void Scheduler::ObserveLoad() {
+Scheduler::Load Scheduler::ObserveLoad() {
   std::vector<std::pair<const ModelMetrics*, int64_t>> queued;
   double seconds = 0;
   std::unique_lock lock(mutex_);
@@ -364,9 +364,11 @@ void Scheduler::ObserveLoad() {
     seconds += WaitingBefore(*model, INT64_MAX, SteadyTime::max()).seconds;
   }
   NoteAtWork(0);
-  const double saturation = (mean_at_work_ + seconds) / static_cast<double>(options_.executors);
+  const Load load{queued_,
+                  (mean_at_work_ + seconds) / static_cast<double>(options_.executors)};
   lock.unlock();
-  metrics_.SetLoad(queued, saturation);
+  metrics_.SetLoad(queued, load.saturation);
+  return load;
 }
 
 void Scheduler::Work() {

@@ -103,8 +103,13 @@ class Scheduler {
   void Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request);
 
   int64_t queued() const;
-  // Tells the metrics what waits, and how busy the executors are.
-  void ObserveLoad();
+  struct Load {
+    int64_t queued = 0;  // requests
+    // Executors at work, a mean of about 10 s, and seconds of work that wait, by executors.
+    double saturation = 0;
+  };
+  // What it is now, of which the metrics are told.
+  Load ObserveLoad();
   // Of one model: waiting or running.
   bool IsIdle(const ScheduledModel& model) const;
 

@@ -35,6 +35,7 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
       TextKey("json_non_finite", &L::json_non_finite, {"null", "token", "error"}),
       ListKey("trusted_proxies", &L::trusted_proxies),
       ListKey("cors_origins", &L::cors_origins),
+      TextKey("load_report", &L::load_report, {"asked", "always", "off"}),
       TextKey("metrics_compat", &L::metrics_compat, {"none", "triton"}),
       SwitchKey("shared_memory", &L::shared_memory),
   };

@@ -33,6 +33,9 @@ struct ServerOptions {
     std::string trusted_proxies;
     // origins whose pages may call the REST ports from a browser, separated by commas; *: all
     std::string cors_origins;
+    // what answers tell load balancers (ORCA): asked: what header endpoint-load-metrics-format asks
+    // for; always: the same, and as text, over gRPC as message, without it; off
+    std::string load_report = "asked";
     // triton: /metrics has Triton's names (nv_inference_...) as well
     std::string metrics_compat = "none";
     // clients with the role admin may register POSIX shared memory for inputs and outputs; only for

@@ -1,6 +1,7 @@
 #include "server/grpc/grpc_framing.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "runtime/base/str_cat.h"
 #include "server/net/inflate.h"
@@ -106,6 +107,22 @@ std::string EncodeGrpcMessage(std::string_view text) {
       out += '%';
       out += kHex[byte >> 4];
       out += kHex[byte & 15];
+    }
+  }
+  return out;
+}
+
+std::string DecodeGrpcMessage(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* hex = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(hex, hex + 2, byte, 16).ptr == hex + 2) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += text[i];
     }
   }
   return out;

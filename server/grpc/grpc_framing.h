@@ -36,5 +36,7 @@ std::optional<std::chrono::nanoseconds> ParseGrpcTimeout(std::string_view text);
 
 // A grpc-message value: bytes outside printable ASCII, and '%', as %XX.
 std::string EncodeGrpcMessage(std::string_view text);
+// The way back; what is no %XX stays as it is.
+std::string DecodeGrpcMessage(std::string_view text);
 
 }  // namespace onnxd

@@ -9,6 +9,7 @@
 
 #include "runtime/base/status.h"
 #include "server/access/grant.h"
+#include "server/documents/load_report.h"
 #include "server/inference/request_origin.h"
 
 namespace onnxd {
@@ -54,5 +55,15 @@ class GrpcStreamHandler {
 // is not of a streaming method.
 using GrpcOpenStream = std::function<Result<std::unique_ptr<GrpcStreamHandler>>(
     const GrpcCall&, std::shared_ptr<GrpcWriter>)>;
+
+// What the trailers of a call that ends well tell load balancers, by its metadata
+// endpoint-load-metrics-format, which may be empty.
+using GrpcLoadReport = std::function<std::optional<LoadReportHeader>(std::string_view wanted)>;
+
+struct GrpcHandlers {
+  GrpcHandler unary;
+  GrpcOpenStream open_stream;
+  GrpcLoadReport load_report;
+};
 
 }  // namespace onnxd

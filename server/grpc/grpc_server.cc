@@ -51,8 +51,7 @@ struct GrpcServer::Shared {
   ServerOptions::Limits limits;
   MessageBudget budget;
   ServerMetrics* metrics;
-  GrpcHandler handler;
-  GrpcOpenStream open_stream;
+  GrpcHandlers handlers;
   std::atomic<int64_t> busy{0};
   std::mutex mutex;
   const TrustedProxies* proxies;
@@ -66,7 +65,7 @@ namespace {
 // One call.
 struct Stream {
   std::string path, content_type, encoding, authorization, api_key, request_id, forwarded_for,
-      traceparent, tracestate;
+      traceparent, tracestate, load_report;
   TraceContext trace;
   std::string returned_trace;  // traceparent of its answer; empty: none
   bool post = false, error_as_status = false;
@@ -245,6 +244,8 @@ class Session : public std::enable_shared_from_this<Session> {
       stream->traceparent = value;
     } else if (name == "tracestate") {
       stream->tracestate = value;
+    } else if (name == "endpoint-load-metrics-format") {
+      stream->load_report = value;
     } else if (name == "triton_grpc_error") {
       stream->error_as_status = value == "true";
     } else if (name == "grpc-timeout") {
@@ -403,8 +404,8 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto reply =
         std::make_shared<OneReply<Way>>(Way{shared_from_this(), id, stream.cancelled});
     const Status handled = CatchExceptions([&] {
-      shared_->handler(std::move(call),
-                       [reply](Result<std::string> answer) { reply->Send(std::move(answer)); });
+      shared_->handlers.unary(
+          std::move(call), [reply](Result<std::string> answer) { reply->Send(std::move(answer)); });
       return Status::Ok();
     });
     if (!handled.ok()) reply->Send(Unavailable(std::string(handled.message())));
@@ -459,7 +460,7 @@ class Session : public std::enable_shared_from_this<Session> {
                             headers.size() - (stream.returned_trace.empty() ? 1 : 0), &provider);
   }
 
-  static ssize_t ReadAnswer(nghttp2_session* session, int32_t id, uint8_t* out, size_t size,
+  static ssize_t ReadAnswer(nghttp2_session*, int32_t id, uint8_t* out, size_t size,
                             uint32_t* flags, nghttp2_data_source* source, void*) {
     Session& self = *static_cast<Session*>(source->ptr);
     Stream* stream = self.Find(id);
@@ -481,17 +482,22 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     if (stream->answers.empty() && stream->end) {
       *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
-      SubmitTrailers(session, id, *stream->end);
+      self.SubmitTrailers(id, *stream);
     }
     return static_cast<ssize_t>(count);
   }
 
-  static void SubmitTrailers(nghttp2_session* session, int32_t id, const Status& status) {
+  void SubmitTrailers(int32_t id, const Stream& stream) {
+    const Status& status = *stream.end;
     const std::string code = StrCat(static_cast<int>(status.code()));
     const std::string message = EncodeGrpcMessage(status.message());
-    const std::array<nghttp2_nv, 2> trailers = {Header("grpc-status", code),
-                                                Header("grpc-message", message)};
-    nghttp2_submit_trailer(session, id, trailers.data(), status.ok() ? 1 : 2);
+    const auto report =
+        status.ok() ? shared_->handlers.load_report(stream.load_report) : std::nullopt;
+    std::array<nghttp2_nv, 2> trailers = {Header("grpc-status", code)};
+    size_t count = 1;
+    if (!status.ok()) trailers[count++] = Header("grpc-message", message);
+    if (report) trailers[count++] = Header(report->name, report->value);
+    nghttp2_submit_trailer(session_, id, trailers.data(), count);
   }
 
   void SubmitTrailersOnly(int32_t id, const Status& status) {
@@ -578,7 +584,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const GrpcCall call = CallOf(stream);
     Result<std::unique_ptr<GrpcStreamHandler>> handler = std::unique_ptr<GrpcStreamHandler>();
     const Status opened = CatchExceptions([&] {
-      handler = shared_->open_stream(
+      handler = shared_->handlers.open_stream(
           call, std::make_shared<Writer>(weak_from_this(), id, stream.cancelled));
       return handler.status();
     });
@@ -806,15 +812,14 @@ class Session : public std::enable_shared_from_this<Session> {
 
 GrpcServer::GrpcServer(const ServerOptions::Limits& limits, const TrustedProxies& proxies,
                        Tracer& tracer, MessageBudget budget, ServerMetrics& metrics,
-                       GrpcHandler handler, GrpcOpenStream open_stream)
+                       GrpcHandlers handlers)
     : shared_(std::make_shared<Shared>()) {
   shared_->limits = limits;
   shared_->proxies = &proxies;
   shared_->tracer = &tracer;
   shared_->budget = std::move(budget);
   shared_->metrics = &metrics;
-  shared_->handler = std::move(handler);
-  shared_->open_stream = std::move(open_stream);
+  shared_->handlers = std::move(handlers);
 }
 
 GrpcServer::~GrpcServer() = default;

@@ -24,8 +24,7 @@ class GrpcServer {
  public:
   // The clients of `proxies`, which must outlive it, are those they name; so must `tracer`.
   GrpcServer(const ServerOptions::Limits& limits, const TrustedProxies& proxies, Tracer& tracer,
-             MessageBudget budget, ServerMetrics& metrics, GrpcHandler handler,
-             GrpcOpenStream open_stream);
+             MessageBudget budget, ServerMetrics& metrics, GrpcHandlers handlers);
   ~GrpcServer();
 
   void Serve(std::unique_ptr<Connection> connection);

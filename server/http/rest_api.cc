@@ -206,6 +206,19 @@ void RestApi::Handle(HttpRequest request, HttpRespond respond) const {
   Route(std::move(request), std::move(respond));
 }
 
+// What is answered well tells the load as well.
+HttpRespond RestApi::WithLoadReport(const HttpRequest& request, HttpRespond respond) const {
+  const std::string* header = request.Header("endpoint-load-metrics-format");
+  return [this, wanted = header == nullptr ? "" : *header,
+          respond = std::move(respond)](HttpResponse response) {
+    if (response.status == 200) {
+      auto report = load_reporter_.For(wanted, LoadReportFormat::kText);
+      if (report) response.headers.emplace_back(report->name, std::move(report->value));
+    }
+    respond(std::move(response));
+  };
+}
+
 void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   const auto segments = PathSegments(request.target);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));
@@ -230,6 +243,7 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   } else if (path.empty() || FixedPath(joined)) {
     return respond(MethodNotAllowed("GET, HEAD"));
   }
+  if (post) respond = WithLoadReport(request, std::move(respond));
   if (!path.empty() && path[0] == "predict" && path.size() <= 2) {
     if (!post) return respond(MethodNotAllowed("POST"));
     return HandlePredict(service_, path.size() == 2 ? path[1] : "", std::move(request),

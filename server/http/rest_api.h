@@ -21,6 +21,7 @@
 
 #include "server/access/access_gate.h"
 #include "server/config/server_options.h"
+#include "server/documents/load_report.h"
 #include "server/http/cross_origin.h"
 #include "server/http/http_message.h"
 #include "server/service/inference_service.h"
@@ -34,6 +35,7 @@ class RestApi {
       : service_(service),
         gate_(gate),
         triton_metrics_(options.metrics_compat == "triton"),
+        load_reporter_(service, options),
         cross_origin_(options.cors_origins) {}
 
   void Handle(HttpRequest request, HttpRespond respond) const;
@@ -49,10 +51,12 @@ class RestApi {
                                              const HttpRequest& request) const;
   std::optional<HttpResponse> FixedPath(const std::string& path) const;
   HttpResponse Metrics() const;
+  HttpRespond WithLoadReport(const HttpRequest& request, HttpRespond respond) const;
 
   InferenceService& service_;
   const AccessGate& gate_;
   const bool triton_metrics_;
+  const LoadReporter load_reporter_;
   const CrossOrigin cross_origin_;
 };
 

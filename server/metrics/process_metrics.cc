@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/base/file.h"
+#include "runtime/base/machine.h"
 
 namespace onnxd {
 namespace {
@@ -21,15 +22,6 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 prometheus::Gauge& AddGauge(prometheus::Registry& registry, const char* name, const char* help) {
   return BuildGauge().Name(name).Help(help).Register(registry).Add({});
-}
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 struct Stat {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
 #include "server/tracing/request_span.h"
 
@@ -103,6 +104,12 @@ InferenceService::Json JsonOf(const ServerOptions& options) {
                                                        : NonFinite::kNull};
 }
 
+// Another server might have answered.
+bool IsServersFault(StatusCode code) {
+  return code == StatusCode::kUnavailable || code == StatusCode::kInternal ||
+         code == StatusCode::kUnknown || code == StatusCode::kDeadlineExceeded;
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& manager,
@@ -117,7 +124,9 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
       tracer_(tracer),
       json_(JsonOf(options)),
       quota_(options.limits.requests_per_client),
-      shared_memory_(options.server.shared_memory) {
+      shared_memory_(options.server.shared_memory),
+      load_meter_(
+          AvailableProcessors(), [this] { return ReadLoad(); }, Clock::now()) {
   Reconfigure(options);
 }
 
@@ -128,6 +137,24 @@ void InferenceService::Reconfigure(const ServerOptions& options) {
                                                         : RequestLog::Lines::kNotable);
   std::lock_guard lock(mutex_);
   default_model_ = options.models.default_model;
+}
+
+void InferenceService::CountAnswer(const Status& status) {
+  answered_.fetch_add(1, std::memory_order_relaxed);
+  if (IsServersFault(status.code())) failed_.fetch_add(1, std::memory_order_relaxed);
+}
+
+LoadMeter::Reading InferenceService::ReadLoad() {
+  const Scheduler::Load load = scheduler_.ObserveLoad();
+  LoadMeter::Reading reading;
+  reading.cpu_seconds = CpuSeconds();
+  reading.answered = answered_.load(std::memory_order_relaxed);
+  reading.failed = failed_.load(std::memory_order_relaxed);
+  reading.mem_utilization = static_cast<double>(memory_->bytes()) /
+                            static_cast<double>(std::max<int64_t>(1, memory_->limit()));
+  reading.application_utilization = load.saturation;
+  reading.queued = load.queued;
+  return reading;
 }
 
 std::string InferenceService::default_model() const {
@@ -271,6 +298,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
                               done = std::move(done)](Result<InferenceResponse> result) {
     const auto now = Clock::now();
     counted->metrics().ObserveRequest(record.protocol, result.status().code(), now - begin);
+    CountAnswer(result.status());
     RequestRecord ended = record;
     ended.whole = now - arrived;
     ended.code = result.status().code();
@@ -338,6 +366,7 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
 void InferenceService::NoteUnrouted(Protocol protocol, const Status& status,
                                     const RequestOrigin& origin) {
   metrics_.CountUnroutedRequest(protocol, status.code());
+  CountAnswer(status);
   RequestRecord record;
   record.id = origin.id;
   record.client = origin.client;

@@ -14,6 +14,7 @@
 #include "server/metrics/request_log.h"
 #include "server/models/model_manager.h"
 #include "server/service/client_quota.h"
+#include "server/service/load_meter.h"
 #include "server/tracing/tracer.h"
 
 namespace onnxd {
@@ -77,6 +78,9 @@ class InferenceService {
   void Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
              Protocol protocol, InferenceCallback done);
 
+  // For load balancers.
+  LoadReport Load() { return load_meter_.Report(std::chrono::steady_clock::now()); }
+
   // A request for inference that failed before its model was known.
   void NoteUnrouted(Protocol protocol, const Status& status, const RequestOrigin& origin);
   const RequestLog& request_log() const { return request_log_; }
@@ -128,6 +132,8 @@ class InferenceService {
   void Submit(std::shared_ptr<const ModelVersion> version, Checked checked,
               InferenceCallback finish);
   std::string default_model() const;
+  void CountAnswer(const Status& status);
+  LoadMeter::Reading ReadLoad();
 
   const ModelRegistry& registry_;
   ModelManager& manager_;
@@ -148,6 +154,8 @@ class InferenceService {
   mutable std::atomic<bool> was_ready_{false};
   std::atomic<int64_t> in_flight_{0};
   std::atomic<int64_t> buffered_bytes_{0};
+  std::atomic<int64_t> answered_{0}, failed_{0};  // inference requests
+  LoadMeter load_meter_;
 };
 
 }  // namespace onnxd

@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import shlex
+import socket as socket_module
 import subprocess
 import tempfile
 import unittest
@@ -20,7 +22,10 @@ class Client(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.socket = f"{cls.folder.name}/rest"
-        cls.daemon = daemon.Daemon(daemon.MODELS, environment={"ONNXD_SERVER_HTTP_SOCKET": cls.socket})
+        cls.grpc_socket = f"{cls.folder.name}/grpc"
+        cls.daemon = daemon.Daemon(daemon.MODELS, environment={
+            "ONNXD_SERVER_HTTP_SOCKET": cls.socket, "ONNXD_SERVER_GRPC_SOCKET": cls.grpc_socket})
+        cls.grpc_url = f"http://127.0.0.1:{cls.daemon.grpc_port}"
 
     @classmethod
     def tearDownClass(cls):
@@ -38,7 +43,7 @@ class Client(unittest.TestCase):
         nobody = onnxd("health", "http://127.0.0.1:1", "--timeout", 2)
         self.assertEqual(nobody.returncode, 1)
         self.assertIn("http://127.0.0.1:1", nobody.stderr)
-        for wrong in ("ftp://x", "127.0.0.1", ""):
+        for wrong in ("ftp://x", "127.0.0.1"):
             self.assertEqual(onnxd("health", wrong).returncode, 1, wrong)
 
     def test_a_server_that_is_not_ready(self):
@@ -65,6 +70,64 @@ class Client(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn(reason, done.stderr)
         self.assertEqual(self.ask("predict", "iris_forest", "--input", "/no/file").returncode, 1)
+
+    def test_predict_over_grpc(self):
+        def ask(*arguments, **options):
+            return onnxd("predict", *arguments, "--grpc", environment={"ONNXD_URL": self.grpc_url}, **options)
+        rows = [[5.1, 3.5, 1.4, 0.2]]
+        rest = json.loads(self.ask("predict", "iris_forest", "--input", "-", text=json.dumps(rows)).stdout)
+        for document in (rows, rows[0], {"input": rows}, {"measurements": rows}, {"inputs": {"measurements": rows}}):
+            done = ask("iris_forest", "--input", "-", text=json.dumps(document))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            answer = json.loads(done.stdout)
+            self.assertEqual(set(answer), set(rest))
+            self.assertEqual((answer["predictions"], answer["model"]), (rest["predictions"], rest["model"]))
+        for model, text, reason in (
+                ("none", "[1]", "none"), ("iris_forest", "[[1, 2]]", "measurements"), ("iris_forest", "{", "no JSON"),
+                ("iris_forest", "[[1, 2], [3]]", "not of one shape"), ("iris_forest", "[[true, 1, 1, 1]]", "boolean"),
+                ("iris_forest", '[["a", 1, 1, 1]]', "string"), ("iris_forest", '{"x": [1]}', "no input 'x'")):
+            done = ask(model, "--input", "-", text=text)
+            self.assertEqual(done.returncode, 1, text)
+            self.assertIn(reason, done.stderr)
+        socket = ask("iris_forest", "--input", "-", "--url", f"unix:{self.grpc_socket}", text=json.dumps(rows))
+        self.assertEqual(json.loads(socket.stdout)["predictions"], rest["predictions"])
+
+    def test_predict_over_grpc_says_who_does_not_answer(self):
+        def ask(url, *arguments):
+            return onnxd("predict", "m", "--grpc", "--input", "-", "--url", url, *arguments, text="[1]")
+        for url, reason in (("http://127.0.0.1:1", "refused"), ("unix:/no/socket", "No such file"), ("ftp://x", "no URL"),
+                            ("http://", "HOST:PORT"), (self.daemon.url, "")):
+            done = ask(url, "--timeout", 2)
+            self.assertEqual(done.returncode, 1, url)
+            self.assertIn(url, done.stderr)
+            self.assertIn(reason, done.stderr)
+        with socket_module.create_server(("127.0.0.1", 0)) as silent:
+            done = ask(f"http://127.0.0.1:{silent.getsockname()[1]}", "--timeout", 1)
+        self.assertIn("did not answer in time", done.stderr)
+
+    def test_large_messages_over_grpc(self):
+        with daemon.repository(m=daemon.identity_model(1)) as folder, daemon.Daemon(folder) as served:
+            done = onnxd("predict", "m", "--grpc", "--input", "-", "--url", f"http://127.0.0.1:{served.grpc_port}",
+                         text=json.dumps([0.5] * 700_000))
+            self.assertEqual(json.loads(done.stdout)["prediction"], [0.5] * 700_000)
+
+    def test_completion(self):
+        script = onnxd("completion", "bash").stdout
+        def completed(*words):
+            quoted = " ".join(shlex.quote(word) for word in ("onnxd", *words))
+            done = subprocess.run(
+                ["bash", "-c", f"{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _onnxd; echo ${{COMPREPLY[*]}}"],
+                capture_output=True, text=True, timeout=10, check=True)
+            return done.stdout.split()
+        self.assertEqual(completed("ser"), ["serve"])
+        self.assertEqual(set(completed("models", "")) & {"list", "load", "unload", "serve"}, {"list", "load", "unload"})
+        self.assertEqual(completed("models", "load", "x", "--ti"), ["--timeout"])
+        self.assertEqual(completed("predict", "m", "--gr"), ["--grpc"])
+        self.assertEqual(completed("serve", "file."), [])
+        self.assertIn("__fish_seen_subcommand_from models; and __fish_seen_subcommand_from load' -l timeout",
+                      onnxd("completion", "fish").stdout)
+        self.assertIn("bashcompinit", onnxd("completion", "zsh").stdout)
+        self.assertEqual(onnxd("completion", "csh").returncode, 2)
 
     def test_models(self):
         with daemon.Daemon(daemon.MODELS, environment={"ONNXD_MODELS_CONTROL_MODE": "explicit"}) as served:

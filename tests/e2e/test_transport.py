@@ -105,6 +105,20 @@ class Tls(unittest.TestCase):
         expiry = self.metric(served, "onnxd_tls_certificate_expiry_timestamp_seconds")
         self.assertAlmostEqual(expiry, time.time() + 2 * 86400, delta=3600)
 
+    def test_predict_from_the_command_line(self):
+        served = self.serve()
+        def predict(*arguments):
+            return subprocess.run([daemon.BINARY, "predict", "iris_forest", "--input", "-", *arguments], capture_output=True,
+                                  text=True, input="[[5.1, 3.5, 1.4, 0.2]]", timeout=30)
+        rest = ("--url", f"https://127.0.0.1:{served.http_port}")
+        over_grpc = ("--grpc", "--url", f"https://127.0.0.1:{served.grpc_port}")
+        for way in (rest, over_grpc):
+            done = predict(*way, "--ca", str(self.authority.certificate))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["predictions"]["label"], [0])
+            self.assertEqual(predict(*way).returncode, 1)
+        self.assertIn("certificate verify failed", predict(*over_grpc).stderr)
+
     def test_many_requests_and_large_bodies_on_one_connection(self):
         served = self.serve()
         connection = http.client.HTTPSConnection("127.0.0.1", served.http_port, context=self.context(), timeout=60)

@@ -75,6 +75,8 @@ TEST(GrpcFraming, ReadsTimeouts) {
 
 TEST(GrpcFraming, EscapesMessages) {
   EXPECT_EQ(EncodeGrpcMessage("a%b\n\xc3\xa9"), "a%25b%0A%C3%A9");
+  EXPECT_EQ(DecodeGrpcMessage("a%25b%0A%C3%A9"), "a%b\n\xc3\xa9");
+  EXPECT_EQ(DecodeGrpcMessage("%, %4, %zz, %4g, 100%"), "%, %4, %zz, %4g, 100%");
 }
 
 TEST(MessageScan, RefusesAmplification) {

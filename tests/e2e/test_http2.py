@@ -1,0 +1,120 @@
+"""gRPC as an HTTP/2 stack sees it that is neither gRPC's nor the server's own."""
+
+import unittest
+
+import h2.errors
+import h2.settings
+import numpy
+from tritonclient.grpc import service_pb2
+
+import daemon
+from http2_client import Http2Client
+
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+LIVE = "/inference.GRPCInferenceService/ServerLive"
+
+
+def request(values):
+    message = service_pb2.ModelInferRequest(model_name="m")
+    message.inputs.add(name="x", datatype="FP32", shape=[len(values)])
+    message.raw_input_contents.append(numpy.asarray(values, numpy.float32).tobytes())
+    return message.SerializeToString()
+
+
+def values(message):
+    answer = service_pb2.ModelInferResponse.FromString(message)
+    return numpy.frombuffer(answer.raw_output_contents[0], numpy.float32)
+
+
+class Http2(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.repository = daemon.repository(m=daemon.identity_model(1))
+        cls.daemon = daemon.Daemon(cls.repository.__enter__())
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+        cls.repository.__exit__(None, None, None)
+
+    def connect(self):
+        client = Http2Client(self.daemon.grpc_port)
+        self.addCleanup(client.socket.close)
+        return client
+
+    def test_a_unary_call(self):
+        call = self.connect().unary(INFER, request([1, 2]))
+        self.assertEqual((call.headers[":status"], call.headers["content-type"]), ("200", "application/grpc"))
+        self.assertEqual(call.trailers, {"grpc-status": "0"})
+        self.assertEqual(values(call.messages()[0]).tolist(), [1, 2])
+
+    def test_an_error_has_trailers_only(self):
+        call = self.connect().unary(INFER, b"")
+        self.assertEqual(call.body, b"")
+        self.assertEqual(call.trailers, {})
+        self.assertNotEqual(call.headers["grpc-status"], "0")
+        self.assertTrue(call.headers["grpc-message"])
+
+    def test_large_messages_both_ways_within_the_windows(self):
+        sent = numpy.arange(2_000_000, dtype=numpy.float32)
+        call = self.connect().unary(INFER, request(sent))
+        self.assertTrue(numpy.array_equal(values(call.messages()[0]), sent))
+
+    def test_a_small_window_of_the_client(self):
+        client = self.connect()
+        client.connection.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 100})
+        call = client.unary(INFER, request([3] * 5000))
+        self.assertEqual(values(call.messages()[0]).tolist(), [3] * 5000)
+
+    def test_calls_side_by_side_on_one_connection(self):
+        client = self.connect()
+        identifiers = [client.open(INFER) for _ in range(100)]
+        for number, identifier in enumerate(identifiers):
+            client.send(identifier, request([number]), end=True)
+        for number, identifier in enumerate(identifiers):
+            self.assertEqual(values(client.finish(identifier).messages()[0]).tolist(), [number])
+
+    def test_a_stream_answers_each_message_before_it_ends(self):
+        client = self.connect()
+        stream = client.open(STREAM)
+        for number in range(3):
+            client.send(stream, request([number]))
+            while len(client.calls[stream].messages() if client.calls[stream].body else []) <= number:
+                client.read()
+        client.connection.end_stream(stream)
+        client.flush()
+        call = client.finish(stream)
+        self.assertEqual(call.trailers["grpc-status"], "0")
+        answers = [service_pb2.ModelStreamInferResponse.FromString(message) for message in call.messages()]
+        self.assertEqual([answer.infer_response.model_name for answer in answers], ["m"] * 3)
+
+    def test_a_reset_call_leaves_the_others(self):
+        client = self.connect()
+        reset = client.open(INFER)
+        client.connection.reset_stream(reset, h2.errors.ErrorCodes.CANCEL)
+        self.assertEqual(client.unary(LIVE, b"").trailers["grpc-status"], "0")
+
+    def test_an_expired_deadline(self):
+        call = self.connect().unary(INFER, request([1]), grpc_timeout="1n")
+        self.assertEqual(call.headers["grpc-status"], "4")
+
+    def test_a_ping(self):
+        client = self.connect()
+        client.connection.ping(b"01234567")
+        client.flush()
+        while client.pongs == 0:
+            client.read()
+
+    def test_the_end_of_the_server(self):
+        with daemon.repository(m=daemon.identity_model(1)) as folder, daemon.Daemon(folder) as served:
+            with Http2Client(served.grpc_port) as client:
+                self.assertEqual(client.unary(LIVE, b"").trailers["grpc-status"], "0")
+                served.process.terminate()
+                while client.goaway is None:
+                    client.read()
+                self.assertEqual(client.goaway, h2.errors.ErrorCodes.NO_ERROR)
+
+
+if __name__ == "__main__":
+    unittest.main()
