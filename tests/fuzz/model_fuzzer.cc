@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as a model file, through reader, checker, inference, optimizer and
+// Fuzz target: any bytes as a model file, through reader, checker, inference, optimizer and
 // preparation; what loads runs once on zeros. scripts/fuzz builds and runs it.
 #include <algorithm>
 #include <chrono>
@@ -7,6 +7,7 @@
 
 #include "runtime/providers/default_providers.h"
 #include "runtime/session/inference_session.h"
+#include "tests/fuzz/fuzz_targets.h"
 
 namespace onnxd {
 namespace {
@@ -51,12 +52,11 @@ void RunOnZeros(const InferenceSession& session) {
 }
 
 }  // namespace
-}  // namespace onnxd
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string bytes(reinterpret_cast<const char*>(data), size);
-  const auto session =
-      onnxd::InferenceSession::LoadBytes(bytes, onnxd::Options(size > 0 ? data[size / 2] : 0));
-  if (session.ok()) onnxd::RunOnZeros(**session);
-  return 0;
+void FuzzModel(std::string_view bytes) {
+  const auto choice = static_cast<uint8_t>(bytes.empty() ? 0 : bytes[bytes.size() / 2]);
+  const auto session = InferenceSession::LoadBytes(std::string(bytes), Options(choice));
+  if (session.ok()) RunOnZeros(**session);
 }
+
+}  // namespace onnxd

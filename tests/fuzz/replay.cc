@@ -1,12 +1,12 @@
-// Runs what scripts/fuzz once found, without libFuzzer: replay FOLDER
-#include <cstdint>
+// Runs what scripts/fuzz starts from and what it once found, without libFuzzer: replay FOLDER, in
+// which a folder has the name of its target.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "tests/fuzz/fuzz_targets.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -14,14 +14,21 @@ int main(int argc, char** argv) {
     return 2;
   }
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
-    std::printf("%s\n", entry.path().c_str());
-    std::fflush(stdout);
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::string bytes(std::istreambuf_iterator<char>(file), {});
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-    ++count;
+  for (const auto& folder : std::filesystem::directory_iterator(argv[1])) {
+    const onnxd::FuzzTarget target = onnxd::FuzzTargetNamed(folder.path().filename().string());
+    if (target == nullptr) {
+      std::fprintf(stderr, "%s is no target\n", folder.path().c_str());
+      return 2;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      std::printf("%s\n", entry.path().c_str());
+      std::fflush(stdout);
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::string bytes(std::istreambuf_iterator<char>(file), {});
+      target(bytes);
+      ++count;
+    }
   }
-  std::printf("%d findings of the past\n", count);
+  std::printf("%d inputs\n", count);
   return count > 0 ? 0 : 1;
 }
