@@ -104,13 +104,14 @@ Result<v1::PredictRequest> PredictRequestOf(const std::string& text,
   }
   const json& values = document.contains("inputs") ? document["inputs"] : document;
   if (!values.is_object()) return InvalidArgument("\"inputs\" must be an object of arrays");
-  for (const auto& [name, value] : values.items()) {
+  for (const auto& item : values.items()) {
+    const std::string& name = item.key();
     const auto input = std::find_if(model.inputs().begin(), model.inputs().end(),
                                     [&](const InputMetadata& i) { return i.name() == name; });
     if (input == model.inputs().end()) {
       return InvalidArgument(StrCat("model '", model.name(), "' has no input '", name, "'"));
     }
-    ONNXD_RETURN_IF_ERROR(AddInput(*input, value, request));
+    ONNXD_RETURN_IF_ERROR(AddInput(*input, item.value(), request));
   }
   return request;
 }

@@ -91,6 +91,7 @@ std::vector<OptionKey<ServerOptions::Limits>> LimitsKeys() {
       NumberKey("queue_requests", &L::queue_requests, 1, 10000000),
       NumberKey("requests_per_connection", &L::requests_per_connection, 1,
                 std::numeric_limits<int64_t>::max()),
+      NumberKey("connection_age_s", &L::connection_age_s, 0, kMaxSeconds, "s"),
       NumberKey("requests_per_client", &L::requests_per_client, 0, 1000000),
       NumberKey("drain_delay_s", &L::drain_delay_s, 0, kMaxSeconds, "s"),
       NumberKey("drain_timeout_s", &L::drain_timeout_s, 0, kMaxSeconds, "s"),

@@ -21,6 +21,7 @@
 #include "server/grpc/reset_pace.h"
 #include "server/inference/request_id.h"
 #include "server/net/client_connections.h"
+#include "server/net/connection_age.h"
 #include "server/net/one_reply.h"
 
 namespace onnxd {
@@ -100,7 +101,8 @@ class Session : public std::enable_shared_from_this<Session> {
         shared_(std::move(shared)),
         client_(socket_->client()),
         certificate_(socket_->certificate_name()),
-        read_buffer_(kReadBytes) {
+        read_buffer_(kReadBytes),
+        end_of_age_(EndOfAge(shared_->limits, Clock::now())) {
     shared_->metrics->ConnectionOpened(Protocol::kGrpc);
   }
 
@@ -129,9 +131,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void SendGoAway() {
     asio::post(socket_->get_executor(), [self = shared_from_this()] {
       if (self->session_ == nullptr || self->closed_) return;
-      nghttp2_submit_goaway(self->session_, NGHTTP2_FLAG_NONE,
-                            nghttp2_session_get_last_proc_stream_id(self->session_),
-                            NGHTTP2_NO_ERROR, nullptr, 0);
+      self->SubmitGoAway(NGHTTP2_NO_ERROR);
       self->draining_ = true;
       for (auto& [id, stream] : self->streams_) self->CheckStream(id, stream, Clock::now());
       self->Flush();
@@ -700,9 +700,7 @@ class Session : public std::enable_shared_from_this<Session> {
       return Flush();
     }
     if (pace_.IsHopeless()) {
-      nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
-                            nghttp2_session_get_last_proc_stream_id(session_),
-                            NGHTTP2_ENHANCE_YOUR_CALM, nullptr, 0);
+      SubmitGoAway(NGHTTP2_ENHANCE_YOUR_CALM);
       fatal_ = true;
       return Flush();
     }
@@ -730,7 +728,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (write_buffer_.empty()) {
       const bool over =
           nghttp2_session_want_read(session_) == 0 && nghttp2_session_want_write(session_) == 0;
-      if (fatal_ || over || (draining_ && streams_.empty())) Close();
+      if (fatal_ || over || ((draining_ || leaves_) && streams_.empty())) Close();
       return;
     }
     writing_ = true;
@@ -763,9 +761,27 @@ class Session : public std::enable_shared_from_this<Session> {
         }
         self->CheckStream(id, stream, now);
       }
+      self->CheckAge(now);
       self->Flush();
       if (!self->closed_) self->CheckTimeouts();
     });
+  }
+
+  // Twice, so that calls that are under way when the client learns of it are served, too.
+  // Source: RFC 9113, section 6.8.
+  void CheckAge(Clock::time_point now) {
+    if (draining_ || now < end_of_age_ || leaves_) return;
+    if (!std::exchange(leaving_, true)) {
+      nghttp2_submit_shutdown_notice(session_);
+    } else {
+      leaves_ = true;
+      SubmitGoAway(NGHTTP2_NO_ERROR);
+    }
+  }
+
+  void SubmitGoAway(uint32_t error) {
+    nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
+                          nghttp2_session_get_last_proc_stream_id(session_), error, nullptr, 0);
   }
 
   void CheckStream(int32_t id, Stream& stream, Clock::time_point now) {
@@ -806,6 +822,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<uint8_t> read_buffer_, write_buffer_;
   Clock::time_point last_activity_, write_started_;
   bool writing_ = false, closed_ = false, fatal_ = false, draining_ = false;
+  const Clock::time_point end_of_age_;
+  bool leaving_ = false, leaves_ = false;  // for its age: it was told so, once and twice
 };
 
 }  // namespace

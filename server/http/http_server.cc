@@ -23,6 +23,7 @@
 #include "server/http/body_buffer.h"
 #include "server/http/content_coding.h"
 #include "server/net/client_connections.h"
+#include "server/net/connection_age.h"
 #include "server/net/one_reply.h"
 
 namespace onnxd {
@@ -131,7 +132,8 @@ class Session : public std::enable_shared_from_this<Session> {
         timer_(socket_->get_executor()),
         shared_(std::move(shared)),
         client_(socket_->client()),
-        certificate_(socket_->certificate_name()) {
+        certificate_(socket_->certificate_name()),
+        end_of_age_(EndOfAge(shared_->limits, Clock::now())) {
     shared_->metrics->ConnectionOpened(Protocol::kHttp);
   }
   ~Session() {
@@ -384,7 +386,8 @@ class Session : public std::enable_shared_from_this<Session> {
     head_ = message.method() == http::verb::head;
     version_ = message.version();
     ++requests_;
-    keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection;
+    keep_alive_ = message.keep_alive() && requests_ < shared_->limits.requests_per_connection &&
+                  Clock::now() < end_of_age_;
     ExpireNever();
     answered_.store(false, std::memory_order_relaxed);
     const auto reply = std::make_shared<OneReply<Way>>(Way{shared_from_this()});
@@ -541,6 +544,7 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t admitted_ = 0;
   Clock::time_point arrived_;
   int64_t requests_ = 0;
+  const Clock::time_point end_of_age_;
   size_t lingered_ = 0;
   unsigned version_ = 11;
   std::shared_ptr<std::atomic<bool>> cancelled_;

@@ -342,7 +342,8 @@ std::vector<WantedVersion> ModelManager::UnloadFirst(const WantedVersion& versio
                                                      const std::vector<WantedVersion>& wanted) {
   std::vector<VersionKey> keys;
   std::vector<WantedVersion> gone;
-  for (const auto& [key, known] : KnownOf(version.model)) {
+  for (const auto& [known_key, known] : KnownOf(version.model)) {
+    const VersionKey& key = known_key;
     const bool stays = std::any_of(wanted.begin(), wanted.end(), [&](const WantedVersion& other) {
       return KeyOf(other) == key && key != KeyOf(version);
     });

@@ -75,7 +75,7 @@ class Http2Client:
             if isinstance(event, h2.events.PingAckReceived):
                 self.pongs += 1
             if isinstance(event, h2.events.ConnectionTerminated):
-                self.goaway = event.error_code
+                self.goaway, self.last_stream = event.error_code, event.last_stream_id
             call = self.calls.get(getattr(event, "stream_id", None))
             if call is None:
                 continue

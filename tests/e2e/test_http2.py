@@ -1,11 +1,14 @@
 """gRPC as an HTTP/2 stack sees it that is neither gRPC's nor the server's own."""
 
+import queue
+import time
 import unittest
 
+import grpc
 import h2.errors
 import h2.settings
 import numpy
-from tritonclient.grpc import service_pb2
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import daemon
 from http2_client import Http2Client
@@ -105,6 +108,30 @@ class Http2(unittest.TestCase):
         client.flush()
         while client.pongs == 0:
             client.read()
+
+    def test_a_connection_of_some_age_is_left_once_its_calls_are_over(self):
+        served = daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTION_AGE_S": "1"})
+        self.addCleanup(served.close)
+        with Http2Client(served.grpc_port) as client:
+            stream = client.open(STREAM)
+            client.send(stream, b"")  # answered with what is wrong with it
+            while client.goaway is None:
+                client.read()
+            self.assertEqual(client.goaway, h2.errors.ErrorCodes.NO_ERROR)
+        # gRPC's own client makes new calls over a new connection, and goes on with those of the old one.
+        with grpc.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            messages = queue.Queue()
+            stream = stub.ModelStreamInfer(iter(messages.get, None), timeout=60)
+            ages = 3
+            for _ in range(ages * 10):
+                messages.put(service_pb2.ModelInferRequest(model_name="none"))
+                self.assertIn("none", next(stream).error_message)
+                self.assertTrue(stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=20).live)
+                time.sleep(0.1)
+            messages.put(None)
+            self.assertEqual(list(stream), [])
+            self.assertEqual(stream.code(), grpc.StatusCode.OK)
 
     def test_the_end_of_the_server(self):
         with daemon.repository(m=daemon.identity_model(1)) as folder, daemon.Daemon(folder) as served:

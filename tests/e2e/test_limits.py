@@ -1,5 +1,6 @@
 """Clients that hold connections, dawdle or take no answer meet the stated limits."""
 
+import http.client
 import json
 import socket
 import time
@@ -194,6 +195,24 @@ class ConnectionLimit(unittest.TestCase):
                     with self.assertRaises(grpc.RpcError):
                         other(REQUEST(), timeout=2)
                 self.assertTrue(live(REQUEST(), timeout=5).live)
+
+
+class ConnectionAge(unittest.TestCase):
+    def test_a_connection_of_some_age_is_told_to_close_with_an_answer(self):
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_CONNECTION_AGE_S": "1"}) as served:
+            connection = http.client.HTTPConnection("127.0.0.1", served.http_port, timeout=20)
+            begin = time.monotonic()
+            while True:
+                connection.request("GET", "/health/live")
+                answer = connection.getresponse()
+                answer.read()
+                self.assertEqual(answer.status, 200)
+                if answer.getheader("Connection") == "close":
+                    break
+                self.assertLess(time.monotonic() - begin, 10)
+                time.sleep(0.02)
+            connection.close()
+        self.assertGreater(time.monotonic() - begin, 0.85)
 
 
 if __name__ == "__main__":
