@@ -4,10 +4,12 @@
 A perceptron 10-64-5, one row a request: /predict beside FastAPI with onnxruntime, ModelInfer over gRPC, and both beside
 an echo behind the same listeners (bench/server/echo). 64 connections (gRPC: 64 calls in flight on 4), the servers in
 turns. Then one connection, one request at a time, and `onnxd bench`: the difference of the medians is what serving
-adds, on all processors and on one, where no processor has to wake another. REST goes through bench/server/load, gRPC through h2load (Debian: nghttp2-client), which
-share the machine with the server.
+adds, on all processors and on one, where no processor has to wake another. REST goes through bench/server/load, gRPC
+through h2load (Debian: nghttp2-client), which share the machine with the server.
 
-Needs onnx, numpy, fastapi, uvicorn[standard] and onnxruntime. Usage: frontends.py [--rounds N] [--seconds N]
+Needs onnx, numpy, fastapi, uvicorn[standard] and onnxruntime; --mlserver names the Python of an environment with
+mlserver and onnxruntime, whose gRPC is then measured, too.
+Usage: frontends.py [--rounds N] [--seconds N] [--mlserver PYTHON]
 """
 
 import json
@@ -77,6 +79,22 @@ class Onnxd:
                                          "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.port, self.grpc_port = map(int, re.findall(r":(\d+)", self.process.stdout.readline())[:2])
         self.process.stdout.readline()
+
+
+class Mlserver:
+    name = "MLServer"
+
+    def __init__(self, python, model, folder):
+        self.grpc_port = 18434
+        folder.mkdir()
+        (folder / "settings.json").write_text(json.dumps({
+            "http_port": 18433, "grpc_port": self.grpc_port, "metrics_port": 18435, "parallel_workers": 0, "debug": False}))
+        (folder / "model-settings.json").write_text(json.dumps({
+            "name": "tiny", "implementation": "mlserver_program.OnnxModel", "parameters": {"uri": str(model)}}))
+        self.process = subprocess.Popen(
+            [python, "-c", "from mlserver.cli import main; main()", "start", str(folder)], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)})
+        wait_for("http://127.0.0.1:18433/v2/health/ready", self.process)
 
 
 class Echo:
@@ -161,6 +179,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--ping-pong", default=str(ROOT / "build/release/bench/server/ping_pong"))
     parser.add_argument("--echo", default=str(ROOT / "build/release/bench/server/echo"))
+    parser.add_argument("--mlserver")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model, body, message = (pathlib.Path(folder) / name for name in ("tiny.onnx", "body", "message"))
@@ -172,14 +191,17 @@ def main():
         servers = [ours, echo, Fastapi(model, 18431, 1), Fastapi(model, 18432, 2)]
         many = {server.name: [] for server in servers}
         lone = {server.name: [] for server in servers}
-        calls = {server.name: [] for server in (ours, echo)}
+        with_grpc = [ours, echo]
+        if arguments.mlserver:
+            with_grpc.append(Mlserver(arguments.mlserver, model, pathlib.Path(folder) / "mlserver"))
+        calls = {server.name: [] for server in with_grpc}
         for _ in range(arguments.rounds):
             for server in servers:
                 many[server.name].append(rest(arguments, server, body, 64))
                 lone[server.name].append(rest(arguments, server, body, 1))
-            for server in (ours, echo):
+            for server in with_grpc:
                 calls[server.name].append(grpc(arguments, server, message))
-        for server in servers:
+        for server in {*servers, *with_grpc}:
             server.process.terminate()
         for processors in (os.sched_getaffinity(0), {min(os.sched_getaffinity(0))}):
             print_added(arguments, model, message, pathlib.Path(folder), processors)
@@ -193,6 +215,9 @@ def main():
     share = statistics.median(a / b for a, b in zip(calls[ours.name], calls[echo.name]))
     print(f"\ngRPC ModelInfer, 64 calls in flight: {statistics.median(calls[ours.name]):.0f} a second; the echo "
           f"{statistics.median(calls[echo.name]):.0f}, of which that is {share:.2f}")
+    if arguments.mlserver:
+        times = statistics.median(a / b for a, b in zip(calls[ours.name], calls[Mlserver.name]))
+        print(f"MLServer: {statistics.median(calls[Mlserver.name]):.0f} a second; onnxd is {times:.0f} times as fast")
 
 
 if __name__ == "__main__":

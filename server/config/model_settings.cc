@@ -34,6 +34,7 @@ const std::vector<OptionKey<ModelSettings>>& ModelSettingsKeys() {
         SwitchKey("required", &M::required),
         NumberKey("executors", &M::executors, 0, 1024),
         NumberKey("threads", &M::threads, 0, 1024),
+        NumbersKey("duration_buckets_us", &M::duration_buckets_us, 1, int64_t{3600} * 1000000),
     };
     all[0].is_list = true;
     for (const auto& key : BatchingKeys()) all.push_back(key.Within(&M::batching, "batching"));

@@ -40,6 +40,8 @@ struct ModelSettings {
   int64_t executors =
       0;  // requests of it computed at once, at most; 0: all, but one where others wait
   int64_t threads = 0;  // that compute one request; 0: runtime.threads
+  // of its histograms of durations, upper bounds, ascending; empty: from 50 us to 30 s
+  std::vector<int64_t> duration_buckets_us;
   BatchingOptions batching;
   bool batch_size_given = false;  // batching.max_batch_size stands in the file
   bool operator==(const ModelSettings&) const = default;

@@ -356,6 +356,15 @@ Status GrpcApi::Admit(GrpcCall& call) const {
   return admitted;
 }
 
+Status GrpcApi::Check(const GrpcCall& call) const {
+  const auto route = RouteOfMethod(call.path);
+  if (!route) return Unimplemented(StrCat("unknown method ", call.path.substr(0, 256)));
+  const Status status =
+      gate_.Check(route->role, KeyIn(call.authorization, call.api_key), call.certificate);
+  if (!status.ok()) service_.metrics().CountAccessRefusal(Protocol::kGrpc, status.code());
+  return status;
+}
+
 void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
   const Status admitted = Admit(call);
   if (!admitted.ok()) return respond(admitted);

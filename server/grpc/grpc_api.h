@@ -17,6 +17,8 @@ class GrpcApi {
  public:
   GrpcApi(InferenceService& service, const AccessGate& gate) : service_(service), gate_(gate) {}
 
+  // Of a call whose message has not been read: why it will not be.
+  Status Check(const GrpcCall& call) const;
   // kUnimplemented for unknown services and methods.
   void Handle(GrpcCall call, GrpcRespond respond) const;
   // As GrpcOpenStream.

@@ -60,8 +60,12 @@ using GrpcOpenStream = std::function<Result<std::unique_ptr<GrpcStreamHandler>>(
 // endpoint-load-metrics-format, which may be empty.
 using GrpcLoadReport = std::function<std::optional<LoadReportHeader>(std::string_view wanted)>;
 
+// Of a call whose message has not been read: why it will not be.
+using GrpcCheck = std::function<Status(const GrpcCall&)>;
+
 struct GrpcHandlers {
   GrpcHandler unary;
+  GrpcCheck check;  // of messages of more than 64 KB
   GrpcOpenStream open_stream;
   GrpcLoadReport load_report;
 };

@@ -34,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr size_t kWriteBytes = 256 * 1024;
+constexpr size_t kAskFirst = 64 * 1024;  // bytes of a message
 constexpr size_t kMaxHeaderBytes = 16 * 1024;
 constexpr size_t kMaxHeaders = 100;
 constexpr uint32_t kMaxStreams = 1024;
@@ -101,7 +102,6 @@ class Session : public std::enable_shared_from_this<Session> {
         shared_(std::move(shared)),
         client_(socket_->client()),
         certificate_(socket_->certificate_name()),
-        read_buffer_(kReadBytes),
         end_of_age_(EndOfAge(shared_->limits, Clock::now())) {
     shared_->metrics->ConnectionOpened(Protocol::kGrpc);
   }
@@ -264,18 +264,28 @@ class Session : public std::enable_shared_from_this<Session> {
     if (stream != nullptr && stream->handler != nullptr) return OnStreamData(id, *stream, data);
     nghttp2_session_consume(session_, id, data.size());
     if (stream == nullptr || !stream->refusal.ok()) return 0;
-    if (static_cast<int64_t>(stream->body.size() + data.size()) >
-        shared_->limits.body_bytes + static_cast<int64_t>(kGrpcPrefixBytes)) {
-      stream->refusal = ResourceExhausted(
-          StrCat("the message is larger than the limit of ", shared_->limits.body_bytes, " bytes"));
-    } else if (!Admit(*stream, static_cast<int64_t>(data.size()))) {
-      stream->refusal = Unavailable("too many request bytes are in memory");
-    } else {
+    stream->refusal = CheckMore(*stream, data.size());
+    if (stream->refusal.ok()) {
       stream->body += data;
-      return 0;
+    } else {
+      Refuse(id, *stream);
     }
-    Refuse(id, *stream);
     return 0;
+  }
+
+  // Whether a unary call's message may have so many bytes more, which then count as admitted.
+  Status CheckMore(Stream& stream, size_t bytes) {
+    const size_t size = stream.body.size() + bytes;
+    if (static_cast<int64_t>(size) >
+        shared_->limits.body_bytes + static_cast<int64_t>(kGrpcPrefixBytes)) {
+      return ResourceExhausted(
+          StrCat("the message is larger than the limit of ", shared_->limits.body_bytes, " bytes"));
+    }
+    if (stream.body.size() <= kAskFirst && size > kAskFirst) {
+      ONNXD_RETURN_IF_ERROR(shared_->handlers.check(CallOf(stream)));
+    }
+    if (Admit(stream, static_cast<int64_t>(bytes))) return Status::Ok();
+    return Unavailable("too many request bytes are in memory");
   }
 
   int OnFrame(const nghttp2_frame* frame) {
@@ -684,7 +694,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // --- the socket ---
 
   void Read() {
-    const size_t most = pace_.ReadBytes(read_buffer_.size());
+    const size_t most = pace_.ReadBytes(kReadBytes);
+    if (read_buffer_.size() < most) read_buffer_.resize(most);
     socket_->async_read_some(asio::buffer(read_buffer_, most),
                              [self = shared_from_this()](error_code error, size_t bytes) {
                                if (error || self->closed_) return self->Close();

@@ -37,7 +37,7 @@ class ResetPace {
 
   // How much may be read at once of `most`; less where nothing is known yet.
   size_t ReadBytes(size_t most) const {
-    return std::min(most, pause_ > kNoPause ? kFewBytes : has_read_ ? most : kFirstBytes);
+    return has_read_ && pause_ == kNoPause ? most : std::min(most, kFewBytes);
   }
 
   // It has done little else: it may go.
@@ -47,7 +47,7 @@ class ResetPace {
   using Pause = std::chrono::milliseconds;
   static constexpr Pause kNoPause{0}, kFirstPause{10}, kLongestPause{200};
   static constexpr int64_t kFewResets = 50, kManyCalls = 10'000;
-  static constexpr size_t kFewBytes = 4096, kFirstBytes = 16 * 1024;
+  static constexpr size_t kFewBytes = 4096;
 
   static bool IsMost(int64_t part, int64_t whole) { return 10 * part > 9 * whole; }
 

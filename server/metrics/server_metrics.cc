@@ -24,6 +24,13 @@ const prometheus::Histogram::BucketBoundaries kSeconds = {
 
 const prometheus::Histogram::BucketBoundaries kRows = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 
+prometheus::Histogram::BucketBoundaries BoundariesOf(const std::vector<int64_t>& microseconds) {
+  if (microseconds.empty()) return kSeconds;
+  prometheus::Histogram::BucketBoundaries seconds;
+  for (const int64_t bound : microseconds) seconds.push_back(static_cast<double>(bound) / 1e6);
+  return seconds;
+}
+
 const char* ProtocolName(Protocol protocol) {
   return protocol == Protocol::kHttp ? "http" : "grpc";
 }
@@ -286,7 +293,8 @@ struct ServerMetrics::State {
   using States = std::array<prometheus::Gauge*, kModelStates.size()>;
   std::map<std::pair<std::string, std::string>, States> states;  // guarded by mutex
 
-  std::shared_ptr<ModelMetrics> Create(const std::string& model, const std::string& version);
+  std::shared_ptr<ModelMetrics> Create(const std::string& model, const std::string& version,
+                                       const std::vector<int64_t>& duration_buckets_us);
   void Remove(const ModelMetrics& metrics);
 };
 
@@ -345,22 +353,24 @@ ServerMetrics::ServerMetrics(std::chrono::seconds keep_unused) : state_(std::mak
 }
 ServerMetrics::~ServerMetrics() = default;
 
-std::shared_ptr<ModelMetrics> ServerMetrics::State::Create(const std::string& model,
-                                                           const std::string& version) {
+std::shared_ptr<ModelMetrics> ServerMetrics::State::Create(
+    const std::string& model, const std::string& version,
+    const std::vector<int64_t>& duration_buckets_us) {
+  const auto durations = BoundariesOf(duration_buckets_us);
   const auto created = std::make_shared<ModelMetrics>();
   const prometheus::Labels labels = {{"model", model}, {"version", version}};
   created->families_ = &families;
   created->mutex_ = &mutex;
   created->model_ = model;
   created->version_ = version;
-  created->queue_ = &families.queue_duration.Add(labels, kSeconds);
+  created->queue_ = &families.queue_duration.Add(labels, durations);
   constexpr const char* kPhases[] = {"input", "run", "output"};
   for (size_t i = 0; i < std::size(kPhases); ++i) {
     prometheus::Labels with_phase = labels;
     with_phase["phase"] = kPhases[i];
-    created->compute_[i] = &families.compute_duration.Add(with_phase, kSeconds);
+    created->compute_[i] = &families.compute_duration.Add(with_phase, durations);
   }
-  created->batch_wait_ = &families.batch_wait.Add(labels, kSeconds);
+  created->batch_wait_ = &families.batch_wait.Add(labels, durations);
   created->batch_size_ = &families.batch_size.Add(labels, kRows);
   created->batch_fill_ = &families.batch_fill.Add(labels, kFill);
   created->busy_ = &families.busy.Add(labels);
@@ -374,7 +384,7 @@ std::shared_ptr<ModelMetrics> ServerMetrics::State::Create(const std::string& mo
     prometheus::Labels with_protocol = labels;
     with_protocol["protocol"] = ProtocolName(protocol);
     const auto index = static_cast<size_t>(protocol);
-    created->request_[index] = &families.request_duration.Add(with_protocol, kSeconds);
+    created->request_[index] = &families.request_duration.Add(with_protocol, durations);
     with_protocol["code"] = "OK";
     created->success_[index] = &families.requests.Add(with_protocol);
   }
@@ -399,8 +409,9 @@ void ServerMetrics::State::Remove(const ModelMetrics& metrics) {
   for (const auto& [key, failures] : metrics.failures_) families.requests.Remove(failures);
 }
 
-std::shared_ptr<ModelMetrics> ServerMetrics::ForModel(const std::string& model,
-                                                      const std::string& version) {
+std::shared_ptr<ModelMetrics> ServerMetrics::ForModel(
+    const std::string& model, const std::string& version,
+    const std::vector<int64_t>& duration_buckets_us) {
   const auto now = std::chrono::steady_clock::now();
   std::lock_guard lock(state_->mutex);
   std::pair<std::string, std::string> key = {model, version};
@@ -409,7 +420,7 @@ std::shared_ptr<ModelMetrics> ServerMetrics::ForModel(const std::string& model,
   }
   auto& [metrics, used] = state_->models[key];
   used = now;
-  if (metrics == nullptr) metrics = state_->Create(key.first, key.second);
+  if (metrics == nullptr) metrics = state_->Create(key.first, key.second, duration_buckets_us);
   return metrics;
 }
 

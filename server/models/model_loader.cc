@@ -195,7 +195,8 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->inputs = version->session->inputs();
   version->outputs = version->session->outputs();
   version->memory = std::move(memory);
-  version->metrics = metrics_.ForModel(wanted.model, wanted.version);
+  version->metrics =
+      metrics_.ForModel(wanted.model, wanted.version, wanted.settings.duration_buckets_us);
   version->loaded = Clock::now();
   version->last_used = version->loaded;
   version->scheduled = std::make_shared<ScheduledModel>(

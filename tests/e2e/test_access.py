@@ -17,6 +17,7 @@ import numpy
 import tritonclient.grpc
 
 from daemon import BINARY
+from http2_client import Http2Client
 from repositories import RepositoryCase, factor_model
 
 ADMIN = "/v2/repository/models/m/load"
@@ -207,6 +208,16 @@ class Access(RepositoryCase):
                 refused()
             self.assertIn("PERMISSION_DENIED", str(raised.exception.status()))
         client.close()
+
+    def test_a_large_message_is_not_read_without_a_key(self):
+        self.create("some", "predict")
+        served = self.serve(self.folder, ONNXD_ACCESS_KEY_FILE=str(self.file))
+        infer = "/inference.GRPCInferenceService/ModelInfer"
+        for path, code in ((infer, "16"), ("/no.Service/Method", "12")):
+            with Http2Client(served.grpc_port) as client:
+                call = client.open(path)
+                client.send(call, bytes(100_000))  # the first of many
+                self.assertEqual(client.finish(call).headers["grpc-status"], code)
 
     def test_a_predict_key_reads_no_statistics_of_all_models(self):
         key = self.create("predict", "predict")

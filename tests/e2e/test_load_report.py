@@ -1,12 +1,12 @@
-"""What answers tell load balancers (ORCA), read with the message that Envoy and gRPC define."""
+"""What answers tell load balancers (ORCA)."""
 
 import base64
 import json
 import unittest
 import urllib.request
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tritonclient.grpc import service_pb2
-from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
 
 import daemon
 from http2_client import Http2Client
@@ -14,6 +14,29 @@ from http2_client import Http2Client
 BODY = json.dumps({"input": [[5.1, 3.5, 1.4, 0.2]]}).encode()
 SERVICE = "/inference.GRPCInferenceService"
 TOLD, TOLD_BINARY = "endpoint-load-metrics", "endpoint-load-metrics-bin"
+# Of xds.data.orca.v3.OrcaLoadReport, as https://github.com/cncf/xds has it.
+NUMBERS = {"cpu_utilization": 1, "mem_utilization": 2, "rps_fractional": 6, "eps": 7, "application_utilization": 9}
+
+
+def orca_load_report():
+    """The message's class, of these numbers; its package generates other projects' classes, too, and hides theirs."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="orca.proto", package="orca", syntax="proto3")
+    message = file.message_type.add(name="OrcaLoadReport")
+    for name, number in NUMBERS.items():
+        message.field.add(name=name, number=number, type=field.TYPE_DOUBLE, label=field.LABEL_OPTIONAL)
+    entry = message.nested_type.add(name="NamedMetricsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    entry.field.add(name="value", number=2, type=field.TYPE_DOUBLE, label=field.LABEL_OPTIONAL)
+    message.field.add(name="named_metrics", number=8, type=field.TYPE_MESSAGE, label=field.LABEL_REPEATED,
+                      type_name=".orca.OrcaLoadReport.NamedMetricsEntry")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("orca.OrcaLoadReport"))
+
+
+OrcaLoadReport = orca_load_report()
 
 
 class LoadReport(unittest.TestCase):

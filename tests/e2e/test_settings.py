@@ -1,9 +1,11 @@
 """What can be configured of one model, and what can be changed while serving."""
 
 import pathlib
+import re
 import signal
 import tempfile
 import unittest
+import urllib.request
 
 import tritonclient.grpc
 import tritonclient.http
@@ -27,6 +29,15 @@ class ModelFile(RepositoryCase):
         self.assertEqual(batching["priority_levels"], 2)
         self.assertEqual(batching["default_queue_policy"]["timeout_action"], "DELAY")
         self.assertEqual(config["version_policy"], {"latest": {"num_versions": 1}})
+
+    def test_histograms_have_the_buckets_it_names(self):
+        self.settings("duration_buckets_us: [500, 2000000]\n")
+        served = self.serve()
+        self.answer(served)
+        with urllib.request.urlopen(served.url + "/metrics", timeout=10) as metrics:
+            bounds = re.findall(r'onnxd_request_duration_seconds_bucket\{model="m",protocol="http",version="1",le="([^"]+)"',
+                                metrics.read().decode())
+        self.assertEqual(bounds, ["0.0005", "2", "+Inf"])
 
     def test_it_says_why_requests_run_alone(self):
         self.settings("batching:\n  mode: off\n")

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/str_cat.h"
+
 namespace onnxd {
 namespace {
 
@@ -57,6 +59,27 @@ TEST(ServerMetrics, AVersionIsInOneState) {
   text = metrics.Serialize();
   EXPECT_EQ(text.find(R"(onnxd_model_state{model="m",state="ready",version="1"})"), text.npos);
   EXPECT_NE(text.find(R"(onnxd_model_state{model="m",state="ready",version="2"} 1)"), text.npos);
+}
+
+TEST(ServerMetrics, AModelsDurationsMayHaveBucketsOfTheirOwn) {
+  ServerMetrics metrics;
+  const auto own = metrics.ForModel("own", "1", {500, 2500000});
+  const auto usual = metrics.ForModel("usual", "1");
+  for (const auto& model : {own, usual}) {
+    model->ObserveRequest(Protocol::kGrpc, StatusCode::kOk, 2ms);
+  }
+  const std::string text = metrics.Serialize();
+  const auto value = [&text](const std::string& model, const std::string& bound) {
+    const std::string series = StrCat(R"(onnxd_request_duration_seconds_bucket{model=")", model,
+                                      R"(",protocol="grpc",version="1",le=")", bound, R"("} )");
+    const size_t at = text.find(series);
+    return at == text.npos ? "" : text.substr(at + series.size(), 1);
+  };
+  EXPECT_EQ(value("own", "0.0005"), "0");
+  EXPECT_EQ(value("own", "2.5"), "1");
+  EXPECT_EQ(value("own", "0.005"), "");
+  EXPECT_EQ(value("usual", "0.005"), "1");
+  EXPECT_EQ(value("usual", "30"), "1");
 }
 
 TEST(ServerMetrics, LoadIsOfNow) {
