@@ -1,6 +1,7 @@
 #include "tools/grpc_client.h"
 
 #include <nghttp2/nghttp2.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -205,9 +206,8 @@ struct Place {
   std::string host, port;
 };
 
-// "HOST", "HOST:PORT", "[::1]:PORT", and perhaps a slash.
+// "HOST", "HOST:PORT", "[::1]:PORT".
 Result<Place> PlaceOf(std::string_view authority, std::string_view usual_port) {
-  if (authority.ends_with('/')) authority.remove_suffix(1);
   const size_t bracket = authority.find(']');
   const size_t colon = authority.find(':', bracket == std::string_view::npos ? 0 : bracket);
   std::string_view host = authority.substr(0, colon);
@@ -278,11 +278,12 @@ Result<std::string> CallAt(std::string_view url, const ServerAddress& server,
                            const std::string& method, const std::string& message) {
   Steps steps(server.timeout_s);
   if (url.starts_with(kUnix)) {
+    const std::string path(url.substr(kUnix.size()));
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) return InvalidArgument("too long a path");
     Http2Call call(HeadersOf(server, method, "localhost", false), FrameGrpcMessage(message));
     asio::local::stream_protocol::socket socket(steps.context());
     error_code error;
-    socket.connect(asio::local::stream_protocol::endpoint(std::string(url.substr(kUnix.size()))),
-                   error);
+    socket.connect(asio::local::stream_protocol::endpoint(path), error);
     if (error) return Unavailable(error.message());
     return Exchange(steps, socket, call);
   }
@@ -290,7 +291,8 @@ Result<std::string> CallAt(std::string_view url, const ServerAddress& server,
   if (!secure && !url.starts_with(kHttp)) {
     return InvalidArgument("no URL of a server: http://HOST:PORT, https://HOST:PORT or unix:/PATH");
   }
-  const std::string_view authority = url.substr(secure ? kHttps.size() : kHttp.size());
+  std::string_view authority = url.substr(secure ? kHttps.size() : kHttp.size());
+  if (authority.ends_with('/')) authority.remove_suffix(1);
   ONNXD_ASSIGN_OR_RETURN(const Place place, PlaceOf(authority, secure ? "443" : "80"));
   Http2Call call(HeadersOf(server, method, authority, secure), FrameGrpcMessage(message));
   if (secure) return OverTls(steps, place, server.ca, call);

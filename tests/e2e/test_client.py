@@ -95,7 +95,8 @@ class Client(unittest.TestCase):
     def test_predict_over_grpc_says_who_does_not_answer(self):
         def ask(url, *arguments):
             return onnxd("predict", "m", "--grpc", "--input", "-", "--url", url, *arguments, text="[1]")
-        for url, reason in (("http://127.0.0.1:1", "refused"), ("unix:/no/socket", "No such file"), ("ftp://x", "no URL"),
+        for url, reason in (("http://127.0.0.1:1", "refused"), ("unix:/no/socket", "No such file"),
+                            ("unix:/" + "x" * 200, "too long a path"), ("ftp://x", "no URL"),
                             ("http://", "HOST:PORT"), (self.daemon.url, "")):
             done = ask(url, "--timeout", 2)
             self.assertEqual(done.returncode, 1, url)
