@@ -21,16 +21,12 @@
 #include "tools/daemon.h"
 #include "tools/serve_setup.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define ONNXD_COUNTS_ALLOCATIONS 1
-#elif defined(__has_feature)
+// clang's AddressSanitizer, which scripts/fuzz uses, counts allocations.
+#if defined(__has_feature) && __has_include(<sanitizer/allocator_interface.h>)
 #if __has_feature(address_sanitizer)
+#include <sanitizer/allocator_interface.h>
 #define ONNXD_COUNTS_ALLOCATIONS 1
 #endif
-#endif
-
-#ifdef ONNXD_COUNTS_ALLOCATIONS
-#include <sanitizer/allocator_interface.h>
 #endif
 
 namespace onnxd {
