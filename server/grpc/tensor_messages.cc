@@ -183,6 +183,7 @@ Status AddOutputs(const std::vector<NamedValue>& outputs, const std::vector<Outp
     const SharedMemoryRange& range = *form.shared_memory;
     ONNXD_ASSIGN_OR_RETURN(const uint64_t bytes,
                            WriteToSharedMemory(memory, range, tensor, output.name));
+    response.add_raw_output_contents();  // clients count on one for each output
     auto& parameters = *message->mutable_parameters();
     parameters["shared_memory_region"].set_string_param(range.region);
     parameters["shared_memory_byte_size"].set_int64_param(static_cast<int64_t>(bytes));

@@ -94,12 +94,8 @@ Status AppendOutput(AnswerParts& parts, const NamedValue& output, const Placemen
   AppendJsonString(json, output.name);
   json += StrCat(",\"datatype\":\"", type, "\",\"shape\":[", StrJoin(tensor.shape(), ","), "]");
   if (const auto& range = placement.shared_memory) {
-    ONNXD_ASSIGN_OR_RETURN(const uint64_t bytes,
-                           WriteToSharedMemory(memory, *range, tensor, output.name));
-    json += ",\"parameters\":{\"shared_memory_region\":";
-    AppendJsonString(json, range->region);
-    if (range->offset > 0) json += StrCat(",\"shared_memory_offset\":", range->offset);
-    json += StrCat(",\"shared_memory_byte_size\":", bytes, "}");
+    // Without parameters: Triton's C++ client takes any for those of binary data.
+    ONNXD_RETURN_IF_ERROR(WriteToSharedMemory(memory, *range, tensor, output.name).status());
   } else if (placement.binary_data.value_or(binary_default)) {
     const size_t before = parts.binary.size();
     AppendTensorBytes(parts.binary, tensor);

@@ -246,7 +246,12 @@ class Extensions(unittest.TestCase):
                 entry.set_shared_memory("data", 32)
                 label = module.InferRequestedOutput("label")
                 label.set_shared_memory("data", 16, offset=40)
-                client.infer("iris_forest", [entry], outputs=[label])
+                answer = client.infer("iris_forest", [entry], outputs=[label])
+                if module is tritonclient.grpc:
+                    self.assertEqual(list(answer.get_response().raw_output_contents), [b""])
+                if module is tritonclient.http:
+                    self.assertEqual(answer.get_response()["outputs"],
+                                     [{"name": "label", "datatype": "INT64", "shape": [2]}])
                 self.assertEqual(shared.get_contents_as_numpy(region, numpy.int64, [2], offset=40).tolist(), [0, 2])
                 label.set_shared_memory("data", 8, offset=40)
                 with self.assertRaisesRegex(InferenceServerException, "label"):
