@@ -14,6 +14,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -21,6 +22,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/thread_slice.h"
@@ -57,7 +59,8 @@ struct Answers {
 
 struct Client {
   int socket = -1;
-  bool busy = false;
+  bool busy = false, waits_to_send = false;
+  size_t sent = 0;  // of the request's bytes
   std::string received;
   Clock::time_point due;
 };
@@ -85,7 +88,11 @@ class Load {
       const timespec timeout = UntilNext();
       const int count =
           epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()), &timeout, nullptr);
-      for (int i = 0; i < count; ++i) Handle(events[static_cast<size_t>(i)].data.u64);
+      for (int i = 0; i < count; ++i) {
+        const epoll_event& event = events[static_cast<size_t>(i)];
+        if ((event.events & EPOLLOUT) != 0) Send(event.data.u64);
+        if ((event.events & ~EPOLLOUT) != 0) Receive(event.data.u64);
+      }
       if (settings_.rate > 0) SendWhatIsDue();
     }
   }
@@ -123,10 +130,14 @@ class Load {
       Fail("connect");
     const int on = 1;
     setsockopt(client.socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    WaitFor(EPOLL_CTL_ADD, index, EPOLLIN);
+  }
+
+  void WaitFor(int operation, size_t index, uint32_t events) {
     epoll_event event{};
-    event.events = EPOLLIN;
+    event.events = events;
     event.data.u64 = index;
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, client.socket, &event);
+    epoll_ctl(epoll_, operation, clients_[index].socket, &event);
   }
 
   void Begin(size_t index, Clock::time_point due) {
@@ -134,14 +145,26 @@ class Load {
     client.busy = true;
     client.due = due;
     client.received.clear();
-    // Blocking: the server reads what is small at once, and loopback buffers hold it.
-    size_t sent = 0;
-    while (sent < request_.size()) {
-      const ssize_t count =
-          send(client.socket, request_.data() + sent, request_.size() - sent, MSG_NOSIGNAL);
+    client.sent = 0;
+    Send(index);
+  }
+
+  // As much as the connection takes now: others must not wait for it.
+  void Send(size_t index) {
+    Client& client = clients_[index];
+    while (client.sent < request_.size()) {
+      const ssize_t count = send(client.socket, request_.data() + client.sent,
+                                 request_.size() - client.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count < 0 && errno == EAGAIN) {
+        if (!std::exchange(client.waits_to_send, true)) {
+          WaitFor(EPOLL_CTL_MOD, index, EPOLLIN | EPOLLOUT);
+        }
+        return;
+      }
       if (count <= 0) return Connect(index);
-      sent += static_cast<size_t>(count);
+      client.sent += static_cast<size_t>(count);
     }
+    if (std::exchange(client.waits_to_send, false)) WaitFor(EPOLL_CTL_MOD, index, EPOLLIN);
   }
 
   timespec UntilNext() const {
@@ -165,10 +188,11 @@ class Load {
     }
   }
 
-  void Handle(size_t index) {
+  void Receive(size_t index) {
     Client& client = clients_[index];
     char buffer[65536];
-    const ssize_t count = recv(client.socket, buffer, sizeof(buffer), 0);
+    const ssize_t count = recv(client.socket, buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (count < 0 && errno == EAGAIN) return;
     if (count <= 0) {
       Connect(index);
       if (settings_.rate == 0) Begin(index, Clock::now());
@@ -185,6 +209,7 @@ class Load {
       answers_[status].milliseconds.push_back(Seconds(now - client.due).count() * 1e3);
     }
     client.busy = false;
+    if (client.sent < request_.size()) Connect(index);  // answered before it was all there
     if (settings_.rate == 0) Begin(index, now);
   }
 
