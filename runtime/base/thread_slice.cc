@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <thread>
 
 namespace onnxd {
 namespace {
@@ -31,6 +32,15 @@ void RequestSlice(std::chrono::nanoseconds slice) {
 #else
   (void)slice;
 #endif
+}
+
+void YieldEvery(std::chrono::nanoseconds interval) {
+  using Clock = std::chrono::steady_clock;
+  static thread_local Clock::time_point last;
+  const auto now = Clock::now();
+  if (now - last < interval) return;
+  last = now;
+  std::this_thread::yield();
 }
 
 }  // namespace onnxd

@@ -4,6 +4,7 @@
 
 #include "runtime/base/denormals.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/base/thread_slice.h"
 #include "runtime/session/control_flow_nodes.h"
 #include "runtime/session/node_runner.h"
 #include "runtime/session/partitioner.h"
@@ -215,6 +216,7 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     if (options.deadline && std::chrono::steady_clock::now() > *options.deadline) {
       return DeadlineExceeded(StrCat("the deadline expired before ", Describe(*step.node)));
     }
+    if (options.yield_every.count() > 0) YieldEvery(options.yield_every);
     if (options.profile == nullptr) {
       ONNXD_RETURN_IF_ERROR(RunStep(i, plan, context, inputs, outputs, options));
       continue;

@@ -14,6 +14,9 @@ struct RunOptions {
   std::optional<std::chrono::steady_clock::time_point> deadline;
   // Checked between steps when not null: kCancelled. Must outlive the call.
   const std::atomic<bool>* cancelled = nullptr;
+  // Between steps, other threads of the processor may run when none could for so long; zero: they
+  // wait until the kernel lets them. See YieldEvery.
+  std::chrono::nanoseconds yield_every{0};
   // Gets an event per node when not null. Must outlive the call; one call at a time.
   RunProfile* profile = nullptr;
 };

@@ -20,11 +20,16 @@ Result<std::vector<Value>> JoinInputs(std::span<const RequestQueue::Entry> entri
   return joined;
 }
 
-RunLimits LimitsOf(std::span<const RequestQueue::Entry> entries) {
+RunLimits LimitsOf(std::span<const RequestQueue::Entry> entries,
+                   std::chrono::nanoseconds yield_every) {
   RunLimits limits;
+  limits.yield_every = yield_every;
   if (entries.size() == 1) limits.cancelled = entries[0].request.cancelled.get();
   for (const auto& entry : entries) {
-    if (!entry.request.deadline) return {std::nullopt, limits.cancelled};
+    if (!entry.request.deadline) {
+      limits.deadline.reset();
+      return limits;
+    }
     limits.deadline = limits.deadline ? std::max(*limits.deadline, *entry.request.deadline)
                                       : *entry.request.deadline;
   }
@@ -97,7 +102,8 @@ class Parts {
 
 }  // namespace
 
-BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFunction& run) {
+BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFunction& run,
+                      std::chrono::nanoseconds yield_every) {
   BatchOutputs outputs;
   for (const auto& entry : entries) outputs.rows += std::max<int64_t>(1, entry.request.rows);
   using Clock = std::chrono::steady_clock;
@@ -108,7 +114,7 @@ BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFun
     return outputs;
   }
   const auto begin_run = Clock::now();
-  auto results = run(*inputs, LimitsOf(entries));
+  auto results = run(*inputs, LimitsOf(entries, yield_every));
   const auto begin_output = Clock::now();
   outputs.times = {begin_run - begin_input, begin_output - begin_run, {}};
   if (!results.ok()) {

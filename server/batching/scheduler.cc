@@ -33,6 +33,8 @@ constexpr double kLeastPatience = 1e-3;
 constexpr double kAdmitMargin = 1.2, kRunMargin = 1.1;
 constexpr double kMeanSeconds = 10;     // of executors at work
 constexpr double kNoMemoryWait = 0.01;  // seconds
+// What runs on an executor lets the threads that answer come between; elsewhere it is short anyway.
+constexpr nanoseconds kYieldEvery = std::chrono::milliseconds(1);
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 
 nanoseconds Nanoseconds(double seconds) {
@@ -364,8 +366,7 @@ Scheduler::Load Scheduler::ObserveLoad() {
     seconds += WaitingBefore(*model, INT64_MAX, SteadyTime::max()).seconds;
   }
   NoteAtWork(0);
-  const Load load{queued_,
-                  (mean_at_work_ + seconds) / static_cast<double>(options_.executors)};
+  const Load load{queued_, (mean_at_work_ + seconds) / static_cast<double>(options_.executors)};
   lock.unlock();
   metrics_.SetLoad(queued, load.saturation);
   return load;
@@ -485,7 +486,9 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   Entries alive = DropLost(*model, std::move(entries), start);
   std::optional<BatchOutputs> outputs;
   int64_t most = 1;
-  if (!alive.empty()) outputs = RunBatch(alive, model->run_);
+  if (!alive.empty()) {
+    outputs = RunBatch(alive, model->run_, running.is_inline() ? nanoseconds(0) : kYieldEvery);
+  }
   if (!outputs) return;
   const SteadyTime end = Clock::now();
   const StatusCode code = outputs->status.code();
@@ -520,7 +523,7 @@ void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
   if (!loss.ok()) return Refuse(entry, std::move(loss));
   std::vector<RequestQueue::Entry> alone;
   alone.push_back(std::move(entry));
-  BatchOutputs outputs = RunBatch(alone, model.run_);
+  BatchOutputs outputs = RunBatch(alone, model.run_, kYieldEvery);
   const SteadyTime end = Clock::now();
   if (outputs.status.ok()) model.metrics_->ObserveRun(outputs.rows, 1, 1, outputs.times);
   Answer(alone[0], PartOf(outputs, 0), start, end);

@@ -19,10 +19,11 @@
 
 namespace onnxd {
 
-// What stops a run between its steps.
+// What stops a run between its steps, and how often it lets other threads run.
 struct RunLimits {
   std::optional<SteadyTime> deadline;
   const std::atomic<bool>* cancelled = nullptr;
+  std::chrono::nanoseconds yield_every{0};
 };
 
 // Computes the outputs of one batch. Called by several threads at once; must not throw.
@@ -129,6 +130,7 @@ class Scheduler {
         : scheduler_(scheduler), model_(model), inline_(is_inline) {}
     ~Counted();
     void End();  // with mutex_ held
+    bool is_inline() const { return inline_; }
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 

@@ -27,6 +27,7 @@ RunFunction RunFunctionOf(const ModelVersion& version) {
     RunOptions options;
     options.deadline = limits.deadline;
     options.cancelled = limits.cancelled;
+    options.yield_every = limits.yield_every;
     const int64_t refusals = memory->refusals();
     auto outputs = session.Run(inputs, options);
     if (outputs.ok() || outputs.status().code() != StatusCode::kResourceExhausted ||

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -218,6 +220,49 @@ TEST(InferenceSession, StopsAtTheDeadlineAndWhenCancelled) {
   RunOptions gone;
   gone.cancelled = &cancelled;
   EXPECT_EQ((*session)->Run(inputs, gone).status().code(), StatusCode::kCancelled);
+}
+
+// Calls `work` and counts the turns that another thread of the same processor has meanwhile.
+template <typename Work>
+int TurnsOfAnotherThreadDuring(Work work) {
+  int turns = 0;
+  std::thread alone([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);  // of both: the other one inherits it
+    std::atomic<int> counter{0};
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      while (!done.load()) {
+        ++counter;
+        std::this_thread::yield();
+      }
+    });
+    while (counter.load() == 0) std::this_thread::yield();
+    counter = 0;
+    work();
+    turns = counter.load();
+    done = true;
+    other.join();
+  });
+  alone.join();
+  return turns;
+}
+
+TEST(InferenceSession, LetsOtherThreadsRunBetweenStepsWhenAsked) {
+  constexpr int kSteps = 200;
+  TestModel model;
+  model.Input("0", DataType::kFloat, {8});
+  for (int i = 0; i < kSteps; ++i) model.Node("Softmax", {StrCat(i)}, {StrCat(i + 1)});
+  const auto session = model.Output(StrCat(kSteps)).Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const std::vector<Value> inputs = {Floats(Shape{8}, {1, 2, 3, 4, 5, 6, 7, 8})};
+  RunOptions options;
+  options.yield_every = std::chrono::nanoseconds(1);
+  const int turns =
+      TurnsOfAnotherThreadDuring([&] { EXPECT_TRUE((*session)->Run(inputs, options).ok()); });
+  EXPECT_GT(turns, kSteps / 2);
 }
 
 TEST(InferenceSession, RefusesWhatNeedsMoreMemoryThanTheBudget) {
