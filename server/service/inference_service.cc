@@ -4,6 +4,7 @@
 
 #include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
+#include "server/service/request_deadline.h"
 #include "server/tracing/request_span.h"
 
 namespace onnxd {
@@ -81,20 +82,6 @@ void MarkRows(BatchRequest& request) {
     request.shape_key += "/";
   }
   request.rows = rows;
-}
-
-// When nobody waits for the answer any more, or the model's settings say so.
-std::optional<Clock::time_point> DeadlineOf(const InferenceRequest& request,
-                                            const BatchingOptions& settings,
-                                            Clock::time_point now) {
-  std::optional<Clock::time_point> end;
-  if (request.timeout && settings.allow_timeout_override) {
-    end = request.origin.arrived + *request.timeout;
-  } else if (settings.default_timeout_ms > 0) {
-    end = now + std::chrono::milliseconds(settings.default_timeout_ms);
-  }
-  if (!end || !request.deadline) return end ? end : request.deadline;
-  return std::min(*end, *request.deadline);
 }
 
 InferenceService::Json JsonOf(const ServerOptions& options) {
@@ -322,7 +309,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   if (!selected.ok()) return finish(selected.status());
   Checked checked{std::move(*selected), std::move(request.id), {}};
   checked.request.inputs = std::move(*inputs);
-  checked.request.deadline = DeadlineOf(request, version->settings.batching, begin);
+  checked.request.deadline = RequestDeadline(request, version->settings.batching, begin);
   checked.request.priority = request.priority;
   checked.request.cancelled = std::move(request.origin.cancelled);
   if (!version->evicted) return Submit(std::move(version), std::move(checked), std::move(finish));
