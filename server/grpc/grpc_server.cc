@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/base/exceptions.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
 #include "server/grpc/grpc_framing.h"
 #include "server/grpc/reset_pace.h"
@@ -44,6 +45,7 @@ constexpr auto kFirstMessageTimeout = seconds(30);
 constexpr auto kStallTimeout = seconds(30);  // of a client that takes none of an answer
 constexpr size_t kMostUnanswered = 64;       // messages of one stream
 constexpr size_t kMostUnsentBytes = 16 << 20;
+constexpr int64_t kReturnMemoryEach = 32;  // connections given up
 
 class Session;
 
@@ -55,6 +57,7 @@ struct GrpcServer::Shared {
   ServerMetrics* metrics;
   GrpcHandlers handlers;
   std::atomic<int64_t> busy{0};
+  std::atomic<int64_t> given_up{0};  // connections that did nothing but reset calls
   std::mutex mutex;
   const TrustedProxies* proxies;
   Tracer* tracer;
@@ -114,6 +117,10 @@ class Session : public std::enable_shared_from_this<Session> {
     for (auto& [id, stream] : streams_) Forget(stream);
     nghttp2_session_del(session_);
     shared_->metrics->ConnectionClosed(Protocol::kGrpc);
+    // Their clients come again; what they leave is in pieces.
+    if (pace_.IsHopeless() && shared_->given_up.fetch_add(1) % kReturnMemoryEach == 0) {
+      ReturnFreedMemory();
+    }
   }
 
   void Start() {

