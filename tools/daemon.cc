@@ -66,7 +66,7 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
             {[this](GrpcCall call, GrpcRespond respond) {
                grpc_api_.Handle(std::move(call), std::move(respond));
              },
-             [this](const GrpcCall& call) { return grpc_api_.Check(call); },
+             [this](const GrpcCall& call) { return grpc_api_.Check(call); }, GrpcApi::IsStreaming,
              [this](const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) {
                return grpc_api_.OpenStream(call, std::move(writer));
              },

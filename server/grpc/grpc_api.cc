@@ -191,12 +191,12 @@ const std::map<std::string_view, Method>& Methods() {
       {"/grpc.health.v1.Health/Check", Unary<grpc::health::v1::HealthCheckRequest, CheckHealth>},
       {"/inference.GRPCInferenceService/ModelInfer",
        [](InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
-         onnxd::ModelInfer(
-             service, call,
-             [respond = std::move(respond)](Result<ModelInferResponse> answer, const std::string&) {
-               if (!answer.ok()) return respond(answer.status());
-               respond(answer->SerializeAsString());
-             });
+         onnxd::ModelInfer(service, call,
+                           [respond = std::move(respond)](Result<ModelInferResponse*> answer,
+                                                          const std::string&) {
+                             if (!answer.ok()) return respond(answer.status());
+                             respond((*answer)->SerializeAsString());
+                           });
        }},
       {"/inference.GRPCInferenceService/ServerLive",
        Unary<ServerLiveRequest,
@@ -379,13 +379,13 @@ void GrpcApi::Handle(GrpcCall call, GrpcRespond respond) const {
   method->second(service_, call, std::move(respond));
 }
 
+bool GrpcApi::IsStreaming(std::string_view path) { return StreamingMethods().count(path) > 0; }
+
 Result<std::unique_ptr<GrpcStreamHandler>> GrpcApi::OpenStream(
     const GrpcCall& call, std::shared_ptr<GrpcWriter> writer) const {
-  const auto method = StreamingMethods().find(call.path);
-  if (method == StreamingMethods().end()) return std::unique_ptr<GrpcStreamHandler>();
   GrpcCall admitted = call;
   ONNXD_RETURN_IF_ERROR(Admit(admitted));
-  return method->second(service_, admitted, std::move(writer));
+  return StreamingMethods().at(call.path)(service_, admitted, std::move(writer));
 }
 
 }  // namespace onnxd

@@ -21,7 +21,8 @@ class GrpcApi {
   Status Check(const GrpcCall& call) const;
   // kUnimplemented for unknown services and methods.
   void Handle(GrpcCall call, GrpcRespond respond) const;
-  // As GrpcOpenStream.
+  // As GrpcIsStreaming and GrpcOpenStream.
+  static bool IsStreaming(std::string_view path);
   Result<std::unique_ptr<GrpcStreamHandler>> OpenStream(const GrpcCall& call,
                                                         std::shared_ptr<GrpcWriter> writer) const;
 

@@ -51,8 +51,10 @@ class GrpcStreamHandler {
   virtual void OnTick() {}
 };
 
-// For a streaming call, whose `message` is empty, the handler, or why it is refused; null: the path
-// is not of a streaming method.
+// Whether calls of that path stream.
+using GrpcIsStreaming = std::function<bool(std::string_view path)>;
+
+// For a call that streams, whose `message` is empty, the handler, or why it is refused.
 using GrpcOpenStream = std::function<Result<std::unique_ptr<GrpcStreamHandler>>(
     const GrpcCall&, std::shared_ptr<GrpcWriter>)>;
 
@@ -66,6 +68,7 @@ using GrpcCheck = std::function<Status(const GrpcCall&)>;
 struct GrpcHandlers {
   GrpcHandler unary;
   GrpcCheck check;  // of messages of more than 64 KB
+  GrpcIsStreaming is_streaming;
   GrpcOpenStream open_stream;
   GrpcLoadReport load_report;
 };

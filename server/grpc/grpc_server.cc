@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <unordered_set>
@@ -82,7 +83,7 @@ struct Stream {
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
   bool dispatched = false;
   Clock::time_point opened = Clock::now();
-  std::deque<std::string> answers;         // framed messages to write
+  std::list<std::string> answers;          // framed messages to write
   size_t answered = 0;                     // bytes of the first
   size_t unsent = 0;                       // bytes of all
   Clock::time_point taken = Clock::now();  // the client took some, or there was nothing to take
@@ -92,7 +93,7 @@ struct Stream {
   bool ended = false;         // by the client
   bool answering = false;     // response headers are under way
   std::optional<Status> end;  // of the answers
-  std::deque<int64_t> sizes;  // what is admitted for each of the unanswered
+  std::list<int64_t> sizes;   // what is admitted for each of the unanswered
 };
 
 // One connection. All methods run on its I/O thread.
@@ -312,7 +313,10 @@ class Session : public std::enable_shared_from_this<Session> {
       if (!stream->post || stream->content_type.rfind("application/grpc", 0) != 0) {
         return RefuseContentType(id, *stream);
       }
-      if (OpenStream(id, *stream)) return 0;
+      if (shared_->handlers.is_streaming(stream->path)) {
+        OpenStream(id, *stream);
+        return 0;
+      }
     }
     if (ends) Dispatch(id, *stream);
     return 0;
@@ -596,8 +600,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::deque<Outgoing> outgoing_;  // guarded by mutex_
   };
 
-  // False: the path is not of a streaming method.
-  bool OpenStream(int32_t id, Stream& stream) {
+  void OpenStream(int32_t id, Stream& stream) {
     const GrpcCall call = CallOf(stream);
     Result<std::unique_ptr<GrpcStreamHandler>> handler = std::unique_ptr<GrpcStreamHandler>();
     const Status opened = CatchExceptions([&] {
@@ -605,16 +608,13 @@ class Session : public std::enable_shared_from_this<Session> {
           call, std::make_shared<Writer>(weak_from_this(), id, stream.cancelled));
       return handler.status();
     });
-    if (opened.ok() && *handler == nullptr) return false;
     MarkDispatched(stream);
     if (!opened.ok()) {
       stream.refusal = opened;
-      SubmitTrailersOnly(id, opened);
-      return true;
+      return SubmitTrailersOnly(id, opened);
     }
     stream.handler = *std::move(handler);
     if (stream.ended) OnStreamEnd(id, stream);
-    return true;
   }
 
   int OnStreamData(int32_t id, Stream& stream, std::string_view data) {

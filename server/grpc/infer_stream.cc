@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 
+#include "server/grpc/message_arena.h"
 #include "server/grpc/model_infer.h"
 
 namespace onnxd {
@@ -22,14 +23,14 @@ class OrderedAnswers {
     return next_++;
   }
 
-  void Fill(uint64_t place, Result<inference::ModelInferResponse> answer, const std::string& id) {
+  void Fill(uint64_t place, Result<inference::ModelInferResponse*> answer, const std::string& id) {
     std::lock_guard lock(mutex_);
     if (ended_) return;
     if (!answer.ok() && error_as_status_) {
       ended_ = true;
       return writer_->Finish(answer.status());
     }
-    waiting_[place - first_] = MessageOf(std::move(answer), id);
+    waiting_[place - first_] = MessageOf(answer, id);
     while (!waiting_.empty() && waiting_.front()) {
       writer_->Send(*std::move(waiting_.front()));
       waiting_.pop_front();
@@ -46,18 +47,21 @@ class OrderedAnswers {
   }
 
  private:
-  static std::string MessageOf(Result<inference::ModelInferResponse> answer,
+  static std::string MessageOf(const Result<inference::ModelInferResponse*>& answer,
                                const std::string& id) {
-    inference::ModelStreamInferResponse message;
-    if (answer.ok()) {
-      // Each request has one answer.
-      (*answer->mutable_parameters())["triton_final_response"].set_bool_param(true);
-      *message.mutable_infer_response() = *std::move(answer);
-    } else {
+    MessageArena arena;
+    auto& message = arena.Create<inference::ModelStreamInferResponse>();
+    if (!answer.ok()) {
       message.set_error_message(std::string(answer.status().message()));
       message.mutable_infer_response()->set_id(id);
+      return message.SerializeAsString();
     }
-    return message.SerializeAsString();
+    // Each request has one answer.
+    (*(*answer)->mutable_parameters())["triton_final_response"].set_bool_param(true);
+    message.unsafe_arena_set_allocated_infer_response(*answer);
+    std::string bytes = message.SerializeAsString();
+    message.unsafe_arena_release_infer_response();
+    return bytes;
   }
 
   void FinishIfDone() {
@@ -89,7 +93,7 @@ class InferStream : public GrpcStreamHandler {
     call.origin.arrived = std::chrono::steady_clock::now();
     RenewSpan(call.origin.trace);
     ModelInfer(service_, call,
-               [place, answers = answers_](Result<inference::ModelInferResponse> answer,
+               [place, answers = answers_](Result<inference::ModelInferResponse*> answer,
                                            const std::string& id) {
                  answers->Fill(place, std::move(answer), id);
                });

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/str_cat.h"
+#include "server/grpc/message_arena.h"
 #include "server/grpc/message_scan.h"
 #include "server/grpc/parse_message.h"
 #include "server/grpc/tensor_messages.h"
@@ -34,23 +35,18 @@ struct Routed {
   InferenceRequest request;
 };
 
-// Computes what was routed and answers with the message that `write` makes of the result; a failure
-// of either becomes the call's status.
-template <typename Respond, typename Write>
-void Infer(InferenceService& service, const GrpcCall& call, Result<Routed> routed, Respond respond,
-           Write write) {
+// Computes what was routed; `done` gets the result, or why there is none.
+template <typename Done>
+void Infer(InferenceService& service, const GrpcCall& call, Result<Routed> routed, Done done) {
   if (!routed.ok()) {
     service.NoteUnrouted(Protocol::kGrpc, routed.status(), call.origin);
-    return respond(routed.status());
+    return done(routed.status());
   }
   auto ticket = service.EnterClient(call.origin.client);
-  if (!ticket.ok()) return respond(ticket.status());
+  if (!ticket.ok()) return done(ticket.status());
   service.Infer(std::move(routed->version), std::move(routed->request), Protocol::kGrpc,
-                [ticket = *std::move(ticket), respond = std::move(respond),
-                 write = std::move(write)](Result<InferenceResponse> result) {
-                  if (!result.ok()) return respond(result.status());
-                  respond(write(*result));
-                });
+                [ticket = *std::move(ticket), done = std::move(done)](
+                    Result<InferenceResponse> result) { done(std::move(result)); });
 }
 
 Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
@@ -88,56 +84,61 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   return routed;
 }
 
+Status WriteModelInfer(const InferenceResponse& result, const std::vector<OutputForm>& forms,
+                       InferenceService& service, ModelMetrics& metrics,
+                       inference::ModelInferResponse& response) {
+  response.set_model_name(result.model);
+  response.set_model_version(result.version);
+  response.set_id(result.id);
+  NonFiniteNumbers non_finite{service.json().non_finite};
+  const Status added =
+      AddOutputs(result.outputs, forms, service.shared_memory(), non_finite, response);
+  metrics.CountNonFinite(non_finite.count);
+  return added;
+}
+
+Result<std::string> WritePredict(const InferenceResponse& result) {
+  v1::PredictResponse response;
+  response.set_model(result.model);
+  response.set_model_version(result.version);
+  response.set_inference_time_ms(
+      std::chrono::duration<double, std::milli>(result.compute_time).count());
+  for (const NamedValue& output : result.outputs) {
+    ONNXD_RETURN_IF_ERROR(ToMessage(output, *response.add_outputs()));
+  }
+  return response.SerializeAsString();
+}
+
 }  // namespace
 
-void ModelInfer(
-    InferenceService& service, const GrpcCall& call,
-    std::function<void(Result<inference::ModelInferResponse>, const std::string& id)> done) {
-  auto message = [&]() -> Result<inference::ModelInferRequest> {
-    ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
-    return ParseMessage<inference::ModelInferRequest>(call.message);
-  }();
-  std::string id = message.ok() ? message->id() : "";
-  Result<Routed> routed = message.status();
+void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone done) {
+  MessageArena arena;
+  auto& message = arena.Create<inference::ModelInferRequest>();
   std::vector<OutputForm> forms;
-  if (message.ok()) {
-    auto read = OutputFormsOf(*message);
-    routed = read.ok() ? RouteModelInfer(service, call, *message) : read.status();
-    if (read.ok()) forms = *std::move(read);
-  }
-  const auto metrics = routed.ok() ? routed->version->metrics : nullptr;
-  Infer(
-      service, call, std::move(routed),
-      [done = std::move(done), id](Result<inference::ModelInferResponse> answer) {
-        done(std::move(answer), id);
-      },
-      [&service, metrics, forms = std::move(forms)](
-          const InferenceResponse& result) -> Result<inference::ModelInferResponse> {
-        inference::ModelInferResponse response;
-        response.set_model_name(result.model);
-        response.set_model_version(result.version);
-        response.set_id(result.id);
-        NonFiniteNumbers non_finite{service.json().non_finite};
-        const Status added =
-            AddOutputs(result.outputs, forms, service.shared_memory(), non_finite, response);
-        metrics->CountNonFinite(non_finite.count);
-        if (!added.ok()) return added;
-        return response;
-      });
+  Result<Routed> routed = [&]() -> Result<Routed> {
+    ONNXD_RETURN_IF_ERROR(ScanInferRequest(call.message));
+    ONNXD_RETURN_IF_ERROR(ParseMessage(call.message, message));
+    ONNXD_ASSIGN_OR_RETURN(forms, OutputFormsOf(message));
+    return RouteModelInfer(service, call, message);
+  }();
+  auto metrics = routed.ok() ? routed->version->metrics : nullptr;
+  Infer(service, call, std::move(routed),
+        [&service, done = std::move(done), id = message.id(), metrics = std::move(metrics),
+         forms = std::move(forms)](Result<InferenceResponse> result) {
+          if (!result.ok()) return done(result.status(), id);
+          MessageArena answer;
+          auto& response = answer.Create<inference::ModelInferResponse>();
+          const Status written = WriteModelInfer(*result, forms, service, *metrics, response);
+          if (!written.ok()) return done(written, id);
+          done(&response, id);
+        });
 }
 
 void Predict(InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
-  Infer(service, call, RoutePredict(service, call), std::move(respond),
-        [](const InferenceResponse& result) -> Result<std::string> {
-          v1::PredictResponse response;
-          response.set_model(result.model);
-          response.set_model_version(result.version);
-          response.set_inference_time_ms(
-              std::chrono::duration<double, std::milli>(result.compute_time).count());
-          for (const NamedValue& output : result.outputs) {
-            ONNXD_RETURN_IF_ERROR(ToMessage(output, *response.add_outputs()));
-          }
-          return response.SerializeAsString();
+  Infer(service, call, RoutePredict(service, call),
+        [respond = std::move(respond)](Result<InferenceResponse> result) {
+          if (!result.ok()) return respond(result.status());
+          respond(WritePredict(*result));
         });
 }
 

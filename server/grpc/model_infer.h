@@ -10,11 +10,12 @@
 
 namespace onnxd {
 
-// Computes the ModelInferRequest in `call.message`; `done` is called once, with the request's id as
-// far as it could be read.
-void ModelInfer(
-    InferenceService& service, const GrpcCall& call,
-    std::function<void(Result<inference::ModelInferResponse>, const std::string& id)> done);
+// The answer, which lives until the function returns, and the request's id as far as it was read.
+using ModelInferDone =
+    std::function<void(Result<inference::ModelInferResponse*>, const std::string& id)>;
+
+// Computes the ModelInferRequest in `call.message`; `done` is called once.
+void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone done);
 
 // The PredictRequest in `call.message`; answers with a serialized PredictResponse.
 void Predict(InferenceService& service, const GrpcCall& call, GrpcRespond respond);
