@@ -54,17 +54,20 @@ bool RequestLog::MayWriteLine(Clock::time_point now) {
   return false;
 }
 
-void RequestLog::Keep(Kept kept) {
+void RequestLog::Keep(const RequestRecord& record, Clock::time_point now) {
   const auto slower = [](const Kept& a, const Kept& b) { return a.record.whole > b.record.whole; };
-  if (kept.record.code != StatusCode::kOk) {
+  const auto oldest = now - options_.keep;
+  const bool failed = record.code != StatusCode::kOk;
+  const bool slow = slowest_.size() < options_.kept ||
+                    record.whole > slowest_.front().record.whole || slowest_.front().at < oldest;
+  if (!failed && !slow) return;
+  Kept kept{now, record};
+  kept.record.ended = std::chrono::system_clock::now();
+  if (failed) {
     failed_.push_front(kept);
     if (failed_.size() > options_.kept) failed_.pop_back();
   }
-  const auto oldest = kept.at - options_.keep;
-  if (slowest_.size() >= options_.kept && kept.record.whole <= slowest_.front().record.whole &&
-      slowest_.front().at >= oldest) {
-    return;
-  }
+  if (!slow) return;
   std::erase_if(slowest_, [&](const Kept& entry) { return entry.at < oldest; });
   std::make_heap(slowest_.begin(), slowest_.end(), slower);
   slowest_.push_back(std::move(kept));
@@ -74,10 +77,9 @@ void RequestLog::Keep(Kept kept) {
   slowest_.pop_back();
 }
 
-void RequestLog::Note(RequestRecord record) {
+void RequestLog::Note(const RequestRecord& record) {
   const auto now = Clock::now();
   const Lines lines = lines_wanted_.load(std::memory_order_relaxed);
-  record.ended = std::chrono::system_clock::now();
   std::string line;
   {
     std::lock_guard lock(mutex_);
@@ -85,7 +87,7 @@ void RequestLog::Note(RequestRecord record) {
     const bool slow = !failed && IsSlow(record);
     const bool wanted = lines == Lines::kAll || (lines == Lines::kNotable && (failed || slow));
     if (wanted && MayWriteLine(now)) line = LogLine(record);
-    Keep({now, std::move(record)});
+    Keep(record, now);
   }
   if (!line.empty()) LogInfo(line);
 }

@@ -45,7 +45,8 @@ class RequestLog {
   explicit RequestLog(const Options& options) : options_(options) {}
 
   void SetLines(Lines lines) { lines_wanted_.store(lines, std::memory_order_relaxed); }
-  void Note(RequestRecord record);
+  // Its `ended` is now.
+  void Note(const RequestRecord& record);
 
   // Of the last `keep`, the slowest first.
   std::vector<RequestRecord> Slowest() const;
@@ -67,7 +68,7 @@ class RequestLog {
   // With mutex_ held.
   bool IsSlow(const RequestRecord& record);
   bool MayWriteLine(Clock::time_point now);
-  void Keep(Kept kept);
+  void Keep(const RequestRecord& record, Clock::time_point now);
 
   const Options options_;
   std::atomic<Lines> lines_wanted_{Lines::kNotable};

@@ -281,27 +281,26 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   record.read = begin - request.origin.arrived;
   metrics_.ObserveParse(protocol, begin - request.origin.received);
   InferenceCallback finish = [this, begin, protocol, counted, arrived = request.origin.arrived,
-                              trace = std::move(request.origin.trace), record,
-                              done = std::move(done)](Result<InferenceResponse> result) {
+                              trace = std::move(request.origin.trace), record = std::move(record),
+                              done = std::move(done)](Result<InferenceResponse> result) mutable {
     const auto now = Clock::now();
     counted->metrics().ObserveRequest(record.protocol, result.status().code(), now - begin);
     CountAnswer(result.status());
-    RequestRecord ended = record;
-    ended.whole = now - arrived;
-    ended.code = result.status().code();
+    record.whole = now - arrived;
+    record.code = result.status().code();
     if (result.ok()) {
-      ended.queue = result->queue_time;
-      ended.compute = result->compute_time;
+      record.queue = result->queue_time;
+      record.compute = result->compute_time;
     } else {
-      ended.error = result.status().message();
+      record.error = result.status().message();
     }
     // Known and decided before the client can ask for it, or for another decision.
-    request_log_.Note(ended);
-    const bool recorded = tracer_.Records(trace, ended.model);
+    request_log_.Note(record);
+    const bool recorded = tracer_.Records(trace, record.model);
     done(std::move(result));
     const auto written = Clock::now() - now;
     metrics_.ObserveSerialize(protocol, written);
-    if (recorded) tracer_.Record(SpanOf(ended, trace, written));
+    if (recorded) tracer_.Record(SpanOf(record, trace, written));
   };
   auto inputs = OrderInputs(*version, request);
   if (!inputs.ok()) return finish(inputs.status());
@@ -365,7 +364,7 @@ void InferenceService::NoteUnrouted(Protocol protocol, const Status& status,
   if (tracer_.Records(origin.trace, "")) {
     tracer_.Record(SpanOf(record, origin.trace, std::chrono::nanoseconds(0)));
   }
-  request_log_.Note(std::move(record));
+  request_log_.Note(record);
 }
 
 Result<ClientQuota::Ticket> InferenceService::EnterClient(const std::string& client) {
