@@ -238,7 +238,7 @@ void Daemon::Drain(const sigset_t& signals) {
   for (const auto& listener : listeners_) listener->Close();
   http_.BeginDrain();
   grpc_.BeginDrain();
-  (void)Responds(std::chrono::seconds(1));  // what idle connections are told is on its way
+  (void)Responds(std::chrono::seconds(5));  // what idle connections are told is on its way
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(options_.limits.drain_timeout_s);
   while (http_.busy() + grpc_.busy() + service_.in_flight() > 0 &&
