@@ -99,10 +99,12 @@ struct ModelMetrics::Families {
                           .Name("onnxd_model_load_duration_seconds")
                           .Help("Time the last load of a model version took")
                           .Register(registry)),
-        model_memory(BuildGauge()
-                         .Name("onnxd_model_memory_bytes")
-                         .Help("Weights, packed copies and memory of runs of a model version")
-                         .Register(registry)),
+        model_memory(
+            BuildGauge()
+                .Name("onnxd_model_memory_bytes")
+                .Help("Memory of a model version: what it held when it was loaded, and what its "
+                      "runs use and keep")
+                .Register(registry)),
         model_evictions(BuildCounter()
                             .Name("onnxd_model_evictions_total")
                             .Help("Times a model left the memory to others")
@@ -339,10 +341,20 @@ void ModelMetrics::CountNonFinite(int64_t numbers) {
   if (numbers > 0) non_finite_->Increment(static_cast<double>(numbers));
 }
 
-void ModelMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory) {
+void ModelMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory, int64_t weights) {
   std::lock_guard lock(*mutex_);
   memory_ = memory;
+  weights_ = weights;
 }
+
+void ModelMetrics::ObserveMemory() {
+  const auto memory = memory_.lock();
+  const int64_t all = memory == nullptr ? 0 : memory->bytes();
+  const int64_t weights = std::min(all, weights_);
+  weights_bytes_->Set(static_cast<double>(weights));
+  arena_bytes_->Set(static_cast<double>(all - weights));
+}
+
 void ModelMetrics::SetLoadDuration(Seconds duration) {
   load_duration_->Set(duration.count());
   last_load_->SetToCurrentTime();
@@ -377,7 +389,11 @@ std::shared_ptr<ModelMetrics> ServerMetrics::State::Create(
   created->non_finite_ = &families.non_finite.Add(labels);
   created->load_duration_ = &families.load_duration.Add(labels);
   created->last_load_ = &families.last_load.Add(labels);
-  created->memory_bytes_ = &families.model_memory.Add(labels);
+  prometheus::Labels with_kind = labels;
+  with_kind["kind"] = "weights";
+  created->weights_bytes_ = &families.model_memory.Add(with_kind);
+  with_kind["kind"] = "arena";
+  created->arena_bytes_ = &families.model_memory.Add(with_kind);
   created->queue_depth_ = &families.queue_depth.Add(labels);
   created->in_flight_gauge_ = &families.in_flight.Add(labels);
   for (const Protocol protocol : {Protocol::kHttp, Protocol::kGrpc}) {
@@ -401,7 +417,8 @@ void ServerMetrics::State::Remove(const ModelMetrics& metrics) {
   families.non_finite.Remove(metrics.non_finite_);
   families.load_duration.Remove(metrics.load_duration_);
   families.last_load.Remove(metrics.last_load_);
-  families.model_memory.Remove(metrics.memory_bytes_);
+  families.model_memory.Remove(metrics.weights_bytes_);
+  families.model_memory.Remove(metrics.arena_bytes_);
   families.queue_depth.Remove(metrics.queue_depth_);
   families.in_flight.Remove(metrics.in_flight_gauge_);
   for (prometheus::Histogram* request : metrics.request_) families.request_duration.Remove(request);
@@ -502,9 +519,8 @@ void ServerMetrics::ReadModels() const {
   }
   std::erase_if(state_->models, [&](const auto& entry) { return unused(entry.second); });
   for (const auto& [key, version] : state_->models) {
-    const ModelMetrics& metrics = *version.metrics;
-    const auto memory = metrics.memory_.lock();
-    metrics.memory_bytes_->Set(memory == nullptr ? 0 : static_cast<double>(memory->bytes()));
+    ModelMetrics& metrics = *version.metrics;
+    metrics.ObserveMemory();
     metrics.in_flight_gauge_->Set(
         static_cast<double>(metrics.in_flight_.load(std::memory_order_relaxed)));
   }

@@ -51,11 +51,13 @@ class ModelMetrics {
   const ModelStatistics& statistics() const { return statistics_; }
   // Of a load that ends now.
   void SetLoadDuration(Seconds duration);
-  // Its bytes are read when metrics are; none once it is gone.
-  void SetMemory(const std::shared_ptr<MemoryAccount>& memory);
+  // Its bytes are read when metrics are; none once it is gone. `weights`: of these, what the load
+  // left there.
+  void SetMemory(const std::shared_ptr<MemoryAccount>& memory, int64_t weights);
 
  private:
   friend class ServerMetrics;
+  void ObserveMemory();  // with *mutex_ held
   struct Families;
   Families* families_ = nullptr;
   std::string model_, version_;
@@ -75,9 +77,11 @@ class ModelMetrics {
   prometheus::Gauge* queue_depth_ = nullptr;
   prometheus::Gauge* in_flight_gauge_ = nullptr;
   std::atomic<int64_t> in_flight_{0};
-  prometheus::Gauge* memory_bytes_ = nullptr;
+  prometheus::Gauge* weights_bytes_ = nullptr;
+  prometheus::Gauge* arena_bytes_ = nullptr;
   std::mutex* mutex_ = nullptr;
   std::weak_ptr<MemoryAccount> memory_;  // guarded by *mutex_
+  int64_t weights_ = 0;                  // bytes of it; guarded by *mutex_
   ModelStatistics statistics_;
 };
 

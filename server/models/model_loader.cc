@@ -174,21 +174,27 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   options.memory = memory;
   options.pool = PoolOf(wanted.settings.threads);
   // Of the thread that loads as well, should it stay behind.
-  auto loaded = std::make_shared<std::optional<Result<std::unique_ptr<InferenceSession>>>>();
+  struct Loaded {
+    std::optional<Result<std::unique_ptr<InferenceSession>>> session;
+    int64_t bytes = 0;  // before any run
+  };
+  const auto loaded = std::make_shared<Loaded>();
   const auto work = [loaded, options, wanted, load = load_, trusted = way.trusts_files] {
-    *loaded = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, options); });
-    if (!(*loaded)->ok() || !wanted.settings.warm_up) return;
-    const InferenceSession& session = ****loaded;
+    auto& result = loaded->session;
+    result = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, options); });
+    loaded->bytes = options.memory->bytes();
+    if (!result->ok() || !wanted.settings.warm_up) return;
+    const InferenceSession& session = ***result;
     const Status warmed = CheckWarmUp(session, RunOnce(session, 1, nullptr));
-    if (!warmed.ok() && wanted.settings.warm_up_failure == "refuse") *loaded = warmed;
+    if (!warmed.ok() && wanted.settings.warm_up_failure == "refuse") result = warmed;
   };
   if (!RunBeside(work, way.priority, way.timeout, way.meanwhile)) {
     return DeadlineExceeded(
         StrCat("the load took longer than models.load_timeout_s, ", way.timeout.count(), " s"));
   }
-  if (!*loaded) return ResourceExhausted("no memory for the load");
+  if (!loaded->session) return ResourceExhausted("no memory for the load");
   auto version = std::make_shared<ModelVersion>();
-  ONNXD_ASSIGN_OR_RETURN(version->session, std::move(**loaded));
+  ONNXD_ASSIGN_OR_RETURN(version->session, *std::move(loaded->session));
   ONNXD_RETURN_IF_ERROR(CheckBatching(wanted.settings, *version->session));
   version->model = wanted.model;
   version->version = wanted.version;
@@ -204,7 +210,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
       wanted.model, RunFunctionOf(*version), version->metrics, PolicyOf(wanted.settings));
   const std::chrono::duration<double> took = version->loaded - begin;
   version->metrics->SetLoadDuration(took);
-  version->metrics->SetMemory(version->memory);
+  version->metrics->SetMemory(version->memory, loaded->bytes);
   const bool from_cache = version->session->from_cache();
   if (session_.cache != nullptr) metrics_.CountPreparedModel(from_cache ? "found" : "missing");
   LogInfo(StrCat("model '", wanted.model, "' version ", wanted.version,

@@ -159,7 +159,7 @@ class Worst(RepositoryCase):
             thread.join()
         self.assertLessEqual(set(statuses), {200, 404})
         self.assertTrue(self.eventually(
-            lambda: self.metric(served, 'onnxd_model_memory_bytes{model="slow",version="1"}') == 0))
+            lambda: self.metric(served, 'onnxd_model_memory_bytes{kind="weights",model="slow",version="1"}') == 0))
 
     def test_a_storm_of_loads_by_two_administrators(self):
         for i in range(10):

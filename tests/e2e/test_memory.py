@@ -24,7 +24,11 @@ class Limit(RepositoryCase):
     def test_every_model_is_counted(self):
         served = self.limited(200)
         self.answer(served)
-        self.assertGreater(self.used(served, 'onnxd_model_memory_bytes{model="m",version="1"}'), 30)
+        of_model = [self.used(served, f'onnxd_model_memory_bytes{{kind="{kind}",model="m",version="1"}}')
+                    for kind in ("weights", "arena")]
+        self.assertGreater(of_model[0], 30)
+        self.assertGreater(of_model[1], 0)
+        self.assertAlmostEqual(sum(of_model), self.used(served), 3)
         self.assertLess(self.used(served), 40)
         self.assertEqual(self.used(served, "onnxd_memory_limit_bytes"), 200)
 
