@@ -161,7 +161,7 @@ Scheduler::Waiting Scheduler::WaitingBefore(const ScheduledModel& model, int64_t
                                             SteadyTime due) const {
   const int64_t size = model.times_.BestSize(model.settings_.max_batch_size);
   const double row = model.times_.Expected(size).value_or(0) / static_cast<double>(size);
-  Waiting waiting;
+  Waiting waiting{size, 0, 0};
   for (const int64_t rows : model.queue_.RowsBefore(priority, due)) {
     waiting.rows += rows;
     waiting.seconds +=
@@ -192,12 +192,10 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
     return DeadlineExceeded(StrCat("it takes about ", Milliseconds(own), " ms and has ",
                                    Milliseconds(left), " until its deadline"));
   }
-  const int64_t size = model.times_.BestSize(model.settings_.max_batch_size);
   const Waiting waiting = WaitingBefore(model, request.priority, *request.deadline);
   // It will run with those before it, once the runs of now are over.
-  const double batch =
-      model.times_.Expected(std::min(size, waiting.rows + std::max<int64_t>(request.rows, 1)))
-          .value_or(own);
+  const int64_t with_it = waiting.rows + std::max<int64_t>(request.rows, 1);
+  const double batch = model.times_.Expected(std::min(waiting.batch_size, with_it)).value_or(own);
   const double before = waiting.seconds + static_cast<double>(model.running_) * batch / 2;
   const double finish = before / static_cast<double>(options_.executors) + std::max(own, batch);
   if (kAdmitMargin * finish <= left) return Status::Ok();

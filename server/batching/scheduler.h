@@ -151,8 +151,10 @@ class Scheduler {
   std::optional<Batch> NextBatch(SteadyTime now, double& wait);
   BatchDecision Decide(const ScheduledModel& model, SteadyTime now) const;
   bool HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTime now) const;
-  // What comes before a request of that urgency: rows, and seconds of one executor.
+  // What comes before a request of that urgency, in batches of so many rows: rows, and seconds of
+  // one executor.
   struct Waiting {
+    int64_t batch_size = 1;
     int64_t rows = 0;
     double seconds = 0;
   };
