@@ -171,7 +171,7 @@ void Http2Session::OnBytes(size_t bytes) {
   }
   Flush();
   if (closed_) return;
-  const auto pause = pace_.NextPause();
+  const auto pause = pace_.NextPause(last_activity_);
   if (pause == pause.zero()) return Read();
   read_timer_.expires_after(pause);
   read_timer_.async_wait([self = shared_from_this()](error_code) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace onnxd {
 
@@ -23,21 +24,25 @@ class ResetPace {
   }
 
   // After each read: the wait before the next.
-  std::chrono::milliseconds NextPause() {
+  std::chrono::milliseconds NextPause(Clock::time_point now) {
     has_read_ = true;
     const int64_t opened = opened_ - opened_before_, reset = reset_ - reset_before_;
+    if (opened == 0 && pause_ > kNoPause) return pause_;  // part of a call
+    const bool mostly = IsMost(reset, opened);
+    const bool known = reset >= kFewResets || pause_ > kNoPause;
+    if (!std::exchange(doubtful_, mostly && !known)) since_ = now;
+    if (doubtful_ && now - since_ < kDoubt) return kNoPause;
+    doubtful_ = false;
     opened_before_ = opened_;
     reset_before_ = reset_;
-    if (opened == 0 && pause_ > kNoPause) return pause_;  // part of a call
-    const bool only_resets = reset >= kFewResets && IsMost(reset, opened);
-    const bool goes_on = pause_ > kNoPause && IsMost(reset, opened);
-    pause_ = only_resets || goes_on ? std::clamp(2 * pause_, kFirstPause, kLongestPause) : kNoPause;
+    pause_ = mostly && known ? std::clamp(2 * pause_, kFirstPause, kLongestPause) : kNoPause;
     return pause_;
   }
 
-  // How much may be read at once of `most`; less where nothing is known yet.
+  // How much may be read at once of `most`; less where nothing is known yet, or nothing good.
   size_t ReadBytes(size_t most) const {
-    return has_read_ && pause_ == kNoPause ? most : std::min(most, kFewBytes);
+    const bool trusted = has_read_ && !doubtful_ && pause_ == kNoPause;
+    return trusted ? most : std::min(most, kFewBytes);
   }
 
   // It has done little else: it may go.
@@ -47,13 +52,16 @@ class ResetPace {
   using Pause = std::chrono::milliseconds;
   static constexpr Pause kNoPause{0}, kFirstPause{10}, kLongestPause{200};
   static constexpr int64_t kFewResets = 50, kManyCalls = 10'000;
-  static constexpr size_t kFewBytes = 4096;
+  static constexpr size_t kFewBytes = 1024;
+  // Few resets count together with those of the next reads for so long.
+  static constexpr std::chrono::milliseconds kDoubt{100};
 
   static bool IsMost(int64_t part, int64_t whole) { return 10 * part > 9 * whole; }
 
   int64_t opened_ = 0, reset_ = 0, opened_before_ = 0, reset_before_ = 0;
   Pause pause_ = kNoPause;
-  bool has_read_ = false;
+  Clock::time_point since_;
+  bool has_read_ = false, doubtful_ = false;
 };
 
 }  // namespace onnxd

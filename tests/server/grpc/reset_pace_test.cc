@@ -7,20 +7,51 @@ namespace {
 
 using namespace std::chrono_literals;
 
+using Time = ResetPace::Clock::time_point;
+constexpr size_t kAll = 65536, kFew = 1024;
+
 // One read with so many calls, of which some are reset after `waited` of their timeout.
 std::chrono::milliseconds Read(ResetPace& pace, int calls, int resets,
                                ResetPace::Clock::duration waited = 0ms,
-                               ResetPace::Clock::duration timeout = 0ms) {
-  const ResetPace::Clock::time_point opened{};
+                               ResetPace::Clock::duration timeout = 0ms, Time now = Time()) {
+  const Time opened{};
   for (int i = 0; i < calls; ++i) pace.CallOpened();
   for (int i = 0; i < resets; ++i) pace.CallReset(opened, timeout, opened + waited);
-  return pace.NextPause();
+  return pace.NextPause(now);
+}
+
+std::chrono::milliseconds ReadAt(Time now, ResetPace& pace, int calls, int resets) {
+  return Read(pace, calls, resets, 0ms, 0ms, now);
+}
+
+TEST(ResetPace, NothingIsKnownBeforeTheFirstRead) {
+  ResetPace pace;
+  EXPECT_EQ(pace.ReadBytes(kAll), kFew);
+  EXPECT_EQ(Read(pace, 1, 0), 0ms);
+  EXPECT_EQ(pace.ReadBytes(kAll), kAll);
+}
+
+TEST(ResetPace, FewResetsOfReadAfterReadCountTogether) {
+  ResetPace pace;
+  EXPECT_EQ(Read(pace, 20, 20), 0ms);
+  EXPECT_EQ(pace.ReadBytes(kAll), kFew);  // until more is known
+  EXPECT_EQ(Read(pace, 20, 20), 0ms);
+  EXPECT_EQ(Read(pace, 20, 20), 10ms);
+}
+
+TEST(ResetPace, FewResetsNowAndThenAreNoAttack) {
+  ResetPace pace;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(ReadAt(Time() + i * 200ms, pace, 20, 20), 0ms);
+    EXPECT_EQ(ReadAt(Time() + i * 200ms + 100ms, pace, 20, 20), 0ms);
+    EXPECT_EQ(pace.ReadBytes(kAll), kAll);
+  }
 }
 
 TEST(ResetPace, WhoOnlyResetsIsReadEverMoreSlowly) {
   ResetPace pace;
   EXPECT_EQ(Read(pace, 400, 400), 10ms);
-  EXPECT_EQ(pace.ReadBytes(65536), 4096u);
+  EXPECT_EQ(pace.ReadBytes(kAll), kFew);
   EXPECT_EQ(Read(pace, 25, 25), 20ms);  // few fit a short read
   EXPECT_EQ(Read(pace, 0, 0), 20ms);
   for (int i = 0; i < 10; ++i) Read(pace, 25, 25);
@@ -34,7 +65,7 @@ TEST(ResetPace, WhoBehavesAgainIsReadAsOthersAre) {
   ResetPace pace;
   Read(pace, 400, 400);
   EXPECT_EQ(Read(pace, 10, 5), 0ms);
-  EXPECT_EQ(pace.ReadBytes(65536), 65536u);
+  EXPECT_EQ(pace.ReadBytes(kAll), kAll);
 }
 
 TEST(ResetPace, SomeResetsAreNoAttack) {
