@@ -30,17 +30,11 @@ int64_t LargestOf(size_t index) {
   return (index % 2 == 0 ? int64_t{3} : int64_t{4}) << (index / 2 - 1);
 }
 
-// Times of what was seen that are believed of more rows: a lone row may have taken long by chance,
-// or for what all runs cost.
-constexpr double kFarthest = 64;
-
 struct Point {
   double rows = 0, seconds = 0;
 };
 
-double InProportion(const Point& point, double rows) {
-  return point.seconds / point.rows * std::min(rows, kFarthest * point.rows);
-}
+double InProportion(const Point& point, double rows) { return point.seconds / point.rows * rows; }
 
 double Slope(const Point& from, const Point& to) {
   return (to.seconds - from.seconds) / (to.rows - from.rows);

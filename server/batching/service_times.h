@@ -14,8 +14,8 @@ class ServiceTimes {
   void Record(int64_t rows, double seconds);
 
   // What a batch of so many rows will take: as those of its size did, else on the line through the
-  // nearest two sizes that were seen, or in proportion far beyond them, 64 times at most: then it
-  // is the least that is likely. nullopt before the first Record.
+  // nearest two sizes that were seen, or in proportion far beyond them. nullopt before the first
+  // Record.
   std::optional<double> Expected(int64_t rows) const;
 
   // The least size up to `most` whose rows are nearly as cheap as any, or up to twice that

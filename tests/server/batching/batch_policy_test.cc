@@ -46,13 +46,6 @@ TEST(ServiceTimes, ExpectsTheNextSizesOnTheLineOfTheLastTwo) {
   EXPECT_NEAR(*times.Expected(16), 4 * 14e-3, 1e-9);  // too far to know
 }
 
-// A lone row of 0.4 ms, taken once, says nothing of a request with 262,144.
-TEST(ServiceTimes, ExpectsNoMoreThan64TimesWhatItSaw) {
-  const ServiceTimes times = Learned(0, 0.4e-3, 1);
-  EXPECT_NEAR(*times.Expected(64), 64 * 0.4e-3, 1e-9);
-  EXPECT_NEAR(*times.Expected(1 << 18), 64 * 0.4e-3, 1e-9);
-}
-
 TEST(ServiceTimes, KeepsSixRowsApartFromEight) {
   ServiceTimes times = Learned(20e-3, 0, 4);
   for (int i = 0; i < 20; ++i) times.Record(6, 24e-3);
