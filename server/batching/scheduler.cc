@@ -165,7 +165,7 @@ Scheduler::Waiting Scheduler::WaitingBefore(const ScheduledModel& model, int64_t
   for (const int64_t rows : model.queue_.RowsBefore(priority, due)) {
     waiting.rows += rows;
     waiting.seconds +=
-        rows > size ? model.times_.Expected(rows).value_or(0) : row * static_cast<double>(rows);
+        rows > size ? model.times_.Believed(rows).value_or(0) : row * static_cast<double>(rows);
   }
   return waiting;
 }
@@ -186,7 +186,7 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
   // An idle model tries whatever was measured: one slow run must not refuse all that come later.
   if (!request.deadline || (model.running_ == 0 && model.queue_.empty())) return Status::Ok();
   const double left = SecondsBetween(now, *request.deadline);
-  const double own = model.times_.Expected(std::max<int64_t>(request.rows, 1)).value_or(0);
+  const double own = model.times_.Believed(std::max<int64_t>(request.rows, 1)).value_or(0);
   if (own > left) {
     metrics_.CountShed("deadline");
     return DeadlineExceeded(StrCat("it takes about ", Milliseconds(own), " ms and has ",
@@ -454,7 +454,7 @@ Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entr
   if (any_due) {
     std::lock_guard lock(mutex_);
     const bool others_wait = model.running_ > 1 || !model.queue_.empty();
-    if (others_wait) expected = model.times_.Expected(rows).value_or(0);
+    if (others_wait) expected = model.times_.Believed(rows).value_or(0);
   }
   Entries alive;
   for (RequestQueue::Entry& entry : entries) {

@@ -15,6 +15,8 @@ constexpr double kGain = 0.9;
 constexpr int64_t kLoneKnown = 20, kLoneEach = 4;
 // Batches after which a size that lost is tried again.
 constexpr int64_t kForgetAfter = 2000;
+// Times the rows of the largest batch seen, as far as times are scaled to refuse a request.
+constexpr int64_t kBelieved = 64;
 
 // The index of the sizes that hold `rows`; LargestOf is the other way round.
 size_t IndexOf(int64_t rows) {
@@ -49,6 +51,7 @@ void ServiceTimes::Record(int64_t rows, double seconds) {
   size.seconds_per_row += weight * (each - size.seconds_per_row);
   ++size.batches;
   size.last = ++total_;
+  largest_ = std::max(largest_, rows);
   if (rows != 1) return;
   lone_[static_cast<size_t>(lone_count_++) % kLoneKept] = seconds;
   if (lone_count_ >= kLoneKnown && lone_count_ % kLoneEach == 0) lone_p95_ = FindLoneP95();
@@ -75,6 +78,11 @@ std::optional<double> ServiceTimes::Expected(int64_t rows) const {
   if (!last || exact > 2 * below->rows) return InProportion(*below, exact);
   const double slope = std::clamp(Slope(*last, *below), 0.0, InProportion(*below, 1));
   return below->seconds + slope * (exact - below->rows);
+}
+
+std::optional<double> ServiceTimes::Believed(int64_t rows) const {
+  const int64_t most = largest_ > INT64_MAX / kBelieved ? INT64_MAX : kBelieved * largest_;
+  return Expected(std::min(rows, most));
 }
 
 int64_t ServiceTimes::BestSize(int64_t most) const {

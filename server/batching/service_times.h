@@ -17,6 +17,9 @@ class ServiceTimes {
   // nearest two sizes that were seen, or in proportion far beyond them. nullopt before the first
   // Record.
   std::optional<double> Expected(int64_t rows) const;
+  // What Expected says, but of no more than 64 times the rows of the largest batch seen: what is
+  // known so far of larger ones is no reason to refuse them.
+  std::optional<double> Believed(int64_t rows) const;
 
   // The least size up to `most` whose rows are nearly as cheap as any, or up to twice that
   // where such sizes were never or not lately seen: the way to find out. 1 before the first Record.
@@ -42,6 +45,7 @@ class ServiceTimes {
   int64_t lone_count_ = 0;
   std::optional<double> lone_p95_;
   int64_t total_ = 0;
+  int64_t largest_ = 0;
 };
 
 }  // namespace onnxd

@@ -46,6 +46,16 @@ TEST(ServiceTimes, ExpectsTheNextSizesOnTheLineOfTheLastTwo) {
   EXPECT_NEAR(*times.Expected(16), 4 * 14e-3, 1e-9);  // too far to know
 }
 
+TEST(ServiceTimes, BelievesNoMoreThan64TimesTheRowsItSaw) {
+  ServiceTimes times = Learned(0, 0.4e-3, 1);
+  EXPECT_NEAR(*times.Believed(10), 10 * 0.4e-3, 1e-9);
+  EXPECT_NEAR(*times.Believed(64), 64 * 0.4e-3, 1e-9);
+  EXPECT_NEAR(*times.Believed(1 << 18), 64 * 0.4e-3, 1e-9);
+  times.Record(1 << 18, 0.2);
+  EXPECT_NEAR(*times.Believed(1 << 20), 0.8, 1e-9);
+  EXPECT_FALSE(ServiceTimes().Believed(1).has_value());
+}
+
 TEST(ServiceTimes, KeepsSixRowsApartFromEight) {
   ServiceTimes times = Learned(20e-3, 0, 4);
   for (int i = 0; i < 20; ++i) times.Record(6, 24e-3);

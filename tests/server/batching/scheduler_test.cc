@@ -258,6 +258,32 @@ TEST_F(SchedulerTest, LargeRequestsCountAsTheirSizeTakesWhateverASmallOneTook) {
   for (auto& answer : answers) EXPECT_EQ(Code(answer), StatusCode::kOk);
 }
 
+// A flat tensor of 1 MiB is 262,144 rows to a model whose first dimension is free: one lone row
+// that took 50 ms would make it hours.
+TEST_F(SchedulerTest, ASmallRunDoesNotRefuseLargeOnesThatWereNeverTried) {
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  {
+    std::unique_lock hold(fake_.gate);
+    auto small = Submit(scheduler, fake_, RequestOf({1}));
+    fake_.AwaitStart(1);
+    std::this_thread::sleep_for(milliseconds(50));
+    hold.unlock();
+    EXPECT_EQ(Code(small), StatusCode::kOk);
+  }
+  std::unique_lock hold(fake_.gate);
+  auto running = Submit(scheduler, fake_, RequestOf({1}));
+  fake_.AwaitStart(2);
+  std::vector<std::future<BatchResult>> answers;
+  for (int i = 0; i < 3; ++i) {
+    BatchRequest request = RequestOf(std::vector<float>(size_t{1} << 18, 1));
+    request.deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+    answers.push_back(Submit(scheduler, fake_, std::move(request)));
+  }
+  hold.unlock();
+  EXPECT_EQ(Code(running), StatusCode::kOk);
+  for (auto& answer : answers) EXPECT_EQ(Code(answer), StatusCode::kOk);
+}
+
 TEST_F(SchedulerTest, OneSlowRunDoesNotRefuseAllThatComeLater) {
   Scheduler scheduler({1, 100, 0}, metrics_);
   {
