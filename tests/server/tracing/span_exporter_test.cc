@@ -48,7 +48,16 @@ double Count(const ServerMetrics& metrics, const std::string& result) {
   return std::stod(text.substr(text.find(series) + series.size()));
 }
 
-SpanExporter::Options Quick() { return {.delay = milliseconds(1), .retry = milliseconds(1)}; }
+// How often one span is sent until it counts as `result`, with a collector that answers so.
+size_t TriesUntil(const std::string& result, std::vector<Result<int>> answers) {
+  ServerMetrics metrics;
+  FakeCollector collector(std::move(answers));
+  SpanExporter exporter({.delay = milliseconds(1), .retry = milliseconds(1)}, {},
+                        collector.Sender(), metrics);
+  exporter.Add(Named("one"));
+  while (Count(metrics, result) < 1) std::this_thread::sleep_for(milliseconds(1));
+  return collector.bodies().size();
+}
 
 TEST(SpanExporter, SendsSpansTogetherAndTheRestAtItsEnd) {
   ServerMetrics metrics;
@@ -67,34 +76,14 @@ TEST(SpanExporter, SendsSpansTogetherAndTheRestAtItsEnd) {
 }
 
 TEST(SpanExporter, TriesAgainWhereTheCollectorMayRecover) {
-  for (const Result<int>& first :
-       {Result<int>(503), Result<int>(429), Result<int>(Unavailable("connection refused"))}) {
-    ServerMetrics metrics;
-    FakeCollector collector({first, 200});
-    SpanExporter exporter(Quick(), {}, collector.Sender(), metrics);
-    exporter.Add(Named("one"));
-    while (Count(metrics, "sent") < 1) std::this_thread::sleep_for(milliseconds(1));
-    EXPECT_EQ(collector.bodies().size(), 2u);
-  }
+  EXPECT_EQ(TriesUntil("sent", {503, 200}), 2u);
+  EXPECT_EQ(TriesUntil("sent", {429, 200}), 2u);
+  EXPECT_EQ(TriesUntil("sent", {Unavailable("connection refused"), 200}), 2u);
 }
 
-TEST(SpanExporter, GivesUpWhatIsRefused) {
-  ServerMetrics metrics;
-  FakeCollector collector({400});
-  SpanExporter exporter(Quick(), {}, collector.Sender(), metrics);
-  exporter.Add(Named("one"));
-  while (Count(metrics, "failed") < 1) std::this_thread::sleep_for(milliseconds(1));
-  EXPECT_EQ(collector.bodies().size(), 1u);
-}
+TEST(SpanExporter, GivesUpWhatIsRefused) { EXPECT_EQ(TriesUntil("failed", {400}), 1u); }
 
-TEST(SpanExporter, GivesUpAfterSomeTries) {
-  ServerMetrics metrics;
-  FakeCollector collector({503});
-  SpanExporter exporter(Quick(), {}, collector.Sender(), metrics);
-  exporter.Add(Named("one"));
-  while (Count(metrics, "failed") < 1) std::this_thread::sleep_for(milliseconds(1));
-  EXPECT_EQ(collector.bodies().size(), 4u);
-}
+TEST(SpanExporter, GivesUpAfterSomeTries) { EXPECT_EQ(TriesUntil("failed", {503}), 4u); }
 
 TEST(SpanExporter, DropsAndCountsWhatASlowCollectorCannotTake) {
   ServerMetrics metrics;
