@@ -15,6 +15,9 @@
 namespace onnxd {
 namespace {
 
+// At the end, for clients who have been told of it to close their connections.
+constexpr auto kFarewell = std::chrono::seconds(1);
+
 std::shared_ptr<MemoryAccount> AccountOf(const ServerOptions& options) {
   auto account = std::make_shared<MemoryAccount>();
   account->SetLimit(MemoryLimit(options));
@@ -231,7 +234,7 @@ void Daemon::BeginDrain() {
   LogInfo("draining");
   service_.BeginDrain();
   http_.AnnounceDrain();
-  grpc_.BeginDrain();  // GOAWAY; whoever connects again is served
+  grpc_.AnnounceDrain();  // whoever connects again is served
 }
 
 void Daemon::Drain(const sigset_t& signals) {
@@ -239,11 +242,18 @@ void Daemon::Drain(const sigset_t& signals) {
   http_.BeginDrain();
   grpc_.BeginDrain();
   (void)Responds(std::chrono::seconds(5));  // what idle connections are told is on its way
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::seconds(options_.limits.drain_timeout_s);
-  while (http_.busy() + grpc_.busy() + service_.in_flight() > 0 &&
-         std::chrono::steady_clock::now() < deadline) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto quiet_since = begin;
+  auto now = begin;
+  // Idle clients read what they are told, and close.
+  while (now - begin < std::chrono::seconds(options_.limits.drain_timeout_s)) {
+    if (http_.busy() + grpc_.busy() + service_.in_flight() > 0) {
+      quiet_since = now;
+    } else if (grpc_.connections() == 0 || now - quiet_since > kFarewell) {
+      break;
+    }
     if (WaitForSignal(signals, std::chrono::milliseconds(5)) != 0) break;
+    now = std::chrono::steady_clock::now();
   }
   metrics_listener_->Close();
   // I/O first, so that nothing new is queued; then what still runs may post to stopped threads.

@@ -1,7 +1,6 @@
 #include "server/grpc/grpc_server.h"
 
 #include <utility>
-#include <vector>
 
 #include "server/grpc/grpc_session.h"
 
@@ -33,15 +32,26 @@ void GrpcServer::Serve(std::unique_ptr<Connection> socket) {
   session->Start();
 }
 
-void GrpcServer::BeginDrain() {
+std::vector<std::shared_ptr<Http2Session>> GrpcServer::Sessions() const {
   std::vector<std::shared_ptr<Http2Session>> sessions;
-  {
-    std::lock_guard lock(shared_->mutex);
-    for (GrpcSession* session : shared_->sessions) {
-      if (auto held = session->weak_from_this().lock()) sessions.push_back(std::move(held));
-    }
+  std::lock_guard lock(shared_->mutex);
+  for (GrpcSession* session : shared_->sessions) {
+    if (auto held = session->weak_from_this().lock()) sessions.push_back(std::move(held));
   }
-  for (const auto& session : sessions) session->SendGoAway();
+  return sessions;
+}
+
+void GrpcServer::AnnounceDrain() {
+  for (const auto& session : Sessions()) session->Announce();
+}
+
+void GrpcServer::BeginDrain() {
+  for (const auto& session : Sessions()) session->SendGoAway();
+}
+
+int64_t GrpcServer::connections() const {
+  std::lock_guard lock(shared_->mutex);
+  return static_cast<int64_t>(shared_->sessions.size());
 }
 
 int64_t GrpcServer::busy() const { return shared_->busy.load(std::memory_order_acquire); }

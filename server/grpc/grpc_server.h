@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "server/config/server_options.h"
 #include "server/grpc/grpc_message.h"
@@ -13,6 +14,8 @@
 #include "server/tracing/tracer.h"
 
 namespace onnxd {
+
+class Http2Session;
 
 struct MessageBudget {
   std::function<bool(int64_t)> admit;
@@ -28,14 +31,21 @@ class GrpcServer {
   ~GrpcServer();
 
   void Serve(std::unique_ptr<Connection> connection);
+  // Clients of the connections there are learn that they should go elsewhere; their calls are still
+  // served for a second or so.
+  void AnnounceDrain();
   // GOAWAY on every connection: calls in flight finish, new ones go elsewhere.
   void BeginDrain();
   // Calls whose answer has not been written.
   int64_t busy() const;
+  // Connections that neither side has closed.
+  int64_t connections() const;
 
   struct Shared;
 
  private:
+  std::vector<std::shared_ptr<Http2Session>> Sessions() const;
+
   std::shared_ptr<Shared> shared_;
 };
 

@@ -24,6 +24,9 @@ constexpr uint32_t kMaxStreams = 1024;
 constexpr uint32_t kStreamWindow = 1 << 20;
 constexpr int32_t kConnectionWindow = 16 << 20;
 constexpr int64_t kReturnMemoryEach = 32;
+constexpr auto kNotice = std::chrono::milliseconds(500);  // before what it announces
+constexpr auto kLinger = seconds(2);
+constexpr size_t kMostDiscarded = 1 << 20;
 
 std::atomic<int64_t> given_up{0};  // connections of the process that only reset streams
 
@@ -61,12 +64,19 @@ void Http2Session::Start() {
   });
 }
 
-void Http2Session::SendGoAway() {
+void Http2Session::Announce() {
   asio::post(socket_->get_executor(), [self = shared_from_this()] {
     if (self->session_ == nullptr || self->closed_) return;
-    self->SubmitGoAway(NGHTTP2_NO_ERROR);
-    self->draining_ = true;
-    self->OnGoAway();
+    self->announced_ = true;
+    if (!self->leaving_) self->SubmitNotice();
+    self->Flush();
+  });
+}
+
+void Http2Session::SendGoAway() {
+  asio::post(socket_->get_executor(), [self = shared_from_this()] {
+    if (self->session_ == nullptr || self->closed_ || self->draining_) return;
+    self->Drain();
     self->Flush();
   });
 }
@@ -158,16 +168,17 @@ void Http2Session::Read() {
 }
 
 void Http2Session::OnBytes(size_t bytes) {
+  if (fatal_ || lingers_) {
+    discarded_ += bytes;
+    return discarded_ > kMostDiscarded ? Close() : Read();
+  }
   last_activity_ = Clock::now();
   const ssize_t used = nghttp2_session_mem_recv(session_, read_buffer_.data(), bytes);
   if (used < 0) {
     fatal_ = true;  // the session queued a GOAWAY where it could
-    return Flush();
-  }
-  if (pace_.IsHopeless()) {
+  } else if (pace_.IsHopeless()) {
     SubmitGoAway(NGHTTP2_ENHANCE_YOUR_CALM);
     fatal_ = true;
-    return Flush();
   }
   Flush();
   if (closed_) return;
@@ -192,7 +203,7 @@ void Http2Session::Flush() {
   if (write_buffer_.empty()) {
     const bool over =
         nghttp2_session_want_read(session_) == 0 && nghttp2_session_want_write(session_) == 0;
-    if (fatal_ || over || ((draining_ || leaves_) && !HasStreams())) Close();
+    if (fatal_ || over || (leaves_ && !HasStreams())) Linger();
     return;
   }
   writing_ = true;
@@ -218,6 +229,7 @@ void Http2Session::CheckTimeouts() {
     if (!self->HasStreams() && now - self->last_activity_ > seconds(limits.idle_timeout_s)) {
       return self->Close();
     }
+    if (self->lingers_ && now - self->half_closed_ > kLinger) return self->Close();
     self->OnTick(now);
     self->CheckAge(now);
     self->Flush();
@@ -228,18 +240,38 @@ void Http2Session::CheckTimeouts() {
 // Twice, so that calls that are under way when the client learns of it are served, too.
 // Source: RFC 9113, section 6.8.
 void Http2Session::CheckAge(Clock::time_point now) {
-  if (draining_ || now < end_of_age_ || leaves_) return;
-  if (!std::exchange(leaving_, true)) {
-    nghttp2_submit_shutdown_notice(session_);
-  } else {
-    leaves_ = true;
-    SubmitGoAway(NGHTTP2_NO_ERROR);
-  }
+  if (leaves_ || (now < end_of_age_ && !announced_)) return;
+  if (!leaving_) return SubmitNotice();
+  if (now - noticed_ < kNotice) return;
+  if (announced_) return Drain();
+  leaves_ = true;
+  SubmitGoAway(NGHTTP2_NO_ERROR);
+}
+
+void Http2Session::SubmitNotice() {
+  leaving_ = true;
+  noticed_ = Clock::now();
+  nghttp2_submit_shutdown_notice(session_);
 }
 
 void Http2Session::SubmitGoAway(uint32_t error) {
   nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
                         nghttp2_session_get_last_proc_stream_id(session_), error, nullptr, 0);
+}
+
+void Http2Session::Drain() {
+  leaving_ = leaves_ = draining_ = true;
+  SubmitGoAway(NGHTTP2_NO_ERROR);
+  OnGoAway();
+}
+
+// Half-closes and reads on: closing with unread bytes would reset the connection, and clients who
+// are just then writing would not read why it ended, nor which of their calls were taken.
+void Http2Session::Linger() {
+  if (pace_.IsHopeless()) return Close();
+  if (std::exchange(lingers_, true)) return;
+  half_closed_ = Clock::now();
+  socket_->ShutdownSend();
 }
 
 void Http2Session::Close() {

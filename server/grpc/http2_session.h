@@ -19,7 +19,7 @@
 
 namespace onnxd {
 
-// All but Start, SendGoAway and client runs on the connection's I/O thread.
+// All but Start, Announce, SendGoAway and client runs on the connection's I/O thread.
 class Http2Session : public std::enable_shared_from_this<Http2Session> {
  public:
   // `limits` must outlive it.
@@ -29,7 +29,11 @@ class Http2Session : public std::enable_shared_from_this<Http2Session> {
   Http2Session& operator=(const Http2Session&) = delete;
 
   void Start();
-  // Streams that are open go on; the connection ends with the last of them.
+  // The client is asked to go elsewhere. Streams it opens meanwhile are served; half a second to
+  // two seconds later it is as if SendGoAway were called.
+  void Announce();
+  // Streams that are open go on. After the last of them the connection is half-closed, and closed
+  // once the client has closed it, too, or after two seconds.
   void SendGoAway();
   const std::string& client() const { return client_; }
 
@@ -65,6 +69,7 @@ class Http2Session : public std::enable_shared_from_this<Http2Session> {
   const ServerOptions::Limits& limits() const { return limits_; }
   ResetPace& pace() { return pace_; }
   bool closed() const { return closed_; }
+  // SendGoAway was called, or has come of Announce.
   bool draining() const { return draining_; }
 
  private:
@@ -76,7 +81,10 @@ class Http2Session : public std::enable_shared_from_this<Http2Session> {
   void OnBytes(size_t bytes);
   void CheckTimeouts();
   void CheckAge(Clock::time_point now);
+  void SubmitNotice();
   void SubmitGoAway(uint32_t error);
+  void Drain();
+  void Linger();
   void Close();
 
   const std::unique_ptr<Connection> socket_;
@@ -86,10 +94,13 @@ class Http2Session : public std::enable_shared_from_this<Http2Session> {
   ResetPace pace_;
   nghttp2_session* session_ = nullptr;
   std::vector<uint8_t> read_buffer_, write_buffer_;
-  Clock::time_point last_activity_, write_started_;
+  Clock::time_point last_activity_, write_started_, noticed_, half_closed_;
   bool writing_ = false, closed_ = false, fatal_ = false, draining_ = false;
   const Clock::time_point end_of_age_;
-  bool leaving_ = false, leaves_ = false;  // for its age: it was told so, once and twice
+  bool announced_ = false;                 // for the server's end
+  bool leaving_ = false, leaves_ = false;  // for its age or the server's end: told once and twice
+  bool lingers_ = false;
+  size_t discarded_ = 0;  // bytes
 };
 
 }  // namespace onnxd

@@ -1,5 +1,6 @@
 """gRPC calls over an HTTP/2 stack of its own: h2, in Python, which shares no code with gRPC's or the server's."""
 
+import itertools
 import socket
 import struct
 
@@ -30,7 +31,7 @@ class Http2Client:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         self.connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
         self.connection.initiate_connection()
-        self.calls, self.pongs, self.goaway = {}, 0, None
+        self.calls, self.pongs, self.goaway, self.unread = {}, 0, None, b""
         self.flush()
 
     def __enter__(self):
@@ -67,11 +68,24 @@ class Http2Client:
             self.connection.end_stream(identifier)
             self.flush()
 
+    def frames(self, data):
+        """Those that are whole by now."""
+        self.unread += data
+        while len(self.unread) >= 9 and len(self.unread) >= (size := 9 + int.from_bytes(self.unread[:3], "big")):
+            yield self.unread[:size]
+            self.unread = self.unread[size:]
+
+    def receive(self, frame):
+        events = self.connection.receive_data(frame)
+        # After GOAWAY h2 would neither read on nor write; what is under way goes on.
+        self.connection.state_machine.state = h2.connection.ConnectionState.CLIENT_OPEN
+        return events
+
     def read(self):
         data = self.socket.recv(65536)
         if not data:
             raise ConnectionError("closed by the server")
-        for event in self.connection.receive_data(data):
+        for event in itertools.chain.from_iterable(map(self.receive, self.frames(data))):
             if isinstance(event, h2.events.PingAckReceived):
                 self.pongs += 1
             if isinstance(event, h2.events.ConnectionTerminated):
@@ -92,6 +106,13 @@ class Http2Client:
             elif isinstance(event, h2.events.StreamEnded):
                 call.over = True
         self.flush()
+
+    def rest(self):
+        """What comes until the server closes."""
+        received = b""
+        while data := self.socket.recv(65536):
+            received += data
+        return received
 
     def finish(self, identifier):
         call = self.calls[identifier]

@@ -1,6 +1,8 @@
 """gRPC as an HTTP/2 stack sees it that is neither gRPC's nor the server's own."""
 
 import queue
+import socket
+import threading
 import time
 import unittest
 
@@ -141,6 +143,40 @@ class Http2(unittest.TestCase):
                 while client.goaway is None:
                     client.read()
                 self.assertEqual(client.goaway, h2.errors.ErrorCodes.NO_ERROR)
+
+    # Bytes that nobody reads when a connection is closed reset it, and what it was told is lost.
+    def test_the_end_of_the_server_while_clients_are_writing(self):
+        with daemon.repository(m=daemon.identity_model(1)) as folder:
+            for i in range(8):
+                with self.subTest(i), daemon.Daemon(folder) as served, Http2Client(served.grpc_port) as client:
+                    self.assertEqual(client.unary(LIVE, b"").trailers["grpc-status"], "0")
+                    timer = threading.Timer(0.05 + i * 0.001, served.process.terminate)
+                    timer.start()
+                    while client.goaway is None or client.last_stream > 1:
+                        for _ in range(5):
+                            client.connection.ping(b"whatever")
+                        client.flush()
+                        client.read()
+                    timer.join()
+                    client.socket.shutdown(socket.SHUT_WR)
+                    client.rest()  # to its orderly end
+                    self.assertEqual(served.process.wait(20), 0)
+
+    def test_calls_that_are_opened_when_the_end_is_announced(self):
+        with daemon.repository(m=daemon.identity_model(1)) as folder, \
+                daemon.Daemon(folder, environment={"ONNXD_LIMITS_DRAIN_DELAY_S": "20"}) as served, \
+                Http2Client(served.grpc_port) as client:
+            self.assertEqual(client.unary(LIVE, b"").trailers["grpc-status"], "0")
+            served.process.terminate()
+            while client.goaway is None:
+                client.read()
+            self.assertEqual(client.last_stream, 2**31 - 1)
+            # A client that has not read so far does this.
+            self.assertEqual(client.unary(LIVE, b"").trailers["grpc-status"], "0")
+            while client.last_stream == 2**31 - 1:
+                client.read()
+            self.assertEqual(client.last_stream, 3)
+            self.assertTrue(served.alive())
 
 
 if __name__ == "__main__":
