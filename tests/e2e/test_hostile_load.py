@@ -313,6 +313,7 @@ class Everything(Load):
 
     def test_unloading_what_is_queued_running_and_written(self):
         served = self.with_slow(ONNXD_MODELS_CONTROL_MODE="explicit")
+        self.assertEqual(self.post(served, "/v2/repository/models/slow/load")[0], 200)
         statuses = []
 
         def client(i, until):
