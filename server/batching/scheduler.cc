@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "runtime/base/exceptions.h"
@@ -31,8 +32,9 @@ constexpr double kLeastPatience = 1e-3;
 // Times vary: a request is let in only if it would make its deadline with this much to spare, and
 // run with that much.
 constexpr double kAdmitMargin = 1.2, kRunMargin = 1.1;
-constexpr double kMeanSeconds = 10;     // of executors at work
-constexpr double kNoMemoryWait = 0.01;  // seconds
+constexpr double kLeastRemaining = 0.1;  // of a run that takes longer than expected
+constexpr double kMeanSeconds = 10;      // of executors at work
+constexpr double kNoMemoryWait = 0.01;   // seconds
 // What runs on an executor lets the threads that answer come between; elsewhere it is short anyway.
 constexpr nanoseconds kYieldEvery = std::chrono::milliseconds(1);
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
@@ -65,6 +67,12 @@ Result<std::vector<Value>> PartOf(BatchOutputs& outputs, size_t i) {
 
 int64_t Milliseconds(double seconds) { return std::llround(seconds * 1e3); }
 
+int64_t RowsOf(const std::vector<RequestQueue::Entry>& entries) {
+  return std::accumulate(
+      entries.begin(), entries.end(), int64_t{0},
+      [](int64_t rows, const RequestQueue::Entry& entry) { return rows + entry.request.rows; });
+}
+
 // Why a request that waited is lost; success when it is not.
 Status LossOf(const BatchRequest& request, SteadyTime now) {
   if (request.cancelled != nullptr && request.cancelled->load(std::memory_order_relaxed)) {
@@ -79,8 +87,8 @@ Status LossOf(const BatchRequest& request, SteadyTime now) {
 }  // namespace
 
 Scheduler::Scheduler(const Options& options, ServerMetrics& metrics)
-    : options_(options), metrics_(metrics) {
-  for (int i = 0; i < options.executors; ++i) threads_.emplace_back([this] { Work(); });
+    : options_(options), metrics_(metrics), executors_(static_cast<size_t>(options.executors)) {
+  for (Executor& executor : executors_) threads_.emplace_back([&] { Work(executor); });
   threads_.emplace_back([this] { Watch(); });
 }
 
@@ -170,6 +178,16 @@ Scheduler::Waiting Scheduler::WaitingBefore(const ScheduledModel& model, int64_t
   return waiting;
 }
 
+double Scheduler::RemainingOf(const ScheduledModel& model, SteadyTime now) const {
+  double seconds = 0;
+  for (const Executor& executor : executors_) {
+    if (executor.model != &model) continue;
+    const double expected = model.times_.Believed(executor.rows).value_or(0);
+    seconds += std::max(kLeastRemaining * expected, expected - SecondsBetween(executor.start, now));
+  }
+  return seconds;
+}
+
 Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request,
                         SteadyTime now) const {
   if (stopping_) return Unavailable("the server is stopping");
@@ -196,7 +214,7 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
   // It will run with those before it, once the runs of now are over.
   const int64_t with_it = waiting.rows + std::max<int64_t>(request.rows, 1);
   const double batch = model.times_.Expected(std::min(waiting.batch_size, with_it)).value_or(own);
-  const double before = waiting.seconds + static_cast<double>(model.running_) * batch / 2;
+  const double before = waiting.seconds + RemainingOf(model, now);
   const double finish = before / static_cast<double>(options_.executors) + std::max(own, batch);
   if (kAdmitMargin * finish <= left) return Status::Ok();
   metrics_.CountShed("deadline");
@@ -259,7 +277,11 @@ void Scheduler::Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchReque
 void Scheduler::Counted::End() {
   if (std::exchange(ended_, true)) return;
   --model_.running_;
-  if (inline_) --scheduler_.inline_running_;
+  if (is_inline()) {
+    --scheduler_.inline_running_;
+  } else {
+    executor_->model = nullptr;
+  }
 }
 
 Scheduler::Counted::~Counted() {
@@ -276,7 +298,7 @@ Scheduler::Counted::~Counted() {
 
 void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request,
                         SteadyTime now) {
-  Counted running(*this, *model, true);
+  Counted running(*this, *model, nullptr);
   Entries alone;
   alone.push_back({std::move(request), now});
   model->metrics_->ObserveBatchWait(nanoseconds(0));
@@ -370,7 +392,7 @@ Scheduler::Load Scheduler::ObserveLoad() {
   return load;
 }
 
-void Scheduler::Work() {
+void Scheduler::Work(Executor& executor) {
   std::unique_lock lock(mutex_);
   while (true) {
     double wait = 1;
@@ -381,8 +403,9 @@ void Scheduler::Work() {
     });
     if (!chosen.ok()) wait = kNoMemoryWait;
     if (batch) {
+      executor = {batch->model.get(), RowsOf(batch->entries), Clock::now()};
       lock.unlock();
-      RunCounted(*std::move(batch));
+      RunCounted(*std::move(batch), executor);
       batch.reset();
       lock.lock();
       continue;
@@ -399,8 +422,8 @@ void Scheduler::Work() {
 }
 
 // Requests that are lost for want of memory are answered by whoever holds their `done`.
-void Scheduler::RunCounted(Batch batch) {
-  Counted running(*this, *batch.model);
+void Scheduler::RunCounted(Batch batch, Executor& executor) {
+  Counted running(*this, *batch.model, &executor);
   const Status ran = CatchExceptions([&] {
     batch.model->metrics_->ObserveBatchWait(batch.waited);
     Run(batch.model, std::move(batch.entries), running);
@@ -444,17 +467,14 @@ void Scheduler::RefuseLost(std::unique_lock<std::mutex>& lock) {
 // Those that are gone, too late or about to be: running them would make the next ones late as well.
 Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entries,
                                        SteadyTime now) {
-  int64_t rows = 0;
-  bool any_due = false;
-  for (const RequestQueue::Entry& entry : entries) {
-    rows += entry.request.rows;
-    any_due = any_due || entry.request.deadline.has_value();
-  }
+  const bool any_due = std::any_of(
+      entries.begin(), entries.end(),
+      [](const RequestQueue::Entry& entry) { return entry.request.deadline.has_value(); });
   double expected = 0;
   if (any_due) {
     std::lock_guard lock(mutex_);
     const bool others_wait = model.running_ > 1 || !model.queue_.empty();
-    if (others_wait) expected = model.times_.Believed(rows).value_or(0);
+    if (others_wait) expected = model.times_.Believed(RowsOf(entries)).value_or(0);
   }
   Entries alive;
   for (RequestQueue::Entry& entry : entries) {

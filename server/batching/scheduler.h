@@ -122,29 +122,36 @@ class Scheduler {
     std::chrono::nanoseconds waited{0};  // for more rows
   };
 
+  // What an executor runs, until it is over.
+  struct Executor {
+    const ScheduledModel* model = nullptr;
+    int64_t rows = 0;
+    SteadyTime start{};
+  };
+
   // A run of a model that has been counted in running_ until End(), in at_work_ until its own end;
-  // and where it is one on its caller's thread, in inline_running_.
+  // and where it is one on its caller's thread (no `executor`), in inline_running_.
   class Counted {
    public:
-    Counted(Scheduler& scheduler, ScheduledModel& model, bool is_inline = false)
-        : scheduler_(scheduler), model_(model), inline_(is_inline) {}
+    Counted(Scheduler& scheduler, ScheduledModel& model, Executor* executor)
+        : scheduler_(scheduler), model_(model), executor_(executor) {}
     ~Counted();
     void End();  // with mutex_ held
-    bool is_inline() const { return inline_; }
+    bool is_inline() const { return executor_ == nullptr; }
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 
    private:
     Scheduler& scheduler_;
     ScheduledModel& model_;
-    const bool inline_;
+    Executor* const executor_;
     bool ended_ = false;
   };
 
-  void Work();
+  void Work(Executor& executor);
   void Watch();
   void RefuseLost(std::unique_lock<std::mutex>& lock);
-  void RunCounted(Batch batch);
+  void RunCounted(Batch batch, Executor& executor);
   void Join();
 
   // With mutex_ held.
@@ -159,6 +166,8 @@ class Scheduler {
     double seconds = 0;
   };
   Waiting WaitingBefore(const ScheduledModel& model, int64_t priority, SteadyTime due) const;
+  // Seconds until the executors' runs of the model are over, all of them together.
+  double RemainingOf(const ScheduledModel& model, SteadyTime now) const;
   Status Admit(const ScheduledModel& model, const BatchRequest& request, SteadyTime now) const;
   bool RunsInline(const ScheduledModel& model, int64_t rows) const;
   void NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now);
@@ -192,7 +201,8 @@ class Scheduler {
   int64_t at_work_ = 0;
   double mean_at_work_ = 0;
   SteadyTime mean_until_{};
-  bool stopping_ = false;  // guarded by mutex_
+  bool stopping_ = false;            // guarded by mutex_
+  std::vector<Executor> executors_;  // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

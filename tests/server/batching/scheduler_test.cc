@@ -233,6 +233,32 @@ TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
             std::string::npos);
 }
 
+// Half of a run would be too much to wait for.
+TEST_F(SchedulerTest, ARunThatIsNearlyOverIsNoReasonToRefuse) {
+  constexpr milliseconds kSleep(300);
+  Scheduler scheduler({1, 100, 0}, metrics_);
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    std::unique_lock hold(fake_.gate);
+    auto slow = Submit(scheduler, fake_, RequestOf({1}));
+    fake_.AwaitStart(1);
+    std::this_thread::sleep_for(kSleep);
+    hold.unlock();
+    EXPECT_EQ(Code(slow), StatusCode::kOk);
+  }
+  const auto took = std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begin);
+  std::unique_lock hold(fake_.gate);
+  auto running = Submit(scheduler, fake_, RequestOf({1}));
+  fake_.AwaitStart(2);
+  std::this_thread::sleep_for(took);
+  BatchRequest next = RequestOf({1});
+  next.deadline = std::chrono::steady_clock::now() + took * 8 / 5;
+  auto admitted = Submit(scheduler, fake_, std::move(next));
+  hold.unlock();
+  EXPECT_EQ(Code(running), StatusCode::kOk);
+  EXPECT_EQ(Code(admitted), StatusCode::kOk);
+}
+
 TEST_F(SchedulerTest, LargeRequestsCountAsTheirSizeTakesWhateverASmallOneTook) {
   Scheduler scheduler({1, 100, 0}, metrics_);
   constexpr milliseconds kSlow(50);
