@@ -5,6 +5,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
+#include "runtime/providers/cpu/onednn/bfloat16_speed.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
@@ -47,12 +48,18 @@ std::string FastKernelsIdentity() {
                 version->hash, " ", static_cast<int>(dnnl::get_effective_cpu_isa()));
 }
 
-// Without AMX bfloat16 is slower than float: BERT-base took 1.5 times as long on a processor with
-// AVX512-BF16 alone. oneDNN knows AMX by one name for its bytes and its bfloat16.
 bool FastKernelsCompute(Precision precision) {
-  const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
-  const int amx = static_cast<int>(dnnl::cpu_isa::avx512_core_amx);
-  return precision == Precision::kFloat32 || (isa & amx) == amx;
+  // What products win, conversions around them take back in part.
+  constexpr double kWorthIt = 1.4, kProducts = 3;
+  switch (precision) {
+    case Precision::kFloat32:
+      return true;
+    case Precision::kBfloat16:
+      return onednn::Bfloat16Speed() > kWorthIt;
+    case Precision::kBfloat16x3:
+      return onednn::Bfloat16Speed() > kProducts * kWorthIt;
+  }
+  return false;
 }
 
 bool TakesQuantizedConv(const Graph& graph, const Node& node) {
