@@ -69,6 +69,7 @@ void Http2Session::Announce() {
     if (self->session_ == nullptr || self->closed_) return;
     self->announced_ = true;
     if (!self->leaving_) self->SubmitNotice();
+    self->OnTick(Clock::now());  // who watches the server's health learns of it at once
     self->Flush();
   });
 }
