@@ -59,6 +59,17 @@ void Gemm(benchmark::State& state) {
   CountWork(state, z.operations(), 4 * z.weights());
 }
 
+void FewRows(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  if (simd.few_rows == nullptr) return state.SkipWithError("no 512-bit registers");
+  const Sizes z(state);
+  const int64_t panels = (z.n + kFewRowsPanel - 1) / kFewRowsPanel, stride = z.k * kFewRowsPanel;
+  AlignedArray<float> a(z.m * z.k), packed(panels * stride), c(z.m * z.n);
+  const FewRowsArguments g{z.m, z.n, z.k, a.data, z.k, packed.data, stride, c.data, z.n};
+  for (auto _ : state) simd.few_rows(g, 0, panels);
+  CountWork(state, z.operations(), 4 * z.weights());
+}
+
 void ByteGemm(benchmark::State& state) {
   const Simd& simd = ChosenSimd();
   const Sizes z(state);
@@ -141,6 +152,7 @@ void BlockSizes(benchmark::internal::Benchmark* bench) {
 }
 
 BENCHMARK(Gemm)->Apply(ProductSizes);
+BENCHMARK(FewRows)->ArgNames({"m", "k", "n"})->ArgsProduct({{1, 2, 4, 6, 8, 12}, {768}, {3072}});
 BENCHMARK(ByteGemm)->Apply(ProductSizes)->Args({1, 768, 50304});
 BENCHMARK(BlockProduct)->Apply(BlockSizes);
 BENCHMARK(UnaryLoop)->ArgName("op")->DenseRange(0, static_cast<int>(Unary::kNeg));

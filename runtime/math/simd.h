@@ -36,6 +36,24 @@ struct GemmArguments {
   bool accumulate = false;
 };
 
+constexpr int64_t kFewRowsPanel = 64;  // columns
+constexpr int64_t kMostFewRows = 12;
+
+// Row-major C[m, n] = A[m, k] * B (+ bias) (+ C when accumulate), m up to kMostFewRows. B in panels
+// of kFewRowsPanel columns, the last one padded: element [row, column] of a panel is at
+// row * kFewRowsPanel + column.
+struct FewRowsArguments {
+  int64_t m, n, k;
+  const float* a;
+  int64_t lda;
+  const float* panels;
+  int64_t panel_stride;  // elements
+  float* c;
+  int64_t ldc;
+  const float* bias = nullptr;  // [n]; null: none
+  bool accumulate = false;
+};
+
 // Where a tile of a Winograd convolution goes: tile x tile pixels of `channels` floats each.
 struct WinogradTarget {
   float* const* pixels;           // those beyond the image point to memory that nobody reads
@@ -160,6 +178,8 @@ struct Simd {
   void (*pack_b)(const float* b, int64_t ldb, bool transposed, int64_t k, int64_t n, float* out);
   void (*gemm)(const GemmArguments& arguments);
   int64_t gemm_width;
+  // The columns of panels [first, last). Null where registers have less than 512 bits.
+  void (*few_rows)(const FewRowsArguments& arguments, int64_t first, int64_t last);
   // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBytesSize bytes.
   void (*pack_bytes)(const int8_t* b, bool transposed, int64_t k, int64_t n, int8_t* out);
   // The columns of panels [first, last).

@@ -130,6 +130,44 @@ TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
   }
 }
 
+// Small whole numbers, so that sums are exact in any order.
+TEST_P(EverySimd, FewRowsAgreeWithThreeLoops) {
+  if (CurrentSimd().few_rows == nullptr) GTEST_SKIP() << "no 512-bit registers";
+  const int64_t k = 37, n = 150, panels = (n + kFewRowsPanel - 1) / kFewRowsPanel;
+  const int64_t stride = (k + 3) * kFewRowsPanel;
+  const auto number = [](int64_t i) { return static_cast<float>(i % 7 - 3); };
+  std::vector<float> b(static_cast<size_t>(panels * stride));
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t p = 0; p < k; ++p) {
+      b[static_cast<size_t>(j / kFewRowsPanel * stride + p * kFewRowsPanel + j % kFewRowsPanel)] =
+          number(p * n + j);
+    }
+  }
+  std::vector<float> bias(static_cast<size_t>(n));
+  for (int64_t j = 0; j < n; ++j) bias[static_cast<size_t>(j)] = number(5 * j);
+  for (int64_t m = 1; m <= kMostFewRows; ++m) {
+    std::vector<float> a(static_cast<size_t>(m * k));
+    for (size_t i = 0; i < a.size(); ++i) a[i] = number(static_cast<int64_t>(3 * i));
+    for (const bool accumulate : {false, true}) {
+      std::vector<float> c(static_cast<size_t>(m * n), 2.0f);
+      FewRowsArguments g{m, n, k, a.data(), k, b.data(), stride, c.data(), n};
+      g.bias = accumulate ? nullptr : bias.data();
+      g.accumulate = accumulate;
+      CurrentSimd().few_rows(g, 0, 1);
+      CurrentSimd().few_rows(g, 1, panels);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          float wanted = accumulate ? 2.0f : bias[static_cast<size_t>(j)];
+          for (int64_t p = 0; p < k; ++p) {
+            wanted += a[static_cast<size_t>(i * k + p)] * number(p * n + j);
+          }
+          EXPECT_EQ(c[static_cast<size_t>(i * n + j)], wanted) << m << " " << i << " " << j;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(EverySimd, ReductionsAgree) {
   const std::vector<float> x = {3, -1, 4, 1, -5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4,
                                 6, 2,  6, 4, 3,  3, 8, 3, 2, 7, 9, 5, 0, 2, 8, 8, 4, 1, 9, 7};

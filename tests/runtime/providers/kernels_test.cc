@@ -397,7 +397,7 @@ TEST(MatMul, BroadcastsBatches) {
 // A constant right side may take another path than one that comes with the run, and several threads
 // cut the rows.
 TEST(Gemm, LargeConstantMatricesAgreeWithThoseOfTheRun) {
-  constexpr int64_t k = 150, n = 131;
+  constexpr int64_t k = 400, n = 331;
   const Tensor row = Random(Shape{n}, 3);
   for (const bool transposed : {false, true}) {
     const Tensor b = Random(transposed ? Shape{n, k} : Shape{k, n}, 2);
@@ -421,6 +421,34 @@ TEST(Gemm, LargeConstantMatricesAgreeWithThoseOfTheRun) {
               << m << " rows, " << threads << " threads, at " << i;
         }
       }
+    }
+  }
+}
+
+// Up to kMostFewRows are another kernel's than more of them.
+TEST(Gemm, FewRowsAndMoreTakeBiasResidualAndActivation) {
+  constexpr int64_t k = 160, n = 150;
+  const Tensor b = Random(Shape{k, n}, 2), row = Random(Shape{n}, 3);
+  for (const int64_t m : {1, 6, 7, 12, 13}) {
+    const Tensor a = Random(Shape{m, k}, 1), z = Random(Shape{m, n}, 4);
+    TestModel model;
+    model.Input("a", DataType::kFloat, {m, k}).Input("z", DataType::kFloat, {m, n});
+    model.Constant("b", b).Constant("c", row);
+    model.Node("MatMul", {"a", "b"}, {"ab"}).Node("Add", {"ab", "c"}, {"abc"});
+    model.Node("Add", {"abc", "z"}, {"sum"}).Node("Relu", {"sum"}, {"y"}).Output("y");
+    const auto session = InferenceSession::FromModel(model.model(), DefaultSession());
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    const std::vector<Value> inputs = {a, z};
+    const F got = FloatsOf((*session)->Run(inputs, {}));
+    ASSERT_EQ(got.size(), static_cast<size_t>(m * n));
+    for (int64_t i = 0; i < m * n; ++i) {
+      double wanted = row.data<float>()[i % n] + z.data<float>()[i];
+      for (int64_t p = 0; p < k; ++p) {
+        wanted +=
+            static_cast<double>(a.data<float>()[i / n * k + p]) * b.data<float>()[p * n + i % n];
+      }
+      ASSERT_NEAR(got[static_cast<size_t>(i)], std::max(wanted, 0.0), 1e-4)
+          << m << " rows, at " << i;
     }
   }
 }

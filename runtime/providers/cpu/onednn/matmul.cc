@@ -5,8 +5,10 @@
 #include <mutex>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/onednn/engine.h"
+#include "runtime/providers/cpu/onednn/few_rows.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/onednn/product.h"
@@ -61,13 +63,20 @@ class ConstantProduct : public Kernel {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
+    bool activation_done = true;
+    if (m <= math::kMostFewRows) {
+      ONNXD_ASSIGN_OR_RETURN(const onednn::Primitive whole,
+                             MakePrimitive(m, has_bias, has_sum, activation_done));
+      if (const auto panels = onednn::PanelsOf(whole.weights)) {
+        return onednn::PrepareFewRows({m, k_, n_, *panels, activation_, has_sum, context.threads});
+      }
+    }
     // Each thread takes as many rows, the last one what is left.
     const int64_t threads = std::clamp<int64_t>(m / kLeastRows, 1, context.threads);
     const int64_t rows = (m + threads - 1) / threads;
     if (has_sum) prepared.in_place = {{0, 3}};
     std::vector<onednn::Primitive> primitives;
     std::vector<Chunk> chunks;
-    bool activation_done = true;
     for (int64_t first = 0; first < m; first += rows) {
       const bool other = first == 0 || m - first < rows;
       if (other) {
