@@ -92,6 +92,18 @@ StatusCode Code(std::future<BatchResult>& future) { return future.get().outputs.
 
 class SchedulerTest : public testing::Test {
  protected:
+  // One lone request, which runs at least so long; how long it took in all, at most.
+  milliseconds FirstRun(Scheduler& scheduler, milliseconds least) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::unique_lock hold(fake_.gate);
+    auto answered = Submit(scheduler, fake_, RequestOf({1}));
+    fake_.AwaitStart(1);
+    std::this_thread::sleep_for(least);
+    hold.unlock();
+    EXPECT_EQ(Code(answered), StatusCode::kOk);
+    return std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begin);
+  }
+
   ServerMetrics metrics_;
   FakeModel fake_{metrics_};
 };
@@ -206,16 +218,7 @@ TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
     request.deadline = std::chrono::steady_clock::now() + time;
     return request;
   };
-  const auto begin = std::chrono::steady_clock::now();
-  {
-    std::unique_lock hold(fake_.gate);
-    auto slow = Submit(scheduler, fake_, RequestOf({1}));
-    fake_.AwaitStart(1);
-    std::this_thread::sleep_for(kSleep);
-    hold.unlock();
-    EXPECT_EQ(Code(slow), StatusCode::kOk);
-  }
-  const auto took = std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begin);
+  const milliseconds took = FirstRun(scheduler, kSleep);
   std::unique_lock hold(fake_.gate);
   std::vector<std::future<BatchResult>> before;
   for (int i = 0; i < 5; ++i) before.push_back(Submit(scheduler, fake_, due_in(kLongTime)));
@@ -237,16 +240,7 @@ TEST_F(SchedulerTest, RefusesAtOnceWhatCannotFinishInTime) {
 TEST_F(SchedulerTest, ARunThatIsNearlyOverIsNoReasonToRefuse) {
   constexpr milliseconds kSleep(300);
   Scheduler scheduler({1, 100, 0}, metrics_);
-  const auto begin = std::chrono::steady_clock::now();
-  {
-    std::unique_lock hold(fake_.gate);
-    auto slow = Submit(scheduler, fake_, RequestOf({1}));
-    fake_.AwaitStart(1);
-    std::this_thread::sleep_for(kSleep);
-    hold.unlock();
-    EXPECT_EQ(Code(slow), StatusCode::kOk);
-  }
-  const auto took = std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begin);
+  const milliseconds took = FirstRun(scheduler, kSleep);
   std::unique_lock hold(fake_.gate);
   auto running = Submit(scheduler, fake_, RequestOf({1}));
   fake_.AwaitStart(2);
@@ -288,14 +282,7 @@ TEST_F(SchedulerTest, LargeRequestsCountAsTheirSizeTakesWhateverASmallOneTook) {
 // that took 50 ms would make it hours.
 TEST_F(SchedulerTest, ASmallRunDoesNotRefuseLargeOnesThatWereNeverTried) {
   Scheduler scheduler({1, 100, 0}, metrics_);
-  {
-    std::unique_lock hold(fake_.gate);
-    auto small = Submit(scheduler, fake_, RequestOf({1}));
-    fake_.AwaitStart(1);
-    std::this_thread::sleep_for(milliseconds(50));
-    hold.unlock();
-    EXPECT_EQ(Code(small), StatusCode::kOk);
-  }
+  FirstRun(scheduler, milliseconds(50));
   std::unique_lock hold(fake_.gate);
   auto running = Submit(scheduler, fake_, RequestOf({1}));
   fake_.AwaitStart(2);
@@ -312,13 +299,7 @@ TEST_F(SchedulerTest, ASmallRunDoesNotRefuseLargeOnesThatWereNeverTried) {
 
 TEST_F(SchedulerTest, OneSlowRunDoesNotRefuseAllThatComeLater) {
   Scheduler scheduler({1, 100, 0}, metrics_);
-  {
-    std::unique_lock hold(fake_.gate);
-    auto slow = Submit(scheduler, fake_, RequestOf({1}));
-    std::this_thread::sleep_for(milliseconds(1500));
-    hold.unlock();
-    EXPECT_EQ(Code(slow), StatusCode::kOk);
-  }
+  FirstRun(scheduler, milliseconds(1500));
   BatchRequest quick = RequestOf({1});
   quick.deadline = std::chrono::steady_clock::now() + milliseconds(1000);
   auto answered = Submit(scheduler, fake_, std::move(quick));
