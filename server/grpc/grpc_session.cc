@@ -199,6 +199,8 @@ void GrpcSession::OnStreamClose(int32_t id, bool was_reset) {
     pace().CallReset(stream.opened,
                      stream.deadline ? *stream.deadline - stream.opened : Clock::duration::zero(),
                      Clock::now());
+  } else {
+    pace().CallAnswered();
   }
   Forget(stream);
   streams_.erase(found);

@@ -92,7 +92,6 @@ bool Http2Session::CreateSession() {
   nghttp2_session_callbacks_set_on_begin_headers_callback(
       callbacks, [](nghttp2_session*, const nghttp2_frame* frame, void* self) {
         if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-          kSelf(self).pace_.CallOpened();
           kSelf(self).OnOpen(frame->hd.stream_id);
         }
         return 0;

@@ -15,25 +15,26 @@ class ResetPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  void CallOpened() { ++opened_; }
+  void CallAnswered() { ++ended_; }
 
   // A call has ended unanswered; `timeout`: what it had from `opened` on, zero without a deadline.
   void CallReset(Clock::time_point opened, Clock::duration timeout, Clock::time_point now) {
     const bool expired = timeout > Clock::duration::zero() && now - opened >= timeout / 2;
+    ++ended_;
     if (!expired) ++reset_;
   }
 
   // After each read: the wait before the next.
   std::chrono::milliseconds NextPause(Clock::time_point now) {
     has_read_ = true;
-    const int64_t opened = opened_ - opened_before_, reset = reset_ - reset_before_;
-    if (opened == 0 && pause_ > kNoPause) return pause_;  // part of a call
-    const bool mostly = IsMost(reset, opened);
+    const int64_t ended = ended_ - ended_before_, reset = reset_ - reset_before_;
+    if (ended == 0 && pause_ > kNoPause) return pause_;  // part of a call
+    const bool mostly = IsMost(reset, ended);
     const bool known = reset >= kFewResets || pause_ > kNoPause;
     if (!std::exchange(doubtful_, mostly && !known)) since_ = now;
     if (doubtful_ && now - since_ < kDoubt) return kNoPause;
     doubtful_ = false;
-    opened_before_ = opened_;
+    ended_before_ = ended_;
     reset_before_ = reset_;
     pause_ = mostly && known ? std::clamp(2 * pause_, kFirstPause, kLongestPause) : kNoPause;
     return pause_;
@@ -46,7 +47,7 @@ class ResetPace {
   }
 
   // It has done little else: it may go.
-  bool IsHopeless() const { return opened_ >= kManyCalls && IsMost(reset_, opened_); }
+  bool IsHopeless() const { return ended_ >= kManyCalls && IsMost(reset_, ended_); }
 
  private:
   using Pause = std::chrono::milliseconds;
@@ -58,7 +59,7 @@ class ResetPace {
 
   static bool IsMost(int64_t part, int64_t whole) { return 10 * part > 9 * whole; }
 
-  int64_t opened_ = 0, reset_ = 0, opened_before_ = 0, reset_before_ = 0;
+  int64_t ended_ = 0, reset_ = 0, ended_before_ = 0, reset_before_ = 0;
   Pause pause_ = kNoPause;
   Clock::time_point since_;
   bool has_read_ = false, doubtful_ = false;

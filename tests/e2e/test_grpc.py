@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import pathlib
 import socket
 import struct
 import subprocess
@@ -234,6 +235,20 @@ def literal(name, value):
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
 
 
+def waiting_bytes(server_port, client_port):
+    """What the client has sent and the server not read. Linux: proc(5), /proc/net/tcp."""
+    waiting = 0
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        ports = int(local.split(":")[1], 16), int(remote.split(":")[1], 16)
+        sent, received = (int(queue, 16) for queue in queues.split(":"))
+        if ports == (client_port, server_port):
+            waiting += sent
+        elif ports == (server_port, client_port):
+            waiting += received
+    return waiting
+
+
 def headers_of(method):
     return (literal(b":method", b"POST") + literal(b":scheme", b"http") + literal(b":authority", b"x")
             + literal(b":path", b"/" + method.encode()) + literal(b"content-type", b"application/grpc")
@@ -306,6 +321,16 @@ class Hostile(Grpc):
                 yield b"".join(frame(1, 4, stream, HEADERS) + frame(3, 0, stream, b"\0\0\0\x08")
                                for stream in range(start, start + 400, 2))
         self.assert_unharmed(lambda: self.flood(chunks()))
+
+    def test_calls_that_two_reads_share_are_no_way_to_be_read_faster(self):
+        with socket.create_connection(("127.0.0.1", self.daemon.grpc_port), timeout=10) as client:
+            attack = PREFACE + b"".join(frame(1, 4, stream, HEADERS) + frame(3, 0, stream, b"\0\0\0\x08")
+                                        for stream in range(1, 2001, 2))
+            client.sendall(attack)
+            time.sleep(2)
+            unread = waiting_bytes(self.daemon.grpc_port, client.getsockname()[1])
+        # 1 KB each time, some ten times at once and then ever more slowly.
+        self.assertLess(len(attack) - unread, 32 << 10)
 
     def test_endless_continuation(self):
         def chunks():

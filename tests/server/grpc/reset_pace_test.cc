@@ -10,18 +10,18 @@ using namespace std::chrono_literals;
 using Time = ResetPace::Clock::time_point;
 constexpr size_t kAll = 65536, kFew = 1024;
 
-// One read with so many calls, of which some are reset after `waited` of their timeout.
-std::chrono::milliseconds Read(ResetPace& pace, int calls, int resets,
+// One read, with which so many calls end, some of them reset after `waited` of their timeout.
+std::chrono::milliseconds Read(ResetPace& pace, int ends, int resets,
                                ResetPace::Clock::duration waited = 0ms,
                                ResetPace::Clock::duration timeout = 0ms, Time now = Time()) {
   const Time opened{};
-  for (int i = 0; i < calls; ++i) pace.CallOpened();
+  for (int i = 0; i < ends - resets; ++i) pace.CallAnswered();
   for (int i = 0; i < resets; ++i) pace.CallReset(opened, timeout, opened + waited);
   return pace.NextPause(now);
 }
 
-std::chrono::milliseconds ReadAt(Time now, ResetPace& pace, int calls, int resets) {
-  return Read(pace, calls, resets, 0ms, 0ms, now);
+std::chrono::milliseconds ReadAt(Time now, ResetPace& pace, int ends, int resets) {
+  return Read(pace, ends, resets, 0ms, 0ms, now);
 }
 
 TEST(ResetPace, NothingIsKnownBeforeTheFirstRead) {
