@@ -12,6 +12,7 @@
 namespace onnxd {
 namespace {
 
+using ArrayIterator = simdjson::ondemand::array_iterator;
 using simdjson::ondemand::json_type;
 
 constexpr size_t kMostStringBytes = 16 << 20;
@@ -148,7 +149,7 @@ enum class Plain { kRead, kOther, kOutOfRange };
 
 // What most elements are. kOther: it stays to be read.
 template <typename T>
-inline Plain ReadPlain(simdjson::simdjson_result<JsonValue>& json, T& to) {
+[[gnu::always_inline]] inline Plain ReadPlain(simdjson::simdjson_result<JsonValue>& json, T& to) {
   if constexpr (kReal<T>) {
     double value;
     if (json.get_double().get(value) != simdjson::SUCCESS) return Plain::kOther;
@@ -167,6 +168,23 @@ inline Plain ReadPlain(simdjson::simdjson_result<JsonValue>& json, T& to) {
   } else {
     return Plain::kOther;
   }
+}
+
+template <typename T>
+struct Run {
+  T* end;      // of what was read
+  Plain stop;  // what the element at `at` is; kRead: there is no more, or no room
+};
+
+// Plain elements, one after another, with little else to keep in registers.
+template <typename T>
+[[gnu::noinline]] Run<T> ReadRun(ArrayIterator at, const ArrayIterator& end, T* to, T* room) {
+  for (; at != end && to != room; ++at, ++to) {
+    auto json = *at;
+    const Plain plain = ReadPlain(json, *to);
+    if (plain != Plain::kRead) return {to, plain};
+  }
+  return {to, Plain::kRead};
 }
 
 // Elements in the order of the text, in a tensor of one axis with room for more.
@@ -195,22 +213,19 @@ class Elements {
     return Status::Ok();
   }
 
-  // In local variables, which is twice as fast as by AppendOne.
   Status AppendRow(JsonArray array) {
-    T *begin = data_, *to = data_ + count_, *end = data_ + room_;
-    for (auto json : array) {
-      if (to == end) [[unlikely]] {
-        count_ = to - begin;
-        ONNXD_RETURN_IF_ERROR(Grow());
-        begin = data_, to = data_ + count_, end = data_ + room_;
-      }
-      const Plain plain = ReadPlain(json, *to);
-      if (plain != Plain::kRead) [[unlikely]] {
-        ONNXD_RETURN_IF_ERROR(ReadSlowly(plain, json, to - begin));
-      }
-      ++to;
+    ArrayIterator at, end;
+    ONNXD_RETURN_IF_ERROR(JsonStatus(array.begin().get(at)));
+    ONNXD_RETURN_IF_ERROR(JsonStatus(array.end().get(end)));
+    while (at != end) {
+      if (count_ == room_) ONNXD_RETURN_IF_ERROR(Grow());
+      const Run<T> run = ReadRun(at, end, data_ + count_, data_ + room_);
+      count_ = run.end - data_;
+      if (run.stop == Plain::kRead) continue;
+      ONNXD_RETURN_IF_ERROR(ReadSlowly(run.stop, *at, count_));
+      ++count_;
+      ++at;
     }
-    count_ = to - begin;
     return Status::Ok();
   }
 

@@ -85,6 +85,16 @@ ServerOptions OptionsIn(const std::string& folder) {
   return options;
 }
 
+// libFuzzer's clock interrupts what waits.
+template <typename Call>
+ssize_t Uninterrupted(Call call) {
+  ssize_t result = 0;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
 template <typename T>
 T Must(Result<T> result) {
   if (!result.ok()) Finding(result.status().ToString());
@@ -142,7 +152,8 @@ std::string Served::Exchange(const std::string& path, std::string_view bytes, bo
   setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   // Less than the socket's buffer holds, or the server stops reading and closes.
   while (!bytes.empty()) {
-    const ssize_t sent = send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent =
+        Uninterrupted([&] { return send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL); });
     if (sent <= 0) break;
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
@@ -150,7 +161,7 @@ std::string Served::Exchange(const std::string& path, std::string_view bytes, bo
   std::string answer;
   char buffer[16384];
   ssize_t got = 0;
-  while ((got = recv(client, buffer, sizeof(buffer), 0)) > 0) {
+  while ((got = Uninterrupted([&] { return recv(client, buffer, sizeof(buffer), 0); })) > 0) {
     answer.append(buffer, static_cast<size_t>(got));
   }
   if (got < 0 && errno == EAGAIN) Finding("a connection neither answered nor closed");
