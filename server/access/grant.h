@@ -16,6 +16,8 @@ class Grant {
   Grant(std::shared_ptr<const ApiKey> key, std::shared_ptr<const void> place)
       : key_(std::move(key)), place_(std::move(place)) {}
 
+  // The key's name; empty where none was needed.
+  std::string_view key_name() const { return key_ == nullptr ? std::string_view() : key_->name; }
   // Whether it is for all models.
   bool for_all_models() const { return key_ == nullptr || key_->models.empty(); }
   // kPermissionDenied where the key is not for that model, which may be there or not.

@@ -68,7 +68,14 @@ Status ApplyModelSettings(const std::string& text, const std::string& name,
            return key.set(settings, value);
          }});
   }
-  ONNXD_RETURN_IF_ERROR(ApplyYaml(text, name, keys));
+  const auto section = [&settings](std::string name, auto add) {
+    return YamlSection{std::move(name), [&settings, add](const auto& key, const auto& value) {
+                         return add(key, value, settings.rollout);
+                       }};
+  };
+  ONNXD_RETURN_IF_ERROR(
+      ApplyYaml(text, name, keys, {section("labels", AddLabel), section("split", AddShare)}));
+  ONNXD_RETURN_IF_ERROR(CheckRollout(settings.rollout).WithContext(name));
   return CheckSettings(settings.batching).WithContext(name);
 }
 

@@ -8,6 +8,7 @@
 
 #include "runtime/base/status.h"
 #include "server/config/option_key.h"
+#include "server/config/rollout_settings.h"
 
 namespace onnxd {
 
@@ -44,6 +45,7 @@ struct ModelSettings {
   std::vector<int64_t> duration_buckets_us;
   BatchingOptions batching;
   bool batch_size_given = false;  // batching.max_batch_size stands in the file
+  RolloutSettings rollout;        // a change of it loads nothing
   bool operator==(const ModelSettings&) const = default;
 };
 

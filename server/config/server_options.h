@@ -88,7 +88,7 @@ struct ServerOptions {
     int64_t json_depth = 64;
     int64_t queue_requests = 1024;
     int64_t requests_per_connection = 10000;
-    int64_t connection_age_s = 0;  // about; then the client is told to open another; 0: never
+    int64_t connection_age_s = 0;     // about; then the client is told to open another; 0: never
     int64_t requests_per_client = 0;  // of one address at once; 0: any number
     int64_t drain_delay_s = 5;
     int64_t drain_timeout_s = 25;

@@ -82,7 +82,10 @@ Result<std::string> TextOf(const YAML::Node& node, const YamlKey& key) {
 
 class Reader {
  public:
-  Reader(const std::string& file, const std::vector<YamlKey>& keys) : file_(file), keys_(keys) {
+  Reader(const std::string& file, const std::vector<YamlKey>& keys,
+         const std::vector<YamlSection>& open)
+      : file_(file), keys_(keys), open_(open) {
+    for (const YamlSection& section : open) sections_.insert(section.name);
     for (const YamlKey& key : keys) {
       if (!key.section.empty()) sections_.insert(key.section);
     }
@@ -117,14 +120,26 @@ class Reader {
 
   Status ReadValue(const std::string& section, const std::string& name, const YAML::Mark& mark,
                    const YAML::Node& value) const {
+    const auto open = std::find_if(open_.begin(), open_.end(),
+                                   [&](const YamlSection& s) { return s.name == section; });
+    if (open != open_.end()) {
+      const bool one = value.IsScalar();
+      return Named(section, name, value,
+                   one ? open->set(name, value.Scalar()) : InvalidArgument("must be one value"));
+    }
     const auto key = std::find_if(keys_.begin(), keys_.end(), [&](const YamlKey& k) {
       return k.section == section && k.key == name;
     });
     if (key == keys_.end()) return Unknown(section, name, mark);
     auto text = TextOf(value, *key);
-    const Status status = text.ok() ? key->set(*text) : text.status();
+    return Named(section, name, value, text.ok() ? key->set(*text) : text.status());
+  }
+
+  Status Named(const std::string& section, const std::string& name, const YAML::Node& value,
+               const Status& status) const {
     if (status.ok()) return status;
-    return At(file_, value.Mark(), StrCat("'", FullName(section, name), "': ", status.message()));
+    return At(file_, value.Mark(),
+              StrCat("'", FullName(section, name.substr(0, 64)), "': ", status.message()));
   }
 
   Status Unknown(const std::string& section, const std::string& name,
@@ -141,19 +156,20 @@ class Reader {
 
   const std::string& file_;
   const std::vector<YamlKey>& keys_;
+  const std::vector<YamlSection>& open_;
   std::set<std::string> sections_;
 };
 
 }  // namespace
 
-Status ApplyYaml(const std::string& text, const std::string& name,
-                 const std::vector<YamlKey>& keys) {
+Status ApplyYaml(const std::string& text, const std::string& name, const std::vector<YamlKey>& keys,
+                 const std::vector<YamlSection>& open) {
   if (text.find('\0') != std::string::npos) {
     return InvalidArgument(StrCat(name, ": not a text file"));
   }
   ONNXD_RETURN_IF_ERROR(RefuseExpansion(text, name));
   try {
-    return Reader(name, keys).Read(YAML::Load(text));
+    return Reader(name, keys, open).Read(YAML::Load(text));
   } catch (const YAML::Exception& error) {
     return At(name, error.mark, error.msg);
   }

@@ -17,10 +17,16 @@ struct YamlKey {
   std::function<Status(const std::string& text)> set;
 };
 
+// A section whose keys are its user's, one value each.
+struct YamlSection {
+  std::string name;
+  std::function<Status(const std::string& key, const std::string& text)> set;
+};
+
 // Sets every key that the text names. kInvalidArgument with `name`, line and column: unknown keys
 // (with the nearest known one), duplicate keys, anchors, aliases, tags, several documents, values
 // that `set` refuses.
-Status ApplyYaml(const std::string& text, const std::string& name,
-                 const std::vector<YamlKey>& keys);
+Status ApplyYaml(const std::string& text, const std::string& name, const std::vector<YamlKey>& keys,
+                 const std::vector<YamlSection>& open = {});
 
 }  // namespace onnxd

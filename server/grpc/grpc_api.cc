@@ -350,6 +350,7 @@ Status GrpcApi::Admit(GrpcCall& call) const {
   Status admitted = grant.status();
   if (grant.ok()) {
     call.grant = *std::move(grant);
+    if (call.origin.route_key.empty()) call.origin.route_key = call.grant->key_name();
     admitted = CheckScope(call, route->scope);
   }
   if (!admitted.ok()) service_.metrics().CountAccessRefusal(Protocol::kGrpc, admitted.code());

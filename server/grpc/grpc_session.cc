@@ -39,7 +39,7 @@ nghttp2_nv Header(std::string_view name, std::string_view value) {
 // One call.
 struct GrpcSession::Stream {
   std::string path, content_type, encoding, authorization, api_key, request_id, forwarded_for,
-      traceparent, tracestate, load_report;
+      route_key, traceparent, tracestate, load_report;
   TraceContext trace;
   std::string returned_trace;  // traceparent of its answer; empty: none
   bool post = false, error_as_status = false;
@@ -113,6 +113,8 @@ bool GrpcSession::OnHeader(int32_t id, std::string_view name, std::string_view v
     stream->forwarded_for += StrCat(stream->forwarded_for.empty() ? "" : ",", value);
   } else if (name == "x-request-id") {
     stream->request_id = value;
+  } else if (name == "x-route-key") {
+    stream->route_key = value;
   } else if (name == "traceparent") {
     stream->traceparent = value;
   } else if (name == "tracestate") {
@@ -250,6 +252,7 @@ GrpcCall GrpcSession::CallOf(const Stream& stream) const {
   call.authorization = stream.authorization;
   call.api_key = stream.api_key;
   call.origin.id = stream.request_id;
+  call.origin.route_key = stream.route_key;
   call.origin.trace = stream.trace;
   call.stream_error_as_status = stream.error_as_status;
   return call;

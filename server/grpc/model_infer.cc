@@ -7,6 +7,7 @@
 #include "server/grpc/message_scan.h"
 #include "server/grpc/parse_message.h"
 #include "server/grpc/tensor_messages.h"
+#include "server/inference/route_point.h"
 
 namespace onnxd {
 namespace {
@@ -53,7 +54,8 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
                                const inference::ModelInferRequest& message) {
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version,
-                         service.FindModel(message.model_name(), message.model_version()));
+                         service.FindModel(message.model_name(), message.model_version(),
+                                           RoutePoint(call.origin.route_key)));
   ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
   routed.request.id = message.id();
   routed.request.origin = call.origin;
@@ -68,7 +70,8 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
   ONNXD_ASSIGN_OR_RETURN(const auto message, ParseMessage<v1::PredictRequest>(call.message));
   Routed routed;
-  ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version()));
+  ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version(),
+                                                           RoutePoint(call.origin.route_key)));
   ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
   routed.request.origin = call.origin;
   routed.request.deadline = call.deadline;

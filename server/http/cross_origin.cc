@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kMethods = "GET, HEAD, POST";
 constexpr const char* kRequestHeaders =
     "Authorization, Content-Encoding, Content-Type, Inference-Header-Content-Length, traceparent, "
-    "tracestate, X-API-Key, X-Request-Id, X-Request-Timeout-Ms";
+    "tracestate, X-API-Key, X-Request-Id, X-Request-Timeout-Ms, X-Route-Key";
 constexpr const char* kResponseHeaders =
     "Inference-Header-Content-Length, Retry-After, Server-Timing, X-Request-Id";
 constexpr const char* kPreflightSeconds = "600";

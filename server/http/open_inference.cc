@@ -12,6 +12,7 @@
 #include "server/inference/data_type_name.h"
 #include "server/inference/json_writer.h"
 #include "server/inference/output_tensor.h"
+#include "server/inference/route_point.h"
 
 namespace onnxd {
 namespace {
@@ -149,7 +150,8 @@ void Infer(InferenceService& service, const OpenInferenceRoute& route, const Htt
     service.NoteUnrouted(Protocol::kHttp, status, request.origin);
     respond(ErrorResponse(status));
   };
-  auto version = service.FindModel(route.model, route.version);
+  auto version =
+      service.FindModel(route.model, route.version, RoutePoint(request.origin.route_key));
   if (!version.ok()) return fail(version.status());
   auto parsed = ReadInferBody(**version, service.json(), service.shared_memory(), request);
   if (!parsed.ok()) return fail(parsed.status());

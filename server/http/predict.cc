@@ -9,6 +9,7 @@
 #include "server/http/rest_api.h"
 #include "server/http/server_timing.h"
 #include "server/inference/json_writer.h"
+#include "server/inference/route_point.h"
 
 namespace onnxd {
 namespace {
@@ -47,8 +48,11 @@ Result<NamedValue> ReadInput(const ModelVersion& version, std::string_view name,
 // for the model that is meant when nothing is said, and once more if it is another.
 class PredictBody {
  public:
-  PredictBody(InferenceService& service, const Grant& grant, std::string model)
-      : service_(service), grant_(grant), path_model_(std::move(model)) {
+  PredictBody(InferenceService& service, const HttpRequest& request, std::string model)
+      : service_(service),
+        grant_(*request.grant),
+        point_(RoutePoint(request.origin.route_key)),
+        path_model_(std::move(model)) {
     options_.max_depth = service.json().max_depth;
   }
 
@@ -83,7 +87,8 @@ class PredictBody {
 
   Result<std::shared_ptr<const ModelVersion>> FindModel() const {
     ONNXD_ASSIGN_OR_RETURN(
-        auto found, service_.FindModel(path_model_.empty() ? model_ : path_model_, version_));
+        auto found,
+        service_.FindModel(path_model_.empty() ? model_ : path_model_, version_, point_));
     ONNXD_RETURN_IF_ERROR(grant_.CheckModel(found->model));
     return found;
   }
@@ -132,6 +137,7 @@ class PredictBody {
 
   InferenceService& service_;
   const Grant& grant_;
+  const uint64_t point_;
   const std::string path_model_;
   JsonTensorOptions options_;
   size_t size_ = 0;
@@ -171,7 +177,7 @@ Result<std::string> WriteAnswer(const InferenceResponse& response, NonFiniteNumb
 
 void HandlePredict(InferenceService& service, const std::string& model, HttpRequest request,
                    HttpRespond respond) {
-  PredictBody body(service, *request.grant, model);
+  PredictBody body(service, request, model);
   InferenceRequest inference;
   Status status = body.Read(request.body);
   if (status.ok()) status = ApplyTimeout(request, inference);

@@ -13,6 +13,9 @@ namespace onnxd {
 struct RequestOrigin {
   std::string id;      // X-Request-Id: the client's, or made up
   std::string client;  // its address
+  // X-Route-Key, else the name of its API key: requests of one keep to one version of a model's
+  // split. May be empty.
+  std::string route_key;
   TraceContext trace;
   // Its first byte was there: what it states as a duration counts from here.
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();

@@ -66,6 +66,7 @@ ModelManager::ModelManager(const SessionOptions& session, const ServerOptions& o
 ModelManager::~ModelManager() { Stop(); }
 
 void ModelManager::Expect(const std::vector<WantedVersion>& wanted) {
+  FollowRollouts(wanted, "");
   for (const WantedVersion& version : wanted) {
     registry_.Expect(version.model, version.version);
     if (version.settings.required) required_.insert(version.model);
@@ -80,6 +81,7 @@ std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& want
     const Status status = LoadOrGiveUp(version, WorkPriority::kNormal);
     if (!status.ok()) failures.push_back(status);
   }
+  FollowRollouts(wanted, "");
   first_failures_ = failures.size();
   NoteRequired();
   done_.store(true, std::memory_order_release);
@@ -238,6 +240,20 @@ void ModelManager::LoadKnownAnew(const std::vector<WantedVersion>& wanted) {
       (void)LoadOrGiveUp(version, WorkPriority::kLow);  // failures are logged
     }
   }
+  FollowRollouts(wanted, "");
+}
+
+// Labels and shares of this model, or of all if it is empty. Where a model's file is faulty, what
+// holds stays.
+void ModelManager::FollowRollouts(const std::vector<WantedVersion>& wanted,
+                                  const std::string& model) {
+  ModelRegistry::Rollouts rollouts;
+  for (const WantedVersion& version : wanted) {
+    RolloutSettings rollout =
+        version.fault.ok() ? version.settings.rollout : registry_.Rollout(version.model);
+    if (rollout != RolloutSettings()) rollouts[version.model] = std::move(rollout);
+  }
+  registry_.SetRollouts(model, rollouts);
 }
 
 void ModelManager::Control(bool load, const std::string& model, Done done) {
@@ -328,6 +344,7 @@ Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const st
     failure = loaded;
     if (!before.empty()) ReturnTo(before, version);
   }
+  FollowRollouts(wanted, model);
   for (const VersionKey& key : Reconcile(wanted, KnownOf(model)).unload) {
     // A newer one took its place: its like may be wanted again.
     const bool superseded = Exists(sources_[key].path) && registry_.HasOther(key.first, key.second);
@@ -375,8 +392,10 @@ void ModelManager::Forget(const VersionKey& key) {
 }
 
 bool ModelManager::AreStable(const std::vector<WantedVersion>& wanted) {
-  std::map<VersionKey, uint64_t> scan;
-  for (const WantedVersion& version : wanted) scan[KeyOf(version)] = version.fingerprint;
+  decltype(last_scan_) scan;
+  for (const WantedVersion& version : wanted) {
+    scan[KeyOf(version)] = {version.fingerprint, version.settings.rollout};
+  }
   const bool stable = scan == last_scan_;
   last_scan_ = std::move(scan);
   return stable;

@@ -93,6 +93,7 @@ class ModelManager {
   void Look();
   void FollowOnce(bool known_only);
   void LoadKnownAnew(const std::vector<WantedVersion>& wanted);
+  void FollowRollouts(const std::vector<WantedVersion>& wanted, const std::string& model);
   void Obey(std::function<void()> command);
   void ObeyCommands();
   Status Load(const std::string& model);
@@ -133,7 +134,7 @@ class ModelManager {
   std::map<VersionKey, WantedVersion> sources_;  // what the known ones were loaded from
   std::map<VersionKey, std::pair<uint64_t, int64_t>> needs_;  // bytes, by fingerprint
   std::set<VersionKey> short_of_memory_;                      // that the log knows of
-  std::map<VersionKey, uint64_t> last_scan_;
+  std::map<VersionKey, std::pair<uint64_t, RolloutSettings>> last_scan_;
   std::set<std::string> required_;
   int64_t refusals_seen_ = 0;
   bool settled_ = true;  // the last two scans agreed

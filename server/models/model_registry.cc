@@ -1,8 +1,25 @@
 #include "server/models/model_registry.h"
 
 #include "runtime/base/str_cat.h"
+#include "server/models/version_routing.h"
 
 namespace onnxd {
+namespace {
+
+using Version = std::shared_ptr<const ModelVersion>;
+
+// Versions are numbers without leading zeros: longer is newer, else text order decides.
+const Version& Newest(const ModelRegistry::Versions& versions) {
+  auto newest = versions.begin();
+  for (auto it = versions.begin(); it != versions.end(); ++it) {
+    if (std::pair(it->first.size(), it->first) > std::pair(newest->first.size(), newest->first)) {
+      newest = it;
+    }
+  }
+  return newest->second;
+}
+
+}  // namespace
 
 void ModelRegistry::Expect(const std::string& model, const std::string& version) {
   std::lock_guard lock(mutex_);
@@ -104,25 +121,56 @@ std::shared_ptr<const ModelRegistry::Models> ModelRegistry::Snapshot() const {
   return models_;
 }
 
-Result<std::shared_ptr<const ModelVersion>> ModelRegistry::Find(const std::string& model,
-                                                                const std::string& version) const {
-  const auto models = Snapshot();
-  const auto found = models->find(model);
-  if (found == models->end()) return Missing(model, version);
-  const Versions& versions = found->second;
-  if (version.empty()) {
-    // Versions are numbers without leading zeros: longer is newer, else text order decides.
-    auto newest = versions.begin();
-    for (auto it = versions.begin(); it != versions.end(); ++it) {
-      if (std::pair(it->first.size(), it->first) > std::pair(newest->first.size(), newest->first)) {
-        newest = it;
-      }
-    }
-    return newest->second;
+Result<std::shared_ptr<const ModelVersion>> ModelRegistry::Find(
+    const std::string& model, const std::string& version, std::optional<uint64_t> point) const {
+  std::shared_ptr<const Models> models;
+  std::shared_ptr<const Rollouts> rollouts;
+  {
+    std::lock_guard lock(mutex_);
+    models = models_;
+    rollouts = rollouts_;
   }
-  const auto exact = versions.find(version);
-  if (exact == versions.end()) return Missing(model, version);
-  return exact->second;
+  const auto found = models->find(model);
+  const auto rollout = rollouts->find(model);
+  const bool has_rollout = rollout != rollouts->end();
+  const std::string& wanted = has_rollout ? rollout->second.Resolve(version) : version;
+  if (found == models->end()) return Missing(model, wanted);
+  const Versions& versions = found->second;
+  if (!wanted.empty()) {
+    const auto exact = versions.find(wanted);
+    if (exact != versions.end()) return exact->second;
+    return Missing(model, wanted);
+  }
+  if (has_rollout) {
+    const auto share = versions.find(ShareAt(point, model, rollout->second,
+                                             [&](const auto& v) { return versions.contains(v); }));
+    if (share != versions.end()) return share->second;
+  }
+  return Newest(versions);
+}
+
+void ModelRegistry::SetRollouts(const std::string& model, const Rollouts& rollouts) {
+  std::lock_guard lock(mutex_);
+  auto next = std::make_shared<Rollouts>();
+  if (!model.empty()) {
+    *next = *rollouts_;
+    next->erase(model);
+  }
+  for (const auto& [name, wanted] : rollouts) {
+    if (!model.empty() && name != model) continue;
+    const auto before = rollouts_->find(name);
+    const auto versions = models_->find(name);
+    (*next)[name] = MoveLabels(
+        before == rollouts_->end() ? RolloutSettings() : before->second, wanted,
+        [&](const auto& v) { return versions != models_->end() && versions->second.contains(v); });
+  }
+  rollouts_ = std::move(next);
+}
+
+RolloutSettings ModelRegistry::Rollout(const std::string& model) const {
+  std::lock_guard lock(mutex_);
+  const auto found = rollouts_->find(model);
+  return found == rollouts_->end() ? RolloutSettings() : found->second;
 }
 
 }  // namespace onnxd

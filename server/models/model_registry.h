@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,10 +33,20 @@ class ModelRegistry {
   // `reason`: why it does not serve, until it does or is removed.
   void GiveUp(const std::string& model, const std::string& version, const std::string& reason);
 
-  // The version, or with an empty `version` the newest published one. kUnavailable while what is
-  // asked for is being loaded or when its load failed, else kNotFound, which names what is missing.
+  // From now on, of this model, or where `model` is empty of all, so that those without rollout
+  // lose theirs. Labels of versions that do not serve yet stay where they were.
+  using Rollouts = std::map<std::string, RolloutSettings>;  // by model
+  void SetRollouts(const std::string& model, const Rollouts& rollouts);
+  // As it is now; without labels and shares where nothing was said.
+  RolloutSettings Rollout(const std::string& model) const;
+
+  // The version, or the one that is the label of; with an empty `version` what the model's split
+  // has for the request at `point` (RoutePoint), and without a split the newest published one.
+  // kUnavailable while what is asked for is being loaded or when its load failed, else kNotFound,
+  // which names what is missing.
   Result<std::shared_ptr<const ModelVersion>> Find(const std::string& model,
-                                                   const std::string& version) const;
+                                                   const std::string& version,
+                                                   std::optional<uint64_t> point = {}) const;
   std::shared_ptr<const Models> Snapshot() const;
 
   enum class State { kReady, kLoading, kUnavailable };
@@ -53,10 +64,11 @@ class ModelRegistry {
   Status Missing(const std::string& model, const std::string& version) const;
 
   mutable std::mutex mutex_;
-  std::shared_ptr<const Models> models_ = std::make_shared<Models>();  // guarded by mutex_
-  using Key = std::pair<std::string, std::string>;                     // model, version
-  std::set<Key> loading_;                                              // guarded by mutex_
-  std::map<Key, std::string> failed_;                                  // guarded by mutex_
+  std::shared_ptr<const Models> models_ = std::make_shared<Models>();        // guarded by mutex_
+  std::shared_ptr<const Rollouts> rollouts_ = std::make_shared<Rollouts>();  // guarded by mutex_
+  using Key = std::pair<std::string, std::string>;                           // model, version
+  std::set<Key> loading_;                                                    // guarded by mutex_
+  std::map<Key, std::string> failed_;                                        // guarded by mutex_
 };
 
 }  // namespace onnxd

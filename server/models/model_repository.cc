@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "runtime/base/file.h"
 #include "runtime/base/split_list.h"
@@ -97,6 +98,19 @@ std::pair<ModelSettings, Status> SettingsOf(const fs::path& folder, const ModelS
   return {std::move(settings), std::move(fault)};
 }
 
+// What labels and shares name serves, whatever the policy.
+void AddNamed(const RolloutSettings& rollout, const std::vector<int64_t>& available,
+              std::vector<int64_t>& chosen) {
+  std::set<int64_t> all(chosen.begin(), chosen.end());
+  for (const std::string& version : rollout.Versions()) {
+    const int64_t number = VersionNumber(version).value_or(0);
+    if (std::find(available.begin(), available.end(), number) != available.end()) {
+      all.insert(number);
+    }
+  }
+  chosen.assign(all.begin(), all.end());
+}
+
 Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
                    std::vector<WantedVersion>& wanted) {
   std::vector<int64_t> numbers;
@@ -110,7 +124,9 @@ Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
   }
   const auto [settings, fault] = SettingsOf(folder, defaults);
   const auto policy = ParseVersionPolicy(settings.versions);
-  for (const int64_t number : ChooseVersions(std::move(numbers), *policy)) {
+  std::vector<int64_t> chosen = ChooseVersions(numbers, *policy);
+  AddNamed(settings.rollout, numbers, chosen);
+  for (const int64_t number : chosen) {
     WantedVersion version;
     version.model = folder.filename().string();
     version.version = std::to_string(number);

@@ -15,7 +15,9 @@ Reconciliation Reconcile(const std::vector<WantedVersion>& wanted,
     const auto found = known.find(key);
     const bool changed = found == known.end() || found->second.fingerprint != version.fingerprint;
     if (changed) result.load.push_back(version);
-    if (found == known.end() || !found->second.serving) incomplete.insert(version.model);
+    const bool serves = found != known.end() && found->second.serving;
+    // A faulty file does not say which versions it wants.
+    if (!serves || !version.fault.ok()) incomplete.insert(version.model);
   }
   for (const auto& [key, version] : known) {
     if (!keys.contains(key) && !incomplete.contains(key.first)) result.unload.push_back(key);

@@ -24,7 +24,8 @@ struct Reconciliation {
 
 // Loads wanted versions that are unknown or whose files have changed, a failed one not before they
 // do. What is not wanted any more goes once all that its model wants is serving, so that a version
-// that fails leaves the old one in place; or at once when the model is gone.
+// that fails leaves the old one in place, and a faulty model.yaml all; or at once when the model is
+// gone.
 Reconciliation Reconcile(const std::vector<WantedVersion>& wanted,
                          const std::map<VersionKey, KnownVersion>& known);
 

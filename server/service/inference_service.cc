@@ -214,15 +214,16 @@ std::vector<std::string> InferenceService::ModelNames() const {
   return names;
 }
 
-Result<std::shared_ptr<const ModelVersion>> InferenceService::FindModel(
-    const std::string& model, const std::string& version) const {
-  if (!model.empty()) return registry_.Find(model, version);
+Result<std::shared_ptr<const ModelVersion>> InferenceService::FindModel(const std::string& model,
+                                                                        const std::string& version,
+                                                                        uint64_t point) const {
+  if (!model.empty()) return registry_.Find(model, version, point);
   if (const std::string named = default_model(); !named.empty()) {
-    return registry_.Find(named, version);
+    return registry_.Find(named, version, point);
   }
   if (!manager_.first_load_done()) return Unavailable("the models are still loading");
   const std::vector<std::string> names = ModelNames();
-  if (names.size() == 1) return registry_.Find(names[0], version);
+  if (names.size() == 1) return registry_.Find(names[0], version, point);
   if (names.empty()) return Unavailable("no model is loaded");
   return InvalidArgument(StrCat("several models are served and none is the default: ",
                                 StrJoin(names, ", "), "; try POST /predict/", names[0]));

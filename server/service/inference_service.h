@@ -43,9 +43,11 @@ class InferenceService {
   bool ModelReady(const std::string& model, const std::string& version) const;
 
   // The model a request means: `model` if given, else the default, else the only one. The failure
-  // (kInvalidArgument) names the models and one URL that works.
+  // (kInvalidArgument) names the models and one URL that works. `version`: its number or label;
+  // empty: what the model's split has for the request at `point`, else the newest.
   Result<std::shared_ptr<const ModelVersion>> FindModel(const std::string& model,
-                                                        const std::string& version) const;
+                                                        const std::string& version,
+                                                        uint64_t point) const;
   Result<ModelMetadata> Metadata(const std::string& model, const std::string& version) const;
   // Those that serve; an empty version: all of the model, an empty model, too: all.
   Result<std::vector<std::shared_ptr<const ModelVersion>>> Versions(

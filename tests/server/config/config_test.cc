@@ -145,6 +145,42 @@ TEST(Config, AModelsOwnFileNamesWhatIsWrong) {
   }
 }
 
+TEST(Config, AModelsVersionsHaveLabelsAndShares) {
+  ModelSettings settings;
+  const std::string text =
+      "split:\n  stable: 90\n  canary: 9\n  2: 1\nlabels:\n  canary: 4\n  stable: 3\n";
+  ASSERT_EQ(ApplyModelSettings(text, "model.yaml", settings).message(), "");
+  const RolloutSettings& rollout = settings.rollout;
+  EXPECT_EQ(rollout.labels, (std::map<std::string, std::string>{{"canary", "4"}, {"stable", "3"}}));
+  ASSERT_EQ(rollout.split.size(), 3u);
+  EXPECT_EQ(rollout.split[0], (RolloutSettings::Share{"stable", 90}));
+  EXPECT_EQ(rollout.split[2], (RolloutSettings::Share{"2", 1}));
+  EXPECT_EQ(rollout.Resolve("canary"), "4");
+  EXPECT_EQ(rollout.Resolve("7"), "7");
+}
+
+TEST(Config, LabelsAndSharesThatMeanNothingAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"labels:\n  canary: newest\n", "model.yaml:2:11: 'labels.canary': must be the number"},
+      {"labels:\n  canary: 0\n", "must be the number"},
+      {"labels:\n  canary: [1, 2]\n", "must be one value"},
+      {"labels:\n  4: 4\n", "a label is a letter"},
+      {"labels:\n  latest: 4\n", "a label is a letter"},
+      {"labels:\n  a/b: 4\n", "a label is a letter"},
+      {"labels:\n  a: 4\n  a: 5\n", "stands twice"},
+      {"split:\n  canary: 10\n", "'split.canary': no version has this label"},
+      {"split:\n  1: 0\n  2: 0\n", "all shares are zero"},
+      {"split:\n  1: -1\n", "is not a whole number"},
+      {"split:\n  1: 10%\n", "is not a whole number"},
+      {"split:\n  01: 1\n", "must be the number"}};
+  for (const auto& [text, wanted] : cases) {
+    ModelSettings settings;
+    const Status status = ApplyModelSettings(text, "model.yaml", settings);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find(wanted), std::string_view::npos) << status.ToString();
+  }
+}
+
 TEST(Config, KeysThatContradictEachOtherAreRefused) {
   ServerOptions options;
   EXPECT_TRUE(CheckOptions(options).ok());

@@ -285,6 +285,34 @@ class FollowingTest : public ManagerTest {
   }
 };
 
+TEST_F(FollowingTest, ALabelMovesOnceItsVersionServesAndLoadsNothing) {
+  const auto label = [&](const char* text) {
+    ASSERT_TRUE(WriteFile((root_ / "a/model.yaml").string(), text).ok());
+  };
+  const auto stable = [&] {
+    const auto found = registry_.Find("a", "stable");
+    return found.ok() ? (*found)->version : "";
+  };
+  Put("a", 1, "5");
+  label("labels:\n  stable: 1\n");
+  Start();
+  EXPECT_EQ(stable(), "1");
+  Put("a", 2, "bad");
+  ASSERT_TRUE(Eventually([&] { return registry_.Index().size() == 2; }));
+  label("labels:\n  stable: 2\n  other: 1\n");
+  ASSERT_TRUE(Eventually([&] { return registry_.Find("a", "other").ok(); }));
+  EXPECT_EQ(stable(), "1");
+  const int before = loads_;
+  Put("a", 2, "6");
+  ASSERT_TRUE(Eventually([&] { return stable() == "2"; }));
+  EXPECT_EQ(loads_, before + 1);
+  label("labels:\n  stable: 1\n");
+  ASSERT_TRUE(Eventually([&] { return stable() == "1"; }));
+  label("labels:\n  stable: none\n");  // a faulty file changes nothing
+  ASSERT_TRUE(Eventually([&] { return registry_.Index()[1].reason != ""; }));
+  EXPECT_EQ(stable(), "1");
+}
+
 TEST_F(FollowingTest, TheVersionBeforeComesBackFromMemory) {
   Put("a", 1, "5");
   Start();

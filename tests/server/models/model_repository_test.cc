@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
@@ -153,6 +154,24 @@ TEST_F(Repository, OtherKindsOfFilesAreNoModels) {
   EXPECT_EQ(ScanRepository(In(root_.string()))->size(), 2u);
 }
 
+TEST_F(Repository, WhatLabelsAndSharesNameIsWantedToo) {
+  ASSERT_TRUE(WriteFile((root_ / "a/model.yaml").string(),
+                        "labels:\n  stable: 2\n  gone: 7\nsplit:\n  stable: 9\n  1: 1\n")
+                  .ok());
+  std::vector<std::string> versions;
+  const auto wanted = *ScanRepository(In(root_.string()));
+  for (const WantedVersion& version : wanted) {
+    if (version.model == "a") versions.push_back(version.version);
+  }
+  EXPECT_EQ(versions, (std::vector<std::string>{"1", "2", "10"}));
+}
+
+TEST_F(Repository, LabelsAndSharesAreNoReasonToLoadAnew) {
+  const uint64_t before = (*ScanRepository(In(root_.string())))[0].fingerprint;
+  ASSERT_TRUE(WriteFile((root_ / "a/model.yaml").string(), "labels:\n  stable: 10\n").ok());
+  EXPECT_EQ((*ScanRepository(In(root_.string())))[0].fingerprint, before);
+}
+
 TEST(VersionPolicy, RefusesOtherTexts) {
   for (const char* text : {"", "newest", "latest:", "latest:0", "1,x", "-1"}) {
     EXPECT_FALSE(ParseVersionPolicy(text).ok()) << text;
@@ -172,6 +191,30 @@ TEST(ModelRegistry, PinsVersionsAndFindsTheNewest) {
   EXPECT_EQ(registry.Find("m", "3").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(registry.Find("n", "").status().message(),
             "Request for unknown model: 'n' is not found");
+}
+
+TEST(ModelRegistry, FindsVersionsByLabelAndByShare) {
+  ModelRegistry registry;
+  for (const char* version : {"3", "4", "5"}) {
+    auto made = std::make_shared<ModelVersion>();
+    made->model = "m";
+    made->version = version;
+    registry.Publish(std::move(made));
+  }
+  RolloutSettings rollout;
+  rollout.labels = {{"stable", "3"}, {"canary", "4"}};
+  registry.SetRollouts("", {{"m", rollout}});
+  EXPECT_EQ((*registry.Find("m", "canary"))->version, "4");
+  EXPECT_EQ((*registry.Find("m", ""))->version, "5");
+  EXPECT_EQ(registry.Find("m", "beta").status().code(), StatusCode::kNotFound);
+  rollout.split = {{"stable", 1}, {"canary", 1}};
+  registry.SetRollouts("m", {{"m", rollout}});
+  EXPECT_EQ((*registry.Find("m", ""))->version, "3");
+  std::set<std::string> found;
+  for (uint64_t i = 0; i < 4; ++i) found.insert((*registry.Find("m", "", i << 62))->version);
+  EXPECT_EQ(found, (std::set<std::string>{"3", "4"}));
+  registry.SetRollouts("", {});
+  EXPECT_EQ((*registry.Find("m", ""))->version, "5");
 }
 
 StatusCode FoundCode(const ModelRegistry& registry, const char* model, const char* version) {

@@ -36,6 +36,12 @@ TEST(Reconciliation, TheOldVersionStaysUntilTheNewOneServes) {
   EXPECT_EQ(Plan(wanted, {{{"a", "1"}, {7, true}}, {{"a", "2"}, {9, true}}}), "load; unload a1");
 }
 
+TEST(Reconciliation, AFaultySettingsFileUnloadsNothing) {
+  WantedVersion faulty = Wanted("a", "2", 9);
+  faulty.fault = InvalidArgument("model.yaml");
+  EXPECT_EQ(Plan({faulty}, {{{"a", "1"}, {7, true}}, {{"a", "2"}, {9, true}}}), "load; unload");
+}
+
 TEST(Reconciliation, AFailedVersionLeavesTheOldOneAndIsTriedAgainOnceItsFilesChange) {
   const Known known = {{{"a", "1"}, {7, true}}, {{"a", "2"}, {9, false}}};
   EXPECT_EQ(Plan({Wanted("a", "2", 9)}, known), "load; unload");

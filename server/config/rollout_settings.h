@@ -1,0 +1,41 @@
+// RolloutSettings: names for a model's versions, and how requests that name none are shared among
+// versions. The sections `labels` and `split` of NAME/model.yaml.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace onnxd {
+
+struct RolloutSettings {
+  struct Share {
+    std::string version;  // a number, or a label
+    int64_t weight;       // beside those of the others
+    bool operator==(const Share&) const = default;
+  };
+
+  std::map<std::string, std::string> labels;  // the version of each
+  std::vector<Share> split;                   // in the order of the file; empty: the newest serves
+  bool operator==(const RolloutSettings&) const = default;
+
+  // The versions that are named, in any order, some perhaps twice.
+  std::vector<std::string> Versions() const;
+  // `version`, or the one that it is the label of.
+  const std::string& Resolve(const std::string& version) const;
+};
+
+// A letter, then letters, digits, '-', '_' and '.', 64 in all; "latest" has another meaning.
+bool IsLabel(const std::string& text);
+
+// Adds what stands in the file. kInvalidArgument says what was expected.
+Status AddLabel(const std::string& label, const std::string& version, RolloutSettings& rollout);
+Status AddShare(const std::string& version, const std::string& weight, RolloutSettings& rollout);
+
+// What must hold between them: shares are of versions or known labels, and not all of them zero.
+Status CheckRollout(const RolloutSettings& rollout);
+
+}  // namespace onnxd
