@@ -6,6 +6,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
+#include "server/config/option_key.h"
 #include "tools/command.h"
 #include "tools/grpc_predict.h"
 
@@ -53,6 +54,18 @@ Result<std::string> PredictBody(const std::string& text) {
   return StrCat(document.is_object() ? "{\"inputs\":" : "{\"input\":", text, "}");
 }
 
+int PrintAnswer(const Result<HttpReply>& reply) {
+  if (!reply.ok()) return Fail(reply.status());
+  std::printf("%s\n", reply->body.c_str());
+  return kExitOk;
+}
+
+int ChangeRollout(const ClientFlags& flags, const nlohmann::ordered_json& change) {
+  return PrintAnswer(AskFor200(flags.server, "POST",
+                               StrCat("/v2/repository/models/", Quoted(flags.model), "/rollout"),
+                               change.dump()));
+}
+
 }  // namespace
 
 int Health(const ClientFlags& flags) {
@@ -67,11 +80,8 @@ int PredictOnServer(const ClientFlags& flags) {
   if (!text.ok()) return Fail(text.status());
   const auto body = PredictBody(*text);
   if (!body.ok()) return Fail(body.status());
-  const auto reply =
-      AskFor200(flags.server, "POST", StrCat("/predict/", Quoted(flags.model)), *body);
-  if (!reply.ok()) return Fail(reply.status());
-  std::printf("%s\n", reply->body.c_str());
-  return kExitOk;
+  return PrintAnswer(
+      AskFor200(flags.server, "POST", StrCat("/predict/", Quoted(flags.model)), *body));
 }
 
 int PredictOverGrpc(const ClientFlags& flags) {
@@ -102,6 +112,30 @@ int ControlModel(const ClientFlags& flags) {
       flags.server, "POST",
       StrCat("/v2/repository/models/", Quoted(flags.model), flags.load ? "/load" : "/unload"));
   return reply.ok() ? kExitOk : Fail(reply.status());
+}
+
+int ShowRollout(const ClientFlags& flags) {
+  return PrintAnswer(
+      AskFor200(flags.server, "GET", StrCat("/v2/models/", Quoted(flags.model), "/rollout")));
+}
+
+int LabelModel(const ClientFlags& flags) {
+  nlohmann::ordered_json version;
+  if (!flags.version.empty()) version = flags.version;
+  return ChangeRollout(flags, {{"labels", {{flags.label, version}}}});
+}
+
+int SplitModel(const ClientFlags& flags) {
+  nlohmann::ordered_json split;
+  for (const std::string& share : flags.shares) {
+    const size_t equals = share.find('=');
+    const auto weight = equals == std::string::npos
+                            ? InvalidArgument("it has no '='")
+                            : ParseNumber(share.substr(equals + 1), 0, INT64_MAX);
+    if (!weight.ok()) return Fail(InvalidArgument(StrCat("'", share, "' is not VERSION=WEIGHT")));
+    split[share.substr(0, equals)] = *weight;
+  }
+  return ChangeRollout(flags, {{"split", split}});
 }
 
 }  // namespace onnxd

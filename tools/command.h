@@ -86,10 +86,12 @@ struct ServeFlags {
 
 struct ClientFlags {
   ServerAddress server;
-  bool ready = false;        // of `health`: ready to answer, not just alive
-  std::string model, input;  // input: a file of JSON, "-": standard input
-  bool grpc = false;         // of `predict`: over gRPC
-  bool load = false;         // of a model's control: load, else unload
+  bool ready = false;               // of `health`: ready to answer, not just alive
+  std::string model, input;         // input: a file of JSON, "-": standard input
+  bool grpc = false;                // of `predict`: over gRPC
+  bool load = false;                // of a model's control: load, else unload
+  std::string label, version;       // of a model
+  std::vector<std::string> shares;  // VERSION=WEIGHT each
 };
 
 // Each returns an ExitCode.
@@ -109,6 +111,9 @@ int PredictOnServer(const ClientFlags& flags);
 int PredictOverGrpc(const ClientFlags& flags);
 int ListModels(const ClientFlags& flags);
 int ControlModel(const ClientFlags& flags);
+int ShowRollout(const ClientFlags& flags);
+int LabelModel(const ClientFlags& flags);  // an empty version: as in its model.yaml
+int SplitModel(const ClientFlags& flags);  // no shares: as in its model.yaml
 
 // Prints "onnxd: message" to stderr and returns kExitFailure.
 int Fail(const Status& status);

@@ -220,6 +220,24 @@ void AddServer(CLI::App& command, ServerAddress& server) {
   command.add_option("--timeout", server.timeout_s, "Seconds to wait")->check(CLI::Range(1, 86400));
 }
 
+void AddRollout(CLI::App& models, ClientFlags& flags, RunCommand& run) {
+  const auto add = [&](const char* name, const char* what, int (*command)(const ClientFlags&)) {
+    CLI::App* added = models.add_subcommand(name, what);
+    added->add_option("MODEL", flags.model, "Its name")->required();
+    AddServer(*added, flags.server);
+    added->callback(
+        [&flags, &run, command] { run = [&flags, command] { return command(flags); }; });
+    return added;
+  };
+  add("rollout", "Labels of a model's versions, and shares of its requests", ShowRollout);
+  CLI::App* label = add("label", "Name a version", LabelModel);
+  label->add_option("LABEL", flags.label, "Its name, like stable")->required();
+  label->add_option("VERSION", flags.version, "Its number; none: as in the model.yaml");
+  add("split", "Share a model's requests among versions", SplitModel)
+      ->add_option("SHARES", flags.shares,
+                   "VERSION=WEIGHT each, like stable=90 canary=10; none: as in the model.yaml");
+}
+
 void AddClient(CLI::App& app, ClientFlags& flags, RunCommand& run) {
   CLI::App* health = app.add_subcommand("health", "Ask a server how it is; exit code 0: well");
   health->add_flag("--ready", flags.ready, "Whether it is ready to answer, not just alive");
@@ -252,6 +270,7 @@ void AddClient(CLI::App& app, ClientFlags& flags, RunCommand& run) {
       run = [&flags] { return ControlModel(flags); };
     });
   }
+  AddRollout(*models, flags, run);
 }
 
 void AddCompletion(CLI::App& app, std::string& shell, RunCommand& run) {

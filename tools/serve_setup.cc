@@ -141,7 +141,14 @@ Result<std::vector<WantedVersion>> FirstModels(ServerOptions& options) {
   if (models.repository.empty()) {
     return InvalidArgument("no model: name a MODEL.onnx, a repository folder, or --config");
   }
-  ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(RepositoryOptionsOf(options)));
+  RepositoryOptions repository = RepositoryOptionsOf(options);
+  auto rollouts = ReadRollouts(models.state_dir);
+  if (rollouts.ok()) {
+    repository.rollouts = *std::move(rollouts);
+  } else {
+    LogWarning(rollouts.status().ToString());
+  }
+  ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(repository));
   if (models.control_mode == "explicit") return LoadedBefore(models.state_dir, std::move(wanted));
   if (wanted.empty() && models.control_mode != "poll") {
     return InvalidArgument(StrCat("no models in ", models.repository, ": expected ",

@@ -29,6 +29,7 @@ constexpr RestRoute kRestRoutes[] = {
     {"v2/models/*/infer", {Role::kPredict, Scope::kModel}},
     {"v2/models/*/config", {Role::kRead, Scope::kModel}},
     {"v2/models/*/stats", {Role::kRead, Scope::kModel}},
+    {"v2/models/*/rollout", {Role::kRead, Scope::kModel}},
     {"v2/models/*/versions/*", {Role::kPredict, Scope::kModel}},
     {"v2/models/*/versions/*/ready", {Role::kPredict, Scope::kModel}},
     {"v2/models/*/versions/*/infer", {Role::kPredict, Scope::kModel}},
@@ -53,6 +54,7 @@ constexpr RestRoute kRestRoutes[] = {
     {"v2/repository/index", {Role::kRead, Scope::kAny}},
     {"v2/repository/models/*/load", {Role::kAdmin, Scope::kModel}},
     {"v2/repository/models/*/unload", {Role::kAdmin, Scope::kModel}},
+    {"v2/repository/models/*/rollout", {Role::kAdmin, Scope::kModel}},
     {"v2/config/reload", {Role::kAdmin, Scope::kServer}},
 };
 

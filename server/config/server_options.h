@@ -59,7 +59,7 @@ struct ServerOptions {
     std::string warm_up_failure = "publish";
     int64_t load_timeout_s = 600;  // then a load counts as failed, and others go on
     int64_t min_resident_s = 60;   // a loaded model is not unloaded sooner to make room
-    std::string state_dir;         // remembers what was loaded by request; empty: nothing does
+    std::string state_dir;         // remembers what was changed by request; empty: nothing does
     std::string model_name;        // the name of a single-file model; empty: the file's stem
   } models;
   struct Runtime {
@@ -88,7 +88,7 @@ struct ServerOptions {
     int64_t json_depth = 64;
     int64_t queue_requests = 1024;
     int64_t requests_per_connection = 10000;
-    int64_t connection_age_s = 0;     // about; then the client is told to open another; 0: never
+    int64_t connection_age_s = 0;  // about; then the client is told to open another; 0: never
     int64_t requests_per_client = 0;  // of one address at once; 0: any number
     int64_t drain_delay_s = 5;
     int64_t drain_timeout_s = 25;

@@ -13,6 +13,7 @@
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
 #include "server/http/repository_api.h"
+#include "server/http/rollout_api.h"
 #include "server/http/url.h"
 #include "server/inference/json_writer.h"
 #include "server/inference/request_id.h"
@@ -268,6 +269,12 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
       return ReloadConfig(service_, std::move(respond));
     }
     if (IsExtensionPath(path)) return respond(HandleExtension(service_, path, request));
+    if (const std::string model = RolloutModelOf(path); !model.empty()) {
+      const bool changes = path[1] == "repository";
+      if (changes ? !post : !get) return respond(MethodNotAllowed(changes ? "POST" : "GET, HEAD"));
+      if (changes) return ChangeRollout(service_, model, request, std::move(respond));
+      return GetRollout(service_, model, std::move(respond));
+    }
     if (IsRepositoryPath(path)) {
       if (!post) return respond(MethodNotAllowed("POST"));
       return HandleRepository(service_, path, std::move(request), std::move(respond));

@@ -36,6 +36,28 @@ bool Exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
+// What a change names must be there; what its file names may come.
+Status CheckChange(const std::string& model, const RolloutChange& change,
+                   const std::vector<WantedVersion>& wanted) {
+  if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
+  ONNXD_RETURN_IF_ERROR(wanted[0].fault);
+  const RolloutSettings& rollout = wanted[0].settings.rollout;
+  ONNXD_RETURN_IF_ERROR(CheckRollout(rollout));
+  std::vector<std::string> named;
+  for (const auto& [label, version] : change.labels) {
+    if (!version.empty()) named.push_back(version);
+  }
+  if (change.split) {
+    for (const auto& share : *change.split) named.push_back(rollout.Resolve(share.version));
+  }
+  for (const std::string& version : named) {
+    const bool there = std::any_of(wanted.begin(), wanted.end(),
+                                   [&](const auto& other) { return other.version == version; });
+    if (!there) return NotFound(StrCat("model '", model, "' has no version ", version));
+  }
+  return Status::Ok();
+}
+
 // Why the one who asked for an evicted version does not wait any more.
 Status LossOf(const ModelManager::Patience& patience) {
   if (patience.cancelled != nullptr && patience.cancelled->load(std::memory_order_relaxed)) {
@@ -54,6 +76,7 @@ ModelManager::ModelManager(const SessionOptions& session, const ServerOptions& o
                            std::shared_ptr<MemoryAccount> memory, ModelLoader::LoadSession load)
     : options_(options),
       control_mode_(options.models.control_mode),
+      keeps_rollouts_(!options.models.state_dir.empty()),
       registry_(registry),
       metrics_(metrics),
       loader_(session, scheduler, metrics, std::move(load)),
@@ -61,6 +84,8 @@ ModelManager::ModelManager(const SessionOptions& session, const ServerOptions& o
       needs_all_(options.models.readiness == "all"),
       watch_(RepositoryOptionsOf(options).paths) {
   resident_.SetLeastResident(std::chrono::seconds(options.models.min_resident_s));
+  auto overlays = ReadRollouts(options.models.state_dir);
+  if (overlays.ok()) overlays_ = *std::move(overlays);
 }
 
 ModelManager::~ModelManager() { Stop(); }
@@ -218,7 +243,7 @@ void ModelManager::Look() {
 }
 
 void ModelManager::FollowOnce(bool known_only) {
-  auto wanted = ScanRepository(RepositoryOptionsOf(options_));
+  auto wanted = Scan();
   if (!wanted.ok()) {
     // What serves stays: a repository that cannot be read says nothing about its models.
     if (!scan_failed_) LogWarning(wanted.status().ToString());
@@ -262,17 +287,56 @@ void ModelManager::Control(bool load, const std::string& model, Done done) {
         StrCat("models.control_mode is ", control_mode_, ": models are not loaded by request")));
   }
   if (!IsModelName(model)) return done(InvalidArgument("this cannot name a model"));
+  const bool waits = TryObey([this, load, model, done] {
+    done(stopping_ ? Unavailable("the server is stopping") : (load ? Load(model) : Unload(model)));
+  });
+  if (!waits) done(Unavailable("too many loads wait, or the server is stopping"));
+}
+
+void ModelManager::ChangeRollout(const std::string& model, RolloutChange change,
+                                 RolloutChanged done) {
+  const bool waits = TryObey([this, model, change = std::move(change), done] {
+    done(stopping_ ? Unavailable("the server is stopping") : ChangeRollout(model, change));
+  });
+  if (!waits) done(Unavailable("too many changes wait, or the server is stopping"));
+}
+
+Status ModelManager::ChangeRollout(const std::string& model, const RolloutChange& change) {
+  if (KnownOf(model).empty()) return NotFound(StrCat("model '", model, "' is not loaded"));
+  RepositoryOptions repository = RepositoryOptionsOf(options_);
+  repository.rollouts = [this] {
+    std::lock_guard lock(mutex_);
+    return overlays_;
+  }();
+  RolloutOverlay& overlay = repository.rollouts[model];
+  overlay = Changed(std::move(overlay), change);
+  if (overlay == RolloutOverlay()) repository.rollouts.erase(model);
+  ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(repository));
+  std::erase_if(wanted, [&](const WantedVersion& version) { return version.model != model; });
+  ONNXD_RETURN_IF_ERROR(CheckChange(model, change, wanted));
+  if (keeps_rollouts_) {
+    ONNXD_RETURN_IF_ERROR(WriteRollouts(options_.models.state_dir, repository.rollouts));
+  }
   {
     std::lock_guard lock(mutex_);
-    if (!stopping_ && commands_.size() < kMostCommands) {
-      commands_.push_back([this, load, model, done = std::exchange(done, nullptr)] {
-        done(stopping_ ? Unavailable("the server is stopping")
-                       : (load ? Load(model) : Unload(model)));
-      });
-    }
+    overlays_ = std::move(repository.rollouts);
   }
-  if (done) return done(Unavailable("too many loads wait, or the server is stopping"));
-  watch_.Wake();
+  return Approach(wanted, model);
+}
+
+RolloutOverlay ModelManager::OverlayOf(const std::string& model) const {
+  std::lock_guard lock(mutex_);
+  const auto found = overlays_.find(model);
+  return found == overlays_.end() ? RolloutOverlay() : found->second;
+}
+
+Result<std::vector<WantedVersion>> ModelManager::Scan() const {
+  RepositoryOptions repository = RepositoryOptionsOf(options_);
+  {
+    std::lock_guard lock(mutex_);
+    repository.rollouts = overlays_;
+  }
+  return ScanRepository(repository);
 }
 
 void ModelManager::Reconfigure(const ServerOptions& options) {
@@ -299,7 +363,7 @@ void ModelManager::ObeyCommands() {
 }
 
 Status ModelManager::Load(const std::string& model) {
-  ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(RepositoryOptionsOf(options_)));
+  ONNXD_ASSIGN_OR_RETURN(auto wanted, Scan());
   std::erase_if(wanted, [&](const WantedVersion& version) { return version.model != model; });
   if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
   for (const VersionKey& key : resident_.Evicted(model)) ONNXD_RETURN_IF_ERROR(Revive(key));
@@ -469,6 +533,17 @@ Status ModelManager::Revive(const VersionKey& key) {
 void ModelManager::Obey(std::function<void()> command) {
   std::lock_guard lock(mutex_);
   commands_.push_back(std::move(command));
+}
+
+// False: too many wait, or the manager ends.
+bool ModelManager::TryObey(std::function<void()> command) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || commands_.size() >= kMostCommands) return false;
+    commands_.push_back(std::move(command));
+  }
+  watch_.Wake();
+  return true;
 }
 
 void ModelManager::RefuseLostWaiters() {

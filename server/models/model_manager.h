@@ -61,6 +61,16 @@ class ModelManager {
   using Done = std::function<void(const Status&)>;
   void Control(bool load, const std::string& model, Done done);
 
+  // Changes labels and shares of a model that is loaded, over what its model.yaml says, and loads
+  // what they name. In models.state_dir they outlast a restart. `done` is called once, by the
+  // manager's thread or at once: kInvalidArgument, kNotFound (the model or version), kUnavailable
+  // (too many wait, or the folder cannot be written), or why a load failed. Any thread.
+  using RolloutChanged = std::function<void(const Status&)>;
+  void ChangeRollout(const std::string& model, RolloutChange change, RolloutChanged done);
+  // What was changed so.
+  RolloutOverlay OverlayOf(const std::string& model) const;
+  bool keeps_rollouts() const { return keeps_rollouts_; }
+
   // For a version that was unloaded to make room: loads it, once for all that ask meanwhile. `done`
   // is called once, by the manager's thread or at once: kUnavailable when there is no room or too
   // many wait, kDeadlineExceeded, kCancelled, or why the load failed. Any thread.
@@ -94,7 +104,10 @@ class ModelManager {
   void FollowOnce(bool known_only);
   void LoadKnownAnew(const std::vector<WantedVersion>& wanted);
   void FollowRollouts(const std::vector<WantedVersion>& wanted, const std::string& model);
+  Result<std::vector<WantedVersion>> Scan() const;
+  Status ChangeRollout(const std::string& model, const RolloutChange& change);
   void Obey(std::function<void()> command);
+  bool TryObey(std::function<void()> command);
   void ObeyCommands();
   Status Load(const std::string& model);
   Status Unload(const std::string& model);
@@ -121,6 +134,7 @@ class ModelManager {
 
   ServerOptions options_;  // of the loading thread
   const std::string control_mode_;
+  const bool keeps_rollouts_;
   ModelRegistry& registry_;
   ServerMetrics& metrics_;
   ModelLoader loader_;
@@ -140,7 +154,8 @@ class ModelManager {
   bool settled_ = true;  // the last two scans agreed
   bool scan_failed_ = false;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  RolloutOverlays overlays_;                     // guarded by mutex_
   std::vector<std::function<void()>> commands_;  // guarded by mutex_
   std::vector<Waiter> waiters_;                  // guarded by mutex_
 };

@@ -111,7 +111,13 @@ void AddNamed(const RolloutSettings& rollout, const std::vector<int64_t>& availa
   chosen.assign(all.begin(), all.end());
 }
 
-Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
+RolloutSettings RolloutOf(const std::string& model, const ModelSettings& settings,
+                          const RolloutOverlays& overlays) {
+  const auto overlay = overlays.find(model);
+  return overlay == overlays.end() ? settings.rollout : Over(settings.rollout, overlay->second);
+}
+
+Status AddVersions(const fs::path& folder, const RepositoryOptions& options,
                    std::vector<WantedVersion>& wanted) {
   std::vector<int64_t> numbers;
   const auto names = ListFolder(folder.string(), kMostEntries);
@@ -122,7 +128,8 @@ Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
     std::error_code none;
     if (number && fs::is_regular_file(folder / name / kModelFile, none)) numbers.push_back(*number);
   }
-  const auto [settings, fault] = SettingsOf(folder, defaults);
+  auto [settings, fault] = SettingsOf(folder, options.defaults);
+  settings.rollout = RolloutOf(folder.filename().string(), settings, options.rollouts);
   const auto policy = ParseVersionPolicy(settings.versions);
   std::vector<int64_t> chosen = ChooseVersions(numbers, *policy);
   AddNamed(settings.rollout, numbers, chosen);
@@ -141,14 +148,14 @@ Status AddVersions(const fs::path& folder, const ModelSettings& defaults,
   return Status::Ok();
 }
 
-Status AddFolder(const std::string& path, const ModelSettings& defaults,
+Status AddFolder(const std::string& path, const RepositoryOptions& options,
                  std::vector<WantedVersion>& wanted) {
   ONNXD_ASSIGN_OR_RETURN(const auto names, ListFolder(path, kMostEntries));
   for (const std::string& name : names) {
     const fs::path folder = fs::path(path) / name;
     std::error_code none;
     if (!IsModelName(name) || !fs::is_directory(folder, none)) continue;
-    ONNXD_RETURN_IF_ERROR(AddVersions(folder, defaults, wanted));
+    ONNXD_RETURN_IF_ERROR(AddVersions(folder, options, wanted));
   }
   return Status::Ok();
 }
@@ -178,6 +185,7 @@ Result<std::vector<WantedVersion>> SingleFile(const std::string& path,
   version.version = "1";
   version.path = path;
   version.settings = options.defaults;
+  version.settings.rollout = RolloutOf(version.model, options.defaults, options.rollouts);
   version.fingerprint = HashOf(version.settings);
   AddFiles(version);
   return std::vector<WantedVersion>{std::move(version)};
@@ -211,7 +219,7 @@ RepositoryOptions RepositoryOptionsOf(const ServerOptions& options) {
   const std::string& named = options.models.repository;
   std::error_code error;
   auto paths = fs::exists(named, error) ? std::vector{named} : SplitList(named, ',');
-  return {std::move(paths), options.models.model_name, DefaultSettings(options)};
+  return {std::move(paths), options.models.model_name, DefaultSettings(options), {}};
 }
 
 bool IsModelName(const std::string& name) {
@@ -242,7 +250,7 @@ Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& optio
     if (!fs::is_directory(status)) {
       return InvalidArgument(StrCat(path, " is neither a model file nor a folder"));
     }
-    ONNXD_RETURN_IF_ERROR(AddFolder(path, options.defaults, wanted));
+    ONNXD_RETURN_IF_ERROR(AddFolder(path, options, wanted));
   }
   std::stable_sort(
       wanted.begin(), wanted.end(),

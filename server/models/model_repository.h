@@ -12,6 +12,7 @@
 #include "runtime/base/content_hash.h"
 #include "runtime/base/status.h"
 #include "server/config/server_options.h"
+#include "server/models/rollout_overlay.h"
 #include "server/models/version_policy.h"
 
 namespace onnxd {
@@ -20,6 +21,7 @@ struct RepositoryOptions {
   std::vector<std::string> paths;  // folders, or one file
   std::string model_name;          // of a single file; empty: its stem
   ModelSettings defaults;          // of what a model.yaml does not say
+  RolloutOverlays rollouts;        // over what a model.yaml says
 };
 
 RepositoryOptions RepositoryOptionsOf(const ServerOptions& options);

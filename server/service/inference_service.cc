@@ -243,6 +243,11 @@ Result<ModelMetadata> InferenceService::Metadata(const std::string& model,
   return metadata;
 }
 
+Result<InferenceService::Rollout> InferenceService::RolloutOf(const std::string& model) const {
+  ONNXD_RETURN_IF_ERROR(registry_.Find(model, "").status());
+  return Rollout{registry_.Rollout(model), manager_.OverlayOf(model), manager_.keeps_rollouts()};
+}
+
 Result<std::vector<std::shared_ptr<const ModelVersion>>> InferenceService::Versions(
     const std::string& model, const std::string& version) const {
   std::vector<std::shared_ptr<const ModelVersion>> found;

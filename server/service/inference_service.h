@@ -66,6 +66,20 @@ class InferenceService {
     manager_.Control(load, model, std::move(done));
   }
 
+  // As ModelManager::ChangeRollout.
+  void ChangeRollout(const std::string& model, RolloutChange change,
+                     ModelManager::RolloutChanged done) {
+    manager_.ChangeRollout(model, std::move(change), std::move(done));
+  }
+  // Of a model that serves: its labels and shares, what of them was changed by request, and whether
+  // that outlasts a restart. Errors as of FindModel.
+  struct Rollout {
+    RolloutSettings now;
+    RolloutOverlay changed;
+    bool persistent;
+  };
+  Result<Rollout> RolloutOf(const std::string& model) const;
+
   // As Daemon::Reload, soon: what changed, "section.key", or kInvalidArgument, kNotFound (the
   // file), kFailedPrecondition (keys that need a restart).
   using Reloaded = std::function<void(const Result<std::vector<std::string>>&)>;

@@ -166,5 +166,100 @@ class Split(Rollout):
         self.assertEqual(set(versions.values()), {"3", "4"})
 
 
+class Requests(Rollout):
+    """Labels and shares changed by request lie over what the model.yaml says."""
+
+    CHANGE = "/v2/repository/models/m/rollout"
+
+    def setUp(self):
+        super().setUp()
+        self.settings(LABELS)
+
+    def rollout(self, served):
+        status, document = self.get(served, "/v2/models/m/rollout")
+        self.assertEqual(status, 200)
+        return document
+
+    def test_a_change_takes_effect_loads_what_it_names_and_is_taken_back(self):
+        served = self.serve()
+        self.assertEqual(self.status(served, "/v2/models/m/versions/1/ready", None)[0], 404)
+        change = {"labels": {"canary": 1, "new": "5"}, "split": {"new": 3, "canary": 1}}
+        status, document = self.post(served, self.CHANGE, change)
+        self.assertEqual(status, 200, document)
+        self.assertEqual(document, {
+            "model": "m", "labels": {"canary": "1", "new": "5", "stable": "3"}, "split": {"new": 3, "canary": 1},
+            "changed_by_request": {"labels": {"canary": "1", "new": "5"}, "split": {"new": 3, "canary": 1}},
+            "persistent": False})
+        self.assertEqual(self.rollout(served), document)
+        counts = self.answers(served, lambda _: {}, 100)
+        self.assertAlmostEqual(counts["1"], 25, delta=2)
+        self.assertEqual(set(counts), {"1", "5"})
+        status, document = self.post(served, self.CHANGE, {"labels": {"canary": None, "new": None}, "split": None})
+        self.assertEqual((status, document["labels"], document["split"]), (200, {"canary": "4", "stable": "3"}, {}))
+        self.assertEqual(self.answer(served), 5)
+        self.assertTrue(self.eventually(lambda: self.get(served, "/v2/models/m/versions/1/ready")[0] == 404))
+
+    def test_the_files_changes_show_where_no_request_said_otherwise(self):
+        served = self.serve()
+        self.assertEqual(self.post(served, self.CHANGE, {"labels": {"canary": 5}})[0], 200)
+        self.settings("labels:\n  stable: 4\n  canary: 4\n")
+        self.assertTrue(self.eventually(lambda: self.rollout(served)["labels"] == {"stable": "4", "canary": "5"}))
+
+    def test_it_outlasts_kill_9_where_there_is_a_state_dir(self):
+        with tempfile.TemporaryDirectory() as state:
+            served = self.serve(ONNXD_MODELS_STATE_DIR=state)
+            status, document = self.post(served, self.CHANGE, {"labels": {"canary": 1}, "split": {"canary": 1}})
+            self.assertEqual((status, document["persistent"]), (200, True))
+            served.process.kill()
+            served.process.wait()
+            served = self.serve(ONNXD_MODELS_STATE_DIR=state)
+            self.assertEqual(self.answer(served), 1)
+            self.assertEqual(self.rollout(served)["changed_by_request"]["split"], {"canary": 1})
+            served.close()
+            (pathlib.Path(state) / "rollouts").write_text("onnxd rollouts 1\nlabel m canary 1\n")
+            served = self.serve(ONNXD_MODELS_STATE_DIR=state)
+            self.assertTrue(served.logged("rollouts is damaged"))
+            self.assertEqual(self.answer(served), 5)
+
+    def test_what_means_nothing_is_refused_and_changes_nothing(self):
+        served = self.serve()
+        before = self.rollout(served)
+        for change, code, reason in (
+                ({"labels": {"canary": 9}}, 404, "model 'm' has no version 9"),
+                ({"labels": {"canary": "newest"}}, 400, "'labels.canary'"),
+                ({"labels": {"4": 4}}, 400, "a label is a letter"),
+                ({"labels": {"canary": True}}, 400, "must be the number"),
+                ({"labels": ["canary"]}, 400, "an object"),
+                ({"split": {"beta": 1}}, 400, "no version has this label"),
+                ({"split": {"9": 1}}, 404, "has no version 9"),
+                ({"split": {"3": 0}}, 400, "all shares are zero"),
+                ({"split": {"3": -1}}, 400, "'split.3'"),
+                ({"split": {"3": 0.5}}, 400, "'split.3'"),
+                ({"shares": {}}, 400, "the body may have"),
+                ([], 400, "object")):
+            status, document = self.post(served, self.CHANGE, change)
+            self.assertEqual(status, code, change)
+            self.assertIn(reason, document["error"], change)
+        self.assertEqual(self.post(served, "/v2/repository/models/none/rollout", {"split": {"3": 1}})[0], 404)
+        self.assertEqual(self.get(served, "/v2/models/none/rollout")[0], 404)
+        self.assertEqual(self.rollout(served), before)
+
+    def test_from_the_command_line(self):
+        served = self.serve()
+
+        def models(*arguments):
+            done = subprocess.run([daemon.BINARY, "models", *arguments, "--url", served.url], capture_output=True,
+                                  text=True, timeout=10)
+            return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+        self.assertEqual(models("label", "m", "canary", "5")["labels"], {"canary": "5", "stable": "3"})
+        self.assertEqual(models("split", "m", "stable=9", "canary=1")["split"], {"stable": 9, "canary": 1})
+        self.assertEqual(models("rollout", "m")["changed_by_request"],
+                         {"labels": {"canary": "5"}, "split": {"stable": 9, "canary": 1}})
+        self.assertEqual(models("split", "m")["split"], {})
+        self.assertEqual(models("label", "m", "canary")["labels"]["canary"], "4")
+        self.assertIn("has no version 8", models("label", "m", "canary", "8"))
+        self.assertIn("'stable' is not VERSION=WEIGHT", models("split", "m", "stable"))
+
+
 if __name__ == "__main__":
     unittest.main()

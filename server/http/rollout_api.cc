@@ -1,0 +1,139 @@
+#include "server/http/rollout_api.h"
+
+#include "runtime/base/str_cat.h"
+#include "server/http/json_document.h"
+#include "server/http/rest_api.h"
+#include "server/inference/json_writer.h"
+
+namespace onnxd {
+namespace {
+
+using Share = RolloutSettings::Share;
+
+// Text, a whole number, or empty for null.
+Result<std::string> TextOrNull(JsonValue json) {
+  std::string_view text;
+  if (json.get_string().get(text) == simdjson::SUCCESS) return std::string(text);
+  int64_t number;
+  if (json.get_int64().get(number) == simdjson::SUCCESS) return StrCat(number);
+  bool null = false;
+  ONNXD_RETURN_IF_ERROR(JsonStatus(json.is_null().get(null)));
+  if (null) return std::string();
+  return InvalidArgument("must be the number of a version, or null");
+}
+
+Status ReadLabel(std::string_view label, JsonValue json, RolloutChange& change) {
+  const std::string name(label);
+  ONNXD_ASSIGN_OR_RETURN(const std::string version, TextOrNull(json));
+  if (version.empty()) {
+    change.labels[name] = "";
+    return Status::Ok();
+  }
+  RolloutSettings read;
+  ONNXD_RETURN_IF_ERROR(AddLabel(name, version, read));
+  change.labels.merge(read.labels);
+  return Status::Ok();
+}
+
+Status ReadShare(std::string_view version, JsonValue json, RolloutSettings& read) {
+  int64_t weight;
+  if (json.get_int64().get(weight) != simdjson::SUCCESS) {
+    return InvalidArgument("must be a whole number");
+  }
+  return AddShare(std::string(version), StrCat(weight), read);
+}
+
+std::string Named(std::string_view member, std::string_view key) {
+  return StrCat("'", member, ".", key.substr(0, 64), "'");
+}
+
+Status ReadMember(std::string_view member, JsonValue json, RolloutChange& change) {
+  JsonObject object;
+  const bool is_object = json.get_object().get(object) == simdjson::SUCCESS;
+  if (member == "labels" && is_object) {
+    return ForEachField(object, [&](std::string_view label, JsonValue version) {
+      return ReadLabel(label, version, change).WithContext(Named(member, label));
+    });
+  }
+  if (member == "split" && is_object) {
+    RolloutSettings read;
+    ONNXD_RETURN_IF_ERROR(ForEachField(object, [&](std::string_view version, JsonValue weight) {
+      return ReadShare(version, weight, read).WithContext(Named(member, version));
+    }));
+    change.split = std::move(read.split);
+    return Status::Ok();
+  }
+  bool null = false;
+  if (member == "split" && json.is_null().get(null) == simdjson::SUCCESS && null) {
+    change.split.emplace();
+    return Status::Ok();
+  }
+  return InvalidArgument(
+      "the body may have \"labels\": an object, and \"split\": an object or null");
+}
+
+void AppendLabels(std::string& out, const std::map<std::string, std::string>& labels) {
+  out += "\"labels\":{";
+  const char* separator = "";
+  for (const auto& [label, version] : labels) {
+    out += StrCat(separator, "\"", label, "\":\"", version, "\"");
+    separator = ",";
+  }
+  out += "}";
+}
+
+void AppendSplit(std::string& out, const std::vector<Share>& split) {
+  out += "\"split\":{";
+  const char* separator = "";
+  for (const Share& share : split) {
+    out += StrCat(separator, "\"", share.version, "\":", share.weight);
+    separator = ",";
+  }
+  out += "}";
+}
+
+HttpResponse Answer(const InferenceService& service, const std::string& model) {
+  const auto rollout = service.RolloutOf(model);
+  if (!rollout.ok()) return ErrorResponse(rollout.status());
+  HttpResponse response;
+  std::string& out = response.body;
+  out = "{\"model\":";
+  AppendJsonString(out, model);
+  out += ",";
+  AppendLabels(out, rollout->now.labels);
+  out += ",";
+  AppendSplit(out, rollout->now.split);
+  out += ",\"changed_by_request\":{";
+  AppendLabels(out, rollout->changed.labels);
+  out += ",";
+  AppendSplit(out, rollout->changed.split);
+  out += StrCat("},\"persistent\":", rollout->persistent, "}");
+  return response;
+}
+
+}  // namespace
+
+std::string RolloutModelOf(const std::vector<std::string>& path) {
+  if (path.empty() || path.back() != "rollout") return "";
+  if (path.size() == 4 && path[1] == "models") return path[2];
+  return path.size() == 5 && path[1] == "repository" && path[2] == "models" ? path[3] : "";
+}
+
+void GetRollout(InferenceService& service, const std::string& model, HttpRespond respond) {
+  respond(Answer(service, model));
+}
+
+void ChangeRollout(InferenceService& service, const std::string& model, const HttpRequest& request,
+                   HttpRespond respond) {
+  RolloutChange change;
+  const Status read = ReadJsonObject(request.body, [&](std::string_view member, JsonValue json) {
+    return ReadMember(member, json, change);
+  });
+  if (!read.ok()) return respond(ErrorResponse(read));
+  service.ChangeRollout(model, std::move(change),
+                        [&service, model, respond = std::move(respond)](const Status& status) {
+                          respond(status.ok() ? Answer(service, model) : ErrorResponse(status));
+                        });
+}
+
+}  // namespace onnxd
