@@ -208,7 +208,8 @@ class Elements {
   Status AppendOne(simdjson::simdjson_result<JsonValue> json) {
     if (count_ == room_) ONNXD_RETURN_IF_ERROR(Grow());
     const Plain plain = ReadPlain(json, data_[count_]);
-    if (plain != Plain::kRead) ONNXD_RETURN_IF_ERROR(ReadSlowly(plain, json, count_));
+    if (plain == Plain::kOutOfRange) return Wrong(target_, count_, kOutOfRange);
+    if (plain == Plain::kOther) ONNXD_RETURN_IF_ERROR(ReadSlowly(json, count_));
     ++count_;
     return Status::Ok();
   }
@@ -222,7 +223,8 @@ class Elements {
       const Run<T> run = ReadRun(at, end, data_ + count_, data_ + room_);
       count_ = run.end - data_;
       if (run.stop == Plain::kRead) continue;
-      ONNXD_RETURN_IF_ERROR(ReadSlowly(run.stop, *at, count_));
+      if (run.stop == Plain::kOutOfRange) return Wrong(target_, count_, kOutOfRange);
+      ONNXD_RETURN_IF_ERROR(ReadSlowly(*at, count_));
       ++count_;
       ++at;
     }
@@ -249,9 +251,7 @@ class Elements {
                                   " elements that its shape states"));
   }
 
-  [[gnu::noinline]] Status ReadSlowly(Plain plain, simdjson::simdjson_result<JsonValue> json,
-                                      int64_t at) {
-    if (plain == Plain::kOutOfRange) return Wrong(target_, at, kOutOfRange);
+  [[gnu::noinline]] Status ReadSlowly(simdjson::simdjson_result<JsonValue> json, int64_t at) {
     JsonValue value;
     ONNXD_RETURN_IF_ERROR(JsonStatus(json.get(value)));
     return ReadOther(value, target_, at, data_[at]);
