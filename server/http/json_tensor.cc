@@ -8,6 +8,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/type_dispatch.h"
+#include "server/http/plain_number.h"
 
 namespace onnxd {
 namespace {
@@ -147,12 +148,31 @@ Status ReadOther(JsonValue json, const Target& target, int64_t at, T& to) {
 
 enum class Plain { kRead, kOther, kOutOfRange };
 
+// Not inlined: it is rare, and long.
+[[gnu::noinline]] bool ReadOtherNumber(simdjson::simdjson_result<JsonValue>& json, double& to) {
+  return json.get_double().get(to) == simdjson::SUCCESS;
+}
+
+// Iteration skips what was read from its text, after which simdjson needs more room than this does.
+[[gnu::always_inline]] inline bool ReadNumber(simdjson::simdjson_result<JsonValue>& json,
+                                              double& to) {
+  static_assert(kPlainNumberReads <= simdjson::SIMDJSON_PADDING);
+  if (json.error() == simdjson::SUCCESS) {
+    double plain;
+    if (ReadPlainNumber(json.value_unsafe().raw_json_token().data(), plain)) {
+      to = plain;
+      return true;
+    }
+  }
+  return ReadOtherNumber(json, to);
+}
+
 // What most elements are. kOther: it stays to be read.
 template <typename T>
 [[gnu::always_inline]] inline Plain ReadPlain(simdjson::simdjson_result<JsonValue>& json, T& to) {
   if constexpr (kReal<T>) {
     double value;
-    if (json.get_double().get(value) != simdjson::SUCCESS) return Plain::kOther;
+    if (!ReadNumber(json, value)) return Plain::kOther;
     if constexpr (std::is_same_v<T, double>) {
       to = value;
       return Plain::kRead;

@@ -59,6 +59,10 @@ TEST(JsonTensor, RefusesWhatWouldChangeTheNumber) {
   fails("[[1e400]]", DataType::kDouble, "malformed JSON");
   fails("[[NaN]]", DataType::kFloat, "malformed JSON");
   fails("[[Infinity]]", DataType::kFloat, "malformed JSON");
+  for (const char* text : {"[[1 2]]", "[[1.5 2.5]]", "[[01]]", "[[1.]]", "[[1.5x]]", "[[-]]",
+                           "[[.5]]", "[[+1]]", "[[1.5,]]", "[[1.5]", "[[1.5", "[[1.5}]"}) {
+    fails(text, DataType::kFloat, "malformed JSON");
+  }
   fails("[[true]]", DataType::kInt8, "a boolean");
   fails("[[\"5\"]]", DataType::kInt8, "a string");
   fails("[[null]]", DataType::kFloat, "null");
