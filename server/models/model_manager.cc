@@ -243,7 +243,7 @@ void ModelManager::Look() {
 }
 
 void ModelManager::FollowOnce(bool known_only) {
-  auto wanted = Scan();
+  auto wanted = ScanRepository(Repository());
   if (!wanted.ok()) {
     // What serves stays: a repository that cannot be read says nothing about its models.
     if (!scan_failed_) LogWarning(wanted.status().ToString());
@@ -303,11 +303,7 @@ void ModelManager::ChangeRollout(const std::string& model, RolloutChange change,
 
 Status ModelManager::ChangeRollout(const std::string& model, const RolloutChange& change) {
   if (KnownOf(model).empty()) return NotFound(StrCat("model '", model, "' is not loaded"));
-  RepositoryOptions repository = RepositoryOptionsOf(options_);
-  repository.rollouts = [this] {
-    std::lock_guard lock(mutex_);
-    return overlays_;
-  }();
+  RepositoryOptions repository = Repository();
   RolloutOverlay& overlay = repository.rollouts[model];
   overlay = Changed(std::move(overlay), change);
   if (overlay == RolloutOverlay()) repository.rollouts.erase(model);
@@ -330,13 +326,12 @@ RolloutOverlay ModelManager::OverlayOf(const std::string& model) const {
   return found == overlays_.end() ? RolloutOverlay() : found->second;
 }
 
-Result<std::vector<WantedVersion>> ModelManager::Scan() const {
+// As it is to be looked at now.
+RepositoryOptions ModelManager::Repository() const {
   RepositoryOptions repository = RepositoryOptionsOf(options_);
-  {
-    std::lock_guard lock(mutex_);
-    repository.rollouts = overlays_;
-  }
-  return ScanRepository(repository);
+  std::lock_guard lock(mutex_);
+  repository.rollouts = overlays_;
+  return repository;
 }
 
 void ModelManager::Reconfigure(const ServerOptions& options) {
@@ -363,7 +358,7 @@ void ModelManager::ObeyCommands() {
 }
 
 Status ModelManager::Load(const std::string& model) {
-  ONNXD_ASSIGN_OR_RETURN(auto wanted, Scan());
+  ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(Repository()));
   std::erase_if(wanted, [&](const WantedVersion& version) { return version.model != model; });
   if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
   for (const VersionKey& key : resident_.Evicted(model)) ONNXD_RETURN_IF_ERROR(Revive(key));

@@ -104,7 +104,7 @@ class ModelManager {
   void FollowOnce(bool known_only);
   void LoadKnownAnew(const std::vector<WantedVersion>& wanted);
   void FollowRollouts(const std::vector<WantedVersion>& wanted, const std::string& model);
-  Result<std::vector<WantedVersion>> Scan() const;
+  RepositoryOptions Repository() const;
   Status ChangeRollout(const std::string& model, const RolloutChange& change);
   void Obey(std::function<void()> command);
   bool TryObey(std::function<void()> command);

@@ -124,15 +124,15 @@ std::shared_ptr<const ModelRegistry::Models> ModelRegistry::Snapshot() const {
 Result<std::shared_ptr<const ModelVersion>> ModelRegistry::Find(
     const std::string& model, const std::string& version, std::optional<uint64_t> point) const {
   std::shared_ptr<const Models> models;
-  std::shared_ptr<const Rollouts> rollouts;
+  std::shared_ptr<const Rollouts> rollouts;  // null: no model has one
   {
     std::lock_guard lock(mutex_);
     models = models_;
-    rollouts = rollouts_;
+    if (!rollouts_->empty()) rollouts = rollouts_;
   }
   const auto found = models->find(model);
-  const auto rollout = rollouts->find(model);
-  const bool has_rollout = rollout != rollouts->end();
+  const auto rollout = rollouts == nullptr ? Rollouts::const_iterator() : rollouts->find(model);
+  const bool has_rollout = rollouts != nullptr && rollout != rollouts->end();
   const std::string& wanted = has_rollout ? rollout->second.Resolve(version) : version;
   if (found == models->end()) return Missing(model, wanted);
   const Versions& versions = found->second;
