@@ -108,13 +108,18 @@ BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFun
   for (const auto& entry : entries) outputs.rows += std::max<int64_t>(1, entry.request.rows);
   using Clock = std::chrono::steady_clock;
   const auto begin_input = Clock::now();
-  auto inputs = entries.size() == 1 ? entries[0].request.inputs : JoinInputs(entries);
-  if (!inputs.ok()) {
-    outputs.status = inputs.status();
-    return outputs;
+  std::span<const Value> inputs = entries[0].request.inputs;
+  Result<std::vector<Value>> joined = std::vector<Value>();
+  if (entries.size() > 1) {
+    joined = JoinInputs(entries);
+    if (!joined.ok()) {
+      outputs.status = joined.status();
+      return outputs;
+    }
+    inputs = *joined;
   }
   const auto begin_run = Clock::now();
-  auto results = run(*inputs, LimitsOf(entries, yield_every));
+  auto results = run(inputs, LimitsOf(entries, yield_every));
   const auto begin_output = Clock::now();
   outputs.times = {begin_run - begin_input, begin_output - begin_run, {}};
   if (!results.ok()) {

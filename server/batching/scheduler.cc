@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/exceptions.h"
+#include "runtime/base/lock_briefly.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "server/batching/batch_run.h"
@@ -231,7 +232,7 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
   Status refused;
   bool here = false, watch = false;
   {
-    std::lock_guard lock(mutex_);
+    const auto lock = LockBriefly(mutex_);
     NoteArrival(*model, std::max<int64_t>(request.rows, 1), now);
     here = RunsInline(*model, request.rows);
     if (here) {
@@ -287,7 +288,7 @@ void Scheduler::Counted::End() {
 Scheduler::Counted::~Counted() {
   bool wake = false;
   {
-    std::lock_guard lock(scheduler_.mutex_);
+    const auto lock = LockBriefly(scheduler_.mutex_);
     End();
     --model_.at_work_;
     scheduler_.NoteAtWork(-1);
@@ -513,7 +514,7 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   const bool runs_alone =
       code != StatusCode::kOk && code != StatusCode::kDeadlineExceeded && alive.size() > 1;
   {
-    std::lock_guard lock(mutex_);
+    const auto lock = LockBriefly(mutex_);
     if (outputs->status.ok()) model->times_.Record(outputs->rows, SecondsBetween(start, end));
     most = model->settings_.max_batch_size;
     if (outputs->mixes_rows) model->settings_ = BatchSettings{};
