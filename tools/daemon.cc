@@ -66,7 +66,7 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
             {[this](int64_t bytes) { return service_.AdmitBytes(bytes); },
              [this](int64_t bytes) { service_.ReleaseBytes(bytes); }},
             metrics_,
-            {[this](GrpcCall call, GrpcRespond respond) {
+            {[this](GrpcCall&& call, GrpcRespond respond) {
                grpc_api_.Handle(std::move(call), std::move(respond));
              },
              [this](const GrpcCall& call) { return grpc_api_.Check(call); }, GrpcApi::IsStreaming,

@@ -45,13 +45,13 @@ void Echo(int io_threads) {
         respond(std::move(response));
       },
       [](const HttpRequest&) { return std::nullopt; });
-  GrpcServer grpc(
-      options.limits, proxies, tracer, {admit, release}, metrics,
-      {.unary = [](GrpcCall call, const GrpcRespond& respond) { respond(std::move(call.message)); },
-       .check = [](const GrpcCall&) { return Status::Ok(); },
-       .is_streaming = [](std::string_view) { return false; },
-       .open_stream = nullptr,
-       .load_report = [](std::string_view) { return std::nullopt; }});
+  GrpcServer grpc(options.limits, proxies, tracer, {admit, release}, metrics,
+                  {.unary = [](GrpcCall&& call,
+                               const GrpcRespond& respond) { respond(std::move(call.message)); },
+                   .check = [](const GrpcCall&) { return Status::Ok(); },
+                   .is_streaming = [](std::string_view) { return false; },
+                   .open_stream = nullptr,
+                   .load_report = [](std::string_view) { return std::nullopt; }});
   const Entrance to_http([&](auto connection) { http.Serve(std::move(connection)); }, nullptr,
                          nullptr, metrics);
   const Entrance to_grpc(

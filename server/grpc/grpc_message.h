@@ -27,7 +27,7 @@ struct GrpcCall {
 
 // A serialized response, or the status that ends the call. Called once, from any thread.
 using GrpcRespond = std::function<void(Result<std::string>)>;
-using GrpcHandler = std::function<void(GrpcCall, GrpcRespond)>;
+using GrpcHandler = std::function<void(GrpcCall&&, GrpcRespond)>;
 
 // A streaming call's way to its client. Any thread.
 class GrpcWriter {

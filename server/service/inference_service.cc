@@ -149,9 +149,43 @@ std::string InferenceService::default_model() const {
   return default_model_;
 }
 
-InferenceService::InFlight::InFlight(InferenceService& service,
-                                     std::shared_ptr<ModelMetrics> metrics)
-    : service_(service), metrics_(std::move(metrics)) {
+// A request that was accepted, until its answer was given, or was lost for want of memory.
+class InferenceService::InFlight {
+ public:
+  InFlight(InferenceService& service, const ModelVersion& version, RequestOrigin&& origin,
+           Protocol protocol, InferenceCallback done);
+  ~InFlight();
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+  Clock::time_point begin() const { return begin_; }
+  // Once.
+  void Finish(Result<InferenceResponse> result);
+
+ private:
+  InferenceService& service_;
+  const std::shared_ptr<ModelMetrics> metrics_;
+  const Clock::time_point begin_ = Clock::now(), arrived_;
+  const TraceContext trace_;
+  RequestRecord record_;
+  const InferenceCallback done_;
+};
+
+InferenceService::InFlight::InFlight(InferenceService& service, const ModelVersion& version,
+                                     RequestOrigin&& origin, Protocol protocol,
+                                     InferenceCallback done)
+    : service_(service),
+      metrics_(version.metrics),
+      arrived_(origin.arrived),
+      trace_(std::move(origin.trace)),
+      done_(std::move(done)) {
+  record_.id = std::move(origin.id);
+  record_.client = std::move(origin.client);
+  record_.trace_id = trace_.trace_id;
+  record_.model = version.model;
+  record_.version = version.version;
+  record_.protocol = protocol;
+  record_.read = begin_ - arrived_;
+  service_.metrics_.ObserveParse(protocol, begin_ - origin.received);
   service_.in_flight_.fetch_add(1, std::memory_order_relaxed);
   metrics_->Began();
 }
@@ -159,6 +193,27 @@ InferenceService::InFlight::InFlight(InferenceService& service,
 InferenceService::InFlight::~InFlight() {
   metrics_->Ended();
   service_.in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void InferenceService::InFlight::Finish(Result<InferenceResponse> result) {
+  const auto now = Clock::now();
+  record_.code = result.status().code();
+  metrics_->ObserveRequest(record_.protocol, record_.code, now - begin_);
+  service_.CountAnswer(result.status());
+  record_.whole = now - arrived_;
+  if (result.ok()) {
+    record_.queue = result->queue_time;
+    record_.compute = result->compute_time;
+  } else {
+    record_.error = result.status().message();
+  }
+  // Known and decided before the client can ask for it, or for another decision.
+  service_.request_log_.Note(record_);
+  const bool recorded = service_.tracer_.Records(trace_, record_.model);
+  done_(std::move(result));
+  const auto written = Clock::now() - now;
+  service_.metrics_.ObserveSerialize(record_.protocol, written);
+  if (recorded) service_.tracer_.Record(SpanOf(record_, trace_, written));
 }
 
 void InferenceService::Reload(Reloaded done) {
@@ -272,41 +327,14 @@ Result<InferenceService::ModelConfig> InferenceService::Config(const std::string
   return config;
 }
 
-void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
-                             Protocol protocol, InferenceCallback done) {
-  const auto begin = Clock::now();
-  // Until `finish` has been called, or was lost for want of memory.
-  const auto counted = std::make_shared<InFlight>(*this, version->metrics);
-  RequestRecord record;
-  record.id = std::move(request.origin.id);
-  record.client = std::move(request.origin.client);
-  record.trace_id = request.origin.trace.trace_id;
-  record.model = version->model;
-  record.version = version->version;
-  record.protocol = protocol;
-  record.read = begin - request.origin.arrived;
-  metrics_.ObserveParse(protocol, begin - request.origin.received);
-  InferenceCallback finish = [this, begin, protocol, counted, arrived = request.origin.arrived,
-                              trace = std::move(request.origin.trace), record = std::move(record),
-                              done = std::move(done)](Result<InferenceResponse> result) mutable {
-    const auto now = Clock::now();
-    counted->metrics().ObserveRequest(record.protocol, result.status().code(), now - begin);
-    CountAnswer(result.status());
-    record.whole = now - arrived;
-    record.code = result.status().code();
-    if (result.ok()) {
-      record.queue = result->queue_time;
-      record.compute = result->compute_time;
-    } else {
-      record.error = result.status().message();
-    }
-    // Known and decided before the client can ask for it, or for another decision.
-    request_log_.Note(record);
-    const bool recorded = tracer_.Records(trace, record.model);
-    done(std::move(result));
-    const auto written = Clock::now() - now;
-    metrics_.ObserveSerialize(protocol, written);
-    if (recorded) tracer_.Record(SpanOf(record, trace, written));
+void InferenceService::Infer(std::shared_ptr<const ModelVersion> version,
+                             InferenceRequest&& request, Protocol protocol,
+                             InferenceCallback done) {
+  auto cancelled = std::move(request.origin.cancelled);
+  const auto in_flight = std::make_shared<InFlight>(*this, *version, std::move(request.origin),
+                                                    protocol, std::move(done));
+  InferenceCallback finish = [in_flight](Result<InferenceResponse> result) {
+    in_flight->Finish(std::move(result));
   };
   auto inputs = OrderInputs(*version, request);
   if (!inputs.ok()) return finish(inputs.status());
@@ -314,9 +342,10 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version, Infere
   if (!selected.ok()) return finish(selected.status());
   Checked checked{std::move(*selected), std::move(request.id), {}};
   checked.request.inputs = std::move(*inputs);
-  checked.request.deadline = RequestDeadline(request, version->settings.batching, begin);
+  checked.request.deadline =
+      RequestDeadline(request, version->settings.batching, in_flight->begin());
   checked.request.priority = request.priority;
-  checked.request.cancelled = std::move(request.origin.cancelled);
+  checked.request.cancelled = std::move(cancelled);
   if (!version->evicted) return Submit(std::move(version), std::move(checked), std::move(finish));
   const ModelManager::Patience patience{checked.request.deadline, checked.request.cancelled};
   const auto waiting = std::make_shared<Checked>(std::move(checked));

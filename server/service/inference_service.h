@@ -91,7 +91,7 @@ class InferenceService {
   // Checks the request against the model's signature and queues it; `done` is called once, at once
   // when the request is refused. Failures: kInvalidArgument, kNotFound, kUnavailable (queue full or
   // draining), kDeadlineExceeded, kCancelled, kResourceExhausted.
-  void Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest request,
+  void Infer(std::shared_ptr<const ModelVersion> version, InferenceRequest&& request,
              Protocol protocol, InferenceCallback done);
 
   // For load balancers.
@@ -126,19 +126,7 @@ class InferenceService {
   SharedMemory& shared_memory() { return shared_memory_; }
 
  private:
-  // A request that was accepted, as long as its answer is awaited.
-  class InFlight {
-   public:
-    InFlight(InferenceService& service, std::shared_ptr<ModelMetrics> metrics);
-    ~InFlight();
-    InFlight(const InFlight&) = delete;
-    InFlight& operator=(const InFlight&) = delete;
-    ModelMetrics& metrics() const { return *metrics_; }
-
-   private:
-    InferenceService& service_;
-    const std::shared_ptr<ModelMetrics> metrics_;
-  };
+  class InFlight;
   // A request that fits its model.
   struct Checked {
     std::vector<size_t> selected;  // outputs
