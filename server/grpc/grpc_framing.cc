@@ -8,15 +8,18 @@
 
 namespace onnxd {
 
-std::string FrameGrpcMessage(std::string_view message) {
-  std::string framed;
-  framed.reserve(message.size() + kGrpcPrefixBytes);
-  framed += '\0';
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    framed += static_cast<char>(message.size() >> shift & 0xff);
+std::array<char, kGrpcPrefixBytes> GrpcPrefix(size_t message_bytes) {
+  std::array<char, kGrpcPrefixBytes> prefix{};
+  for (size_t i = 1; i < prefix.size(); ++i) {
+    prefix[i] = static_cast<char>(message_bytes >> (8 * (prefix.size() - 1 - i)) & 0xff);
   }
-  framed += message;
-  return framed;
+  return prefix;
+}
+
+std::string FrameGrpcMessage(std::string_view message) {
+  const auto prefix = GrpcPrefix(message.size());
+  std::string framed(prefix.begin(), prefix.end());
+  return framed.append(message);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // The small formats of gRPC over HTTP/2: length-prefixed messages, timeouts, percent-encoded text.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -13,6 +14,8 @@ namespace onnxd {
 
 inline constexpr size_t kGrpcPrefixBytes = 5;  // one flag, four bytes of length, big-endian
 
+// The prefix of a message that is not compressed.
+std::array<char, kGrpcPrefixBytes> GrpcPrefix(size_t message_bytes);
 std::string FrameGrpcMessage(std::string_view message);
 
 // What a client's messages are compressed with, and how much they may hold.

@@ -34,7 +34,36 @@ nghttp2_nv Header(std::string_view name, std::string_view value) {
           NGHTTP2_NV_FLAG_NONE};
 }
 
+// One whose value no other answer has, which in HPACK's table would only push out what answers
+// share.
+nghttp2_nv UniqueHeader(std::string_view name, std::string_view value) {
+  nghttp2_nv header = Header(name, value);
+  header.flags = NGHTTP2_NV_FLAG_NO_INDEX;
+  return header;
+}
+
 }  // namespace
+
+// A message on its way out, after its prefix.
+struct GrpcSession::Outgoing {
+  std::array<char, kGrpcPrefixBytes> prefix;
+  std::string message;
+
+  size_t size() const { return prefix.size() + message.size(); }
+  // Copies what begins at `from`, at most so many bytes; returns how many.
+  size_t Copy(size_t from, uint8_t* out, size_t most) const {
+    size_t count = 0;
+    if (from < prefix.size()) {
+      count = std::min(most, prefix.size() - from);
+      std::copy_n(prefix.data() + from, count, out);
+    }
+    const size_t begin = from + count - prefix.size();
+    if (count == most) return count;
+    const size_t more = std::min(most - count, message.size() - begin);
+    std::copy_n(message.data() + begin, more, out + count);
+    return count + more;
+  }
+};
 
 // One call.
 struct GrpcSession::Stream {
@@ -51,10 +80,10 @@ struct GrpcSession::Stream {
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
   bool dispatched = false;
   Clock::time_point opened = Clock::now();
-  std::list<std::string> answers;          // framed messages to write
-  size_t answered = 0;                     // bytes of the first
-  size_t unsent = 0;                       // bytes of all
-  Clock::time_point taken = Clock::now();  // the client took some, or there was nothing to take
+  std::list<Outgoing> answers;
+  size_t answered = 0;               // bytes of the first
+  size_t unsent = 0;                 // bytes of all
+  Clock::time_point taken = opened;  // the client took some, or there was nothing to take
   // Of streaming calls: what messages mean, and how many wait for their answer.
   std::unique_ptr<GrpcStreamHandler> handler;
   size_t unread = 0;          // bytes the client may send anew once fewer wait
@@ -245,6 +274,7 @@ GrpcCall GrpcSession::CallOf(const Stream& stream) const {
   GrpcCall call;
   call.path = stream.path;
   call.origin.arrived = stream.opened;
+  call.origin.received = Clock::now();
   call.deadline = stream.deadline;
   call.origin.cancelled = stream.cancelled;
   call.origin.client = shared_->proxies->ClientOf(client(), stream.forwarded_for);
@@ -334,23 +364,24 @@ void GrpcSession::Answer(int32_t id, const std::atomic<bool>& cancelled,
     SubmitTrailersOnly(id, answer.status());
   } else {
     stream->end = Status::Ok();
-    Queue(id, *stream, *answer);
+    Queue(id, *stream, *std::move(answer));
   }
   Flush();
 }
 
-void GrpcSession::Queue(int32_t id, Stream& stream, std::string_view message) {
+void GrpcSession::Queue(int32_t id, Stream& stream, std::string message) {
   if (stream.answers.empty()) stream.taken = Clock::now();
-  stream.answers.push_back(FrameGrpcMessage(message));
+  stream.answers.push_back({GrpcPrefix(message.size()), std::move(message)});
   stream.unsent += stream.answers.back().size();
   if (std::exchange(stream.answering, true)) {
     nghttp2_session_resume_data(session(), id);
     return;
   }
-  const std::array<nghttp2_nv, 5> headers = {
-      Header(":status", "200"), Header("content-type", "application/grpc"),
-      Header("grpc-accept-encoding", "identity,gzip"), Header("x-request-id", stream.request_id),
-      Header("traceparent", stream.returned_trace)};
+  const std::array<nghttp2_nv, 5> headers = {Header(":status", "200"),
+                                             Header("content-type", "application/grpc"),
+                                             Header("grpc-accept-encoding", "identity,gzip"),
+                                             UniqueHeader("x-request-id", stream.request_id),
+                                             UniqueHeader("traceparent", stream.returned_trace)};
   nghttp2_data_provider provider{};
   provider.source.ptr = this;
   provider.read_callback = ReadAnswer;
@@ -366,9 +397,8 @@ ssize_t GrpcSession::ReadAnswer(nghttp2_session*, int32_t id, uint8_t* out, size
   if (stream->answers.empty() && !stream->end) return NGHTTP2_ERR_DEFERRED;
   size_t count = 0;
   if (!stream->answers.empty()) {
-    const std::string& first = stream->answers.front();
-    count = std::min(size, first.size() - stream->answered);
-    std::copy_n(first.data() + stream->answered, count, out);
+    const Outgoing& first = stream->answers.front();
+    count = first.Copy(stream->answered, out, size);
     stream->answered += count;
     stream->unsent -= count;
     stream->taken = Clock::now();
@@ -394,7 +424,7 @@ void GrpcSession::SubmitTrailers(int32_t id, const Stream& stream) {
   std::array<nghttp2_nv, 2> trailers = {Header("grpc-status", code)};
   size_t count = 1;
   if (!status.ok()) trailers[count++] = Header("grpc-message", message);
-  if (report) trailers[count++] = Header(report->name, report->value);
+  if (report) trailers[count++] = UniqueHeader(report->name, report->value);
   nghttp2_submit_trailer(session(), id, trailers.data(), count);
 }
 
@@ -404,10 +434,12 @@ void GrpcSession::SubmitTrailersOnly(int32_t id, const Status& status) {
   const Stream* stream = Find(id);
   const std::string_view request_id = stream == nullptr ? "" : std::string_view(stream->request_id);
   const std::string_view trace = stream == nullptr ? "" : std::string_view(stream->returned_trace);
-  const std::array<nghttp2_nv, 6> headers = {
-      Header(":status", "200"),           Header("content-type", "application/grpc"),
-      Header("grpc-status", code),        Header("grpc-message", message),
-      Header("x-request-id", request_id), Header("traceparent", trace)};
+  const std::array<nghttp2_nv, 6> headers = {Header(":status", "200"),
+                                             Header("content-type", "application/grpc"),
+                                             Header("grpc-status", code),
+                                             Header("grpc-message", message),
+                                             UniqueHeader("x-request-id", request_id),
+                                             UniqueHeader("traceparent", trace)};
   nghttp2_submit_response(session(), id, headers.data(), headers.size() - (trace.empty() ? 1 : 0),
                           nullptr);
 }
@@ -423,18 +455,18 @@ class GrpcSession::Writer : public GrpcWriter, public std::enable_shared_from_th
   void Finish(Status status) override { Post({std::nullopt, std::move(status)}); }
 
  private:
-  struct Outgoing {
+  struct Next {
     std::optional<std::string> message;
     Status end;  // without a message
   };
 
-  void Post(Outgoing outgoing) {
+  void Post(Next next) {
     const auto session = session_.lock();
     if (session == nullptr) return;
     const Status posted = CatchExceptions([&] {
       {
         std::lock_guard lock(mutex_);
-        outgoing_.push_back(std::move(outgoing));
+        outgoing_.push_back(std::move(next));
       }
       asio::post(session->socket().get_executor(),
                  [session, self = shared_from_this()] { self->Write(*session); });
@@ -444,16 +476,16 @@ class GrpcSession::Writer : public GrpcWriter, public std::enable_shared_from_th
   }
 
   void Write(GrpcSession& session) {
-    std::deque<Outgoing> outgoing;
+    std::deque<Next> outgoing;
     {
       std::lock_guard lock(mutex_);
       outgoing.swap(outgoing_);
     }
-    for (const Outgoing& next : outgoing) {
+    for (Next& next : outgoing) {
       Stream* stream = session.Find(id_);
       if (session.closed() || stream == nullptr || *cancelled_) return;
       if (next.message) {
-        session.SendOn(id_, *stream, *next.message);
+        session.SendOn(id_, *stream, *std::move(next.message));
       } else {
         session.FinishStream(id_, *stream, next.end);
       }
@@ -465,7 +497,7 @@ class GrpcSession::Writer : public GrpcWriter, public std::enable_shared_from_th
   const int32_t id_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   std::mutex mutex_;
-  std::deque<Outgoing> outgoing_;  // guarded by mutex_
+  std::deque<Next> outgoing_;  // guarded by mutex_
 };
 
 void GrpcSession::OpenStream(int32_t id, Stream& stream) {
@@ -539,14 +571,14 @@ void GrpcSession::OnStreamEnd(int32_t id, Stream& stream) {
   if (!handled.ok()) FinishStream(id, stream, handled);
 }
 
-void GrpcSession::SendOn(int32_t id, Stream& stream, std::string_view message) {
+void GrpcSession::SendOn(int32_t id, Stream& stream, std::string message) {
   if (stream.end) return;
   if (!stream.sizes.empty()) {
     shared_->budget.release(stream.sizes.front());
     stream.admitted -= stream.sizes.front();
     stream.sizes.pop_front();
   }
-  Queue(id, stream, message);
+  Queue(id, stream, std::move(message));
   AllowMore(id, stream);
   if (draining()) EndIdleStream(id, stream);
 }

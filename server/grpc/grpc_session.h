@@ -40,6 +40,7 @@ class GrpcSession : public Http2Session {
   class Writer;
   struct Way;
   struct Stream;
+  struct Outgoing;
 
   void OnOpen(int32_t id) override;
   bool OnHeader(int32_t id, std::string_view name, std::string_view value) override;
@@ -69,7 +70,7 @@ class GrpcSession : public Http2Session {
   void Answer(int32_t id, const std::atomic<bool>& cancelled, Result<std::string> answer);
 
   // Answers.
-  void Queue(int32_t id, Stream& stream, std::string_view message);
+  void Queue(int32_t id, Stream& stream, std::string message);
   static ssize_t ReadAnswer(nghttp2_session*, int32_t id, uint8_t* out, size_t size,
                             uint32_t* flags, nghttp2_data_source* source, void*);
   void SubmitTrailers(int32_t id, const Stream& stream);
@@ -81,7 +82,7 @@ class GrpcSession : public Http2Session {
   void OnStreamEnd(int32_t id, Stream& stream);
   void ReadMessages(int32_t id, Stream& stream);
   void AllowMore(int32_t id, Stream& stream);
-  void SendOn(int32_t id, Stream& stream, std::string_view message);
+  void SendOn(int32_t id, Stream& stream, std::string message);
   void FinishStream(int32_t id, Stream& stream, const Status& status);
   void EndIdleStream(int32_t id, Stream& stream);
   void CheckStream(int32_t id, Stream& stream, Clock::time_point now);
