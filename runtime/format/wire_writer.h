@@ -11,6 +11,7 @@ namespace onnxd {
 
 class WireWriter {
  public:
+  void Reserve(size_t bytes) { out_.reserve(bytes); }
   void Varint(uint32_t field, uint64_t value) {
     Raw(uint64_t{field} << 3);
     Raw(value);
@@ -19,11 +20,15 @@ class WireWriter {
     Raw(uint64_t{field} << 3 | 5);
     out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
-  void Bytes(uint32_t field, std::string_view bytes) {
+  void Bytes(uint32_t field, std::string_view bytes) { Begin(field, bytes.size()).append(bytes); }
+  // A field of `size` bytes, which the caller appends to what it returns.
+  std::string& Begin(uint32_t field, size_t size) {
     Raw(uint64_t{field} << 3 | 2);
-    Raw(bytes.size());
-    out_.append(bytes);
+    Raw(size);
+    return out_;
   }
+  // A number of a packed list, which is a nested message of such.
+  void Packed(uint64_t value) { Raw(value); }
   // A nested message: fill(WireWriter&) writes its fields.
   template <typename Fill>
   void Message(uint32_t field, Fill fill) {

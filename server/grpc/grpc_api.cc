@@ -191,12 +191,11 @@ const std::map<std::string_view, Method>& Methods() {
       {"/grpc.health.v1.Health/Check", Unary<grpc::health::v1::HealthCheckRequest, CheckHealth>},
       {"/inference.GRPCInferenceService/ModelInfer",
        [](InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
-         onnxd::ModelInfer(service, call,
-                           [respond = std::move(respond)](Result<ModelInferResponse*> answer,
-                                                          const std::string&) {
-                             if (!answer.ok()) return respond(answer.status());
-                             respond((*answer)->SerializeAsString());
-                           });
+         onnxd::ModelInfer(
+             service, call,
+             [respond = std::move(respond)](Result<std::string> answer, const std::string&) {
+               respond(std::move(answer));
+             });
        }},
       {"/inference.GRPCInferenceService/ServerLive",
        Unary<ServerLiveRequest,

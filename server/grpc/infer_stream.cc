@@ -4,7 +4,7 @@
 #include <mutex>
 #include <optional>
 
-#include "server/grpc/message_arena.h"
+#include "server/grpc/infer_response.h"
 #include "server/grpc/model_infer.h"
 
 namespace onnxd {
@@ -23,14 +23,15 @@ class OrderedAnswers {
     return next_++;
   }
 
-  void Fill(uint64_t place, Result<inference::ModelInferResponse*> answer, const std::string& id) {
+  void Fill(uint64_t place, const Result<std::string>& answer, const std::string& id) {
     std::lock_guard lock(mutex_);
     if (ended_) return;
     if (!answer.ok() && error_as_status_) {
       ended_ = true;
       return writer_->Finish(answer.status());
     }
-    waiting_[place - first_] = MessageOf(answer, id);
+    waiting_[place - first_] =
+        answer.ok() ? WriteStreamAnswer(*answer) : WriteStreamError(answer.status().message(), id);
     while (!waiting_.empty() && waiting_.front()) {
       writer_->Send(*std::move(waiting_.front()));
       waiting_.pop_front();
@@ -47,23 +48,6 @@ class OrderedAnswers {
   }
 
  private:
-  static std::string MessageOf(const Result<inference::ModelInferResponse*>& answer,
-                               const std::string& id) {
-    MessageArena arena;
-    auto& message = arena.Create<inference::ModelStreamInferResponse>();
-    if (!answer.ok()) {
-      message.set_error_message(std::string(answer.status().message()));
-      message.mutable_infer_response()->set_id(id);
-      return message.SerializeAsString();
-    }
-    // Each request has one answer.
-    (*(*answer)->mutable_parameters())["triton_final_response"].set_bool_param(true);
-    message.unsafe_arena_set_allocated_infer_response(*answer);
-    std::string bytes = message.SerializeAsString();
-    message.unsafe_arena_release_infer_response();
-    return bytes;
-  }
-
   void FinishIfDone() {
     if (!last_ || !waiting_.empty() || ended_) return;
     ended_ = true;
@@ -90,13 +74,13 @@ class InferStream : public GrpcStreamHandler {
     const uint64_t place = answers_->Expect();
     GrpcCall call = call_;
     call.message = std::move(message);
-    call.origin.arrived = std::chrono::steady_clock::now();
+    call.origin.arrived = call.origin.received = std::chrono::steady_clock::now();
     RenewSpan(call.origin.trace);
-    ModelInfer(service_, call,
-               [place, answers = answers_](Result<inference::ModelInferResponse*> answer,
-                                           const std::string& id) {
-                 answers->Fill(place, std::move(answer), id);
-               });
+    ModelInfer(
+        service_, call,
+        [place, answers = answers_](const Result<std::string>& answer, const std::string& id) {
+          answers->Fill(place, answer, id);
+        });
   }
 
   void OnEnd() override { answers_->End(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/str_cat.h"
+#include "server/grpc/infer_response.h"
 #include "server/grpc/message_arena.h"
 #include "server/grpc/message_scan.h"
 #include "server/grpc/parse_message.h"
@@ -38,7 +39,7 @@ struct Routed {
 
 // Computes what was routed; `done` gets the result, or why there is none.
 template <typename Done>
-void Infer(InferenceService& service, const GrpcCall& call, Result<Routed> routed, Done done) {
+void Infer(InferenceService& service, const GrpcCall& call, Result<Routed>&& routed, Done done) {
   if (!routed.ok()) {
     service.NoteUnrouted(Protocol::kGrpc, routed.status(), call.origin);
     return done(routed.status());
@@ -87,19 +88,6 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   return routed;
 }
 
-Status WriteModelInfer(const InferenceResponse& result, const std::vector<OutputForm>& forms,
-                       InferenceService& service, ModelMetrics& metrics,
-                       inference::ModelInferResponse& response) {
-  response.set_model_name(result.model);
-  response.set_model_version(result.version);
-  response.set_id(result.id);
-  NonFiniteNumbers non_finite{service.json().non_finite};
-  const Status added =
-      AddOutputs(result.outputs, forms, service.shared_memory(), non_finite, response);
-  metrics.CountNonFinite(non_finite.count);
-  return added;
-}
-
 Result<std::string> WritePredict(const InferenceResponse& result) {
   v1::PredictResponse response;
   response.set_model(result.model);
@@ -129,11 +117,10 @@ void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone 
         [&service, done = std::move(done), id = message.id(), metrics = std::move(metrics),
          forms = std::move(forms)](Result<InferenceResponse> result) {
           if (!result.ok()) return done(result.status(), id);
-          MessageArena answer;
-          auto& response = answer.Create<inference::ModelInferResponse>();
-          const Status written = WriteModelInfer(*result, forms, service, *metrics, response);
-          if (!written.ok()) return done(written, id);
-          done(&response, id);
+          NonFiniteNumbers non_finite{service.json().non_finite};
+          auto response = WriteInferResponse(*result, forms, service.shared_memory(), non_finite);
+          metrics->CountNonFinite(non_finite.count);
+          done(std::move(response), id);
         });
 }
 

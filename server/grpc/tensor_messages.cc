@@ -5,7 +5,6 @@
 #include "runtime/base/str_cat.h"
 #include "server/inference/binary_tensor.h"
 #include "server/inference/data_type_name.h"
-#include "server/inference/output_tensor.h"
 
 namespace onnxd {
 namespace {
@@ -157,41 +156,6 @@ Result<std::vector<OutputForm>> OutputFormsOf(const inference::ModelInferRequest
     }
   }
   return forms;
-}
-
-Status AddOutputs(const std::vector<NamedValue>& outputs, const std::vector<OutputForm>& forms,
-                  const SharedMemory& memory, NonFiniteNumbers& non_finite,
-                  inference::ModelInferResponse& response) {
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const NamedValue& output = outputs[i];
-    const OutputForm form = i < forms.size() ? forms[i] : OutputForm();
-    ONNXD_ASSIGN_OR_RETURN(const Tensor tensor,
-                           OutputTensor(output, form.classification, non_finite));
-    const std::string_view type = ProtocolTypeName(tensor.type());
-    if (type.empty()) {
-      return Unimplemented(StrCat("output '", output.name, "' of type ",
-                                  DataTypeName(tensor.type()), " has no protocol datatype"));
-    }
-    auto* message = response.add_outputs();
-    message->set_name(output.name);
-    message->set_datatype(std::string(type));
-    for (const int64_t dim : tensor.shape()) message->add_shape(dim);
-    if (!form.shared_memory) {
-      AppendTensorBytes(*response.add_raw_output_contents(), tensor);
-      continue;
-    }
-    const SharedMemoryRange& range = *form.shared_memory;
-    ONNXD_ASSIGN_OR_RETURN(const uint64_t bytes,
-                           WriteToSharedMemory(memory, range, tensor, output.name));
-    response.add_raw_output_contents();  // clients count on one for each output
-    auto& parameters = *message->mutable_parameters();
-    parameters["shared_memory_region"].set_string_param(range.region);
-    parameters["shared_memory_byte_size"].set_int64_param(static_cast<int64_t>(bytes));
-    if (range.offset > 0) {
-      parameters["shared_memory_offset"].set_int64_param(static_cast<int64_t>(range.offset));
-    }
-  }
-  return Status::Ok();
 }
 
 Result<Tensor> TensorOf(const v1::Tensor& message, DataType type) {

@@ -4,7 +4,6 @@
 #include "proto/onnxd.pb.h"
 #include "proto/open_inference.pb.h"
 #include "server/inference/inference_request.h"
-#include "server/inference/json_writer.h"
 #include "server/inference/shared_memory_tensor.h"
 
 namespace onnxd {
@@ -20,13 +19,6 @@ struct OutputForm {
 };
 // Of the requested outputs, in their order.
 Result<std::vector<OutputForm>> OutputFormsOf(const inference::ModelInferRequest& request);
-
-// Adds outputs, as raw contents, which is what clients read, or in shared memory; those beyond
-// `forms` as raw contents. Values that are no tensors are one BYTES element, their JSON.
-// kUnimplemented for those without a datatype in the protocol.
-Status AddOutputs(const std::vector<NamedValue>& outputs, const std::vector<OutputForm>& forms,
-                  const SharedMemory& memory, NonFiniteNumbers& non_finite,
-                  inference::ModelInferResponse& response);
 
 // One tensor of a PredictRequest; `type` is the model's, for requests without a datatype.
 Result<Tensor> TensorOf(const v1::Tensor& message, DataType type);

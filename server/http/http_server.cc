@@ -369,6 +369,7 @@ class Session : public std::enable_shared_from_this<Session> {
     request.origin.client = shared_->proxies->ClientOf(client_, forwarded_for);
     request.certificate = certificate_;
     request.origin.arrived = arrived_;
+    request.origin.received = std::chrono::steady_clock::now();
     return request;
   }
 

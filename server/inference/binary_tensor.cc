@@ -56,6 +56,15 @@ Result<Tensor> TensorFromBytes(std::string_view bytes, const std::shared_ptr<voi
   return tensor;
 }
 
+size_t SizeOfTensorBytes(const Tensor& tensor) {
+  if (tensor.type() != DataType::kString) return tensor.bytes();
+  size_t size = 0;
+  for (const std::string& text : tensor.elements<std::string>()) {
+    size += sizeof(uint32_t) + text.size();
+  }
+  return size;
+}
+
 void AppendTensorBytes(std::string& out, const Tensor& tensor) {
   if (tensor.type() != DataType::kString) {
     out.append(static_cast<const char*>(tensor.raw()), tensor.bytes());

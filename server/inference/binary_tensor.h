@@ -17,6 +17,8 @@ namespace onnxd {
 Result<Tensor> TensorFromBytes(std::string_view bytes, const std::shared_ptr<void>& owner,
                                DataType type, const Shape& shape, const std::string& input);
 
+// How many bytes AppendTensorBytes appends.
+size_t SizeOfTensorBytes(const Tensor& tensor);
 void AppendTensorBytes(std::string& out, const Tensor& tensor);
 
 }  // namespace onnxd

@@ -18,9 +18,9 @@ struct RequestOrigin {
   std::string route_key;
   TraceContext trace;
   // Its first byte was there: what it states as a duration counts from here.
-  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point arrived{};
   // Its last byte was there.
-  std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point received{};
   // Set by the frontend when its client is gone; may be null.
   std::shared_ptr<std::atomic<bool>> cancelled;
 };

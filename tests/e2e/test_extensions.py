@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import threading
 import time
 import unittest
@@ -191,6 +192,19 @@ class Extensions(unittest.TestCase):
         request.inputs.add(name="measurements", datatype="FP32", shape=IRIS.shape)
         request.raw_input_contents.append(IRIS.tobytes())
         return request
+
+    def parse_seconds(self):
+        with urllib.request.urlopen(f"{self.daemon.url}/metrics") as answer:
+            return float(re.search(r'^onnxd_parse_duration_seconds_sum{protocol="grpc"} (.*)', answer.read().decode(), re.M)[1])
+
+    def test_reading_a_message_of_a_stream_takes_no_longer_for_the_stream_being_old(self):
+        def requests():
+            for _ in range(4):
+                time.sleep(0.3)
+                yield self.request()
+        before = self.parse_seconds()
+        self.assertEqual(len(list(self.stream(requests()))), 4)
+        self.assertLess(self.parse_seconds() - before, 0.3)
 
     def test_a_stream_ends_with_a_status_where_the_client_asks_for_it(self):
         with self.assertRaises(grpc.RpcError) as caught:
