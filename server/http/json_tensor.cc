@@ -8,6 +8,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/type_dispatch.h"
+#include "server/http/json_number.h"
 #include "server/http/plain_number.h"
 
 namespace onnxd {
@@ -75,6 +76,7 @@ Status WrongKind(JsonValue json, const Target& target, int64_t at) {
     case json_type::null:
       return Wrong(target, at, "null");
     case json_type::number:
+      if (IsBeyondDoubles(json.raw_json_token())) return Wrong(target, at, kOutOfRange);
       return JsonStatus(simdjson::NUMBER_ERROR);
   }
   return JsonStatus(simdjson::TAPE_ERROR);
@@ -98,7 +100,7 @@ Status ReadWhole(JsonValue json, const Target& target, int64_t at, T& to) {
   if (json.get_uint64().get(large) == simdjson::SUCCESS) {
     fits = std::in_range<T>(large);
     to = static_cast<T>(large);
-  } else if (json.get_double().get(value) == simdjson::SUCCESS) {
+  } else if (ReadDouble(json, value)) {
     if (value != std::floor(value)) return Wrong(target, at, StrCat(value));
     // Up to where every whole number has a double of its own.
     fits = std::abs(value) <= 9007199254740992.0 && std::in_range<T>(static_cast<int64_t>(value));
@@ -150,7 +152,7 @@ enum class Plain { kRead, kOther, kOutOfRange };
 
 // Not inlined: it is rare, and long.
 [[gnu::noinline]] bool ReadOtherNumber(simdjson::simdjson_result<JsonValue>& json, double& to) {
-  return json.get_double().get(to) == simdjson::SUCCESS;
+  return json.error() == simdjson::SUCCESS && ReadDouble(json.value_unsafe(), to);
 }
 
 // Iteration skips what was read from its text, after which simdjson needs more room than this does.

@@ -50,6 +50,11 @@ void AppendNumber(std::string& out, T value, NonFiniteNumbers& non_finite) {
   } else {
     if constexpr (std::is_floating_point_v<T>) {
       if (!std::isfinite(value)) return AppendNonFinite(out, value, non_finite);
+      // Some readers take "-0" for an integer, which has no such zero.
+      if (value == 0 && std::signbit(value)) {
+        out += "-0.0";
+        return;
+      }
     }
     char buffer[32];
     out.append(buffer, std::to_chars(buffer, buffer + sizeof(buffer), value).ptr);
