@@ -8,6 +8,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -68,6 +69,9 @@ void Open(Acceptor& acceptor, const asio::generic::stream_protocol& protocol,
   acceptor.open(protocol, error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
+  // Asio would wait for the next connection to arrive before it takes those that wait behind one
+  // that was aborted.
+  if (!error) acceptor.set_option(asio::socket_base::enable_connection_aborted(true), error);
   if (!error) acceptor.listen(kBacklog, error);
 }
 
@@ -160,6 +164,11 @@ void Listener::Accept() {
       [self = shared_from_this(), seat = std::move(place.seat), accepting = std::move(accepting)](
           boost::system::error_code error, Connection::Socket socket) mutable {
         if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
+        if (error == asio::error::connection_aborted || error.value() == EPROTO) {
+          self->metrics_.CountAcceptError();
+          accepting.reset();
+          return self->Accept();
+        }
         if (error) return self->AcceptLater(error.message(), std::move(accepting));
         boost::system::error_code ignored;
         socket.set_option(tcp::no_delay(true), ignored);  // not for unix sockets, which is no harm

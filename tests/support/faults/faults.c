@@ -1,7 +1,8 @@
 // Loaded before a program (LD_PRELOAD), refuses one allocation, or one opening or reading of a file,
-// at a time: the file that FAULTS names holds four 64-bit numbers, shared with whoever maps it as
+// at a time: the file that FAULTS names holds six 64-bit numbers, shared with whoever maps it as
 // well: how many allocations from now on the next one is that fails (0: none), and how many there
-// have been; then the same for open and pread, which fail with EIO.
+// have been; then the same for open and pread, which fail with EIO; then how many calls of accept
+// fail from now on, and with what errno.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@ struct counter {
 
 struct control {
   struct counter memory, files;
+  _Atomic int64_t refused_connections, refusal;
 };
 
 static struct control nobody;
@@ -78,3 +81,18 @@ ssize_t pread(int file, void* buffer, size_t size, off_t offset) {
   return file_fails() ? -1 : syscall(SYS_pread64, file, buffer, size, offset);
 }
 ssize_t pread64(int file, void* buffer, size_t size, off_t offset) __attribute__((alias("pread")));
+
+static int refuses_connection(void) {
+  if (!ready || atomic_load(&control->refused_connections) <= 0) return 0;
+  atomic_fetch_sub(&control->refused_connections, 1);
+  errno = (int)atomic_load(&control->refusal);
+  return 1;
+}
+
+int accept4(int listener, struct sockaddr* address, socklen_t* size, int flags) {
+  if (refuses_connection()) return -1;
+  return (int)syscall(SYS_accept4, listener, address, size, flags);
+}
+int accept(int listener, struct sockaddr* address, socklen_t* size) {
+  return accept4(listener, address, size, 0);
+}
