@@ -40,17 +40,18 @@ constexpr size_t kMaxRequestLine = 8 * 1024;
 constexpr size_t kMaxHeaders = 100;
 constexpr size_t kMaxLingerBytes = 1 << 20;
 constexpr size_t kReadBytes = 32 * 1024;
-constexpr size_t kTurnBytes = 128 * 1024;    // of a body, before the thread's other connections
-constexpr int64_t kAskFirst = 64 * 1024;     // bytes of a body
-constexpr size_t kMuchJson = 256 * 1024;     // takes a millisecond to read
-constexpr int64_t kMinBodyRate = 16 * 1024;  // bytes per second, after 30 s of grace
+constexpr size_t kTurnBytes = 128 * 1024;  // of a body, before the thread's other connections
+constexpr int64_t kAskFirst = 64 * 1024;   // bytes of a body
+constexpr size_t kMuchJson = 256 * 1024;   // takes a millisecond to read
+// Of a body: what comes in each such time, after a first one in which it may be slower.
+constexpr auto kBodyGrace = seconds(30), kBodyWindow = seconds(10);
+constexpr size_t kLeastInWindow = 160 * 1024;  // bytes
 constexpr const char* kSlowBody = "the request's body took too long";
 
 using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
 
 int StatusOfParseError(const error_code& error) {
-  if (error == http::error::header_limit) return 431;
   if (error == http::error::body_limit) return 413;
   if (error == http::error::bad_version) return 505;
   return 400;
@@ -87,6 +88,12 @@ const char* FramingFault(const http::request_header<>& header) {
   }
   if (hosts > 1 || (hosts == 0 && header.version() == 11)) return "there must be one Host header";
   return nullptr;
+}
+
+// Whether a header goes on in the next line, which RFC 9112, 5.2, lets a server refuse: proxies
+// disagree on where it ends.
+bool HasFolds(std::string_view header) {
+  return header.find("\r\n ") != header.npos || header.find("\r\n\t") != header.npos;
 }
 
 // How many bytes of a body come before its tensors: what follows them is aligned.
@@ -174,6 +181,7 @@ class Session : public std::enable_shared_from_this<Session> {
     socket_->async_read_some(buffer_.prepare(kReadBytes),
                              [self = shared_from_this(), next](error_code error, size_t bytes) {
                                self->buffer_.commit(bytes);
+                               self->received_ += bytes;
                                if (self->expired_) error = beast::error::timeout;
                                (self.get()->*next)(error);
                              });
@@ -224,12 +232,20 @@ class Session : public std::enable_shared_from_this<Session> {
     if (error == beast::error::timeout) return Refuse(408, "the request's header took too long");
     if (error) return Close();
     const size_t used = parser_->put(buffer_.data(), error);
+    const bool folds = HasFolds({static_cast<const char*>(buffer_.data().data()), used});
     buffer_.consume(used);
     if (error == http::error::need_more) return ReadMore(&Session::ParseHeader);
     if (error == http::error::body_limit) return Refuse(413, BodyLimitText());
+    if (error == http::error::header_limit) return RefuseLongHeader();
     if (error) return Refuse(StatusOfParseError(error), "malformed HTTP request");
+    if (folds) return Refuse(400, "a header goes on in another line");
     if (!parser_->is_header_done()) return ReadMore(&Session::ParseHeader);
     OnHeader();
+  }
+
+  void RefuseLongHeader() {
+    if (parser_->get().target().empty()) return Refuse(414, "the request line is too long");
+    Refuse(431, StrCat("the header is longer than ", kMaxHeaderBytes, " bytes"));
   }
 
   void OnHeader() {
@@ -260,6 +276,7 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     if (parser_->chunked()) {
       parser_->eager(true);
+      without_trailers_ = header;
     } else if (!body_.Allocate(static_cast<size_t>(admitted_), JsonBytes(header))) {
       return Refuse(503, "no memory for the body");
     }
@@ -275,14 +292,27 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void ReadBody(error_code) {
-    // A grace, then a minimum rate.
-    ExpireAfter(seconds(30 + admitted_ / kMinBodyRate));
+    WatchBody(kBodyGrace, 0);
     if (parser_->chunked()) return ParseChunks({});
     const size_t there = std::min(buffer_.size(), body_.left());
     asio::buffer_copy(body_.Rest(), buffer_.data(), there);
     body_.Add(there);
     buffer_.consume(there);
     ReadSized({});
+  }
+
+  // Ends the reading of a body of which less comes in such a time; then of one that grows too
+  // slowly.
+  void WatchBody(std::chrono::seconds time, size_t least) {
+    expired_ = false;
+    timer_.expires_after(time);
+    timer_.async_wait([self = shared_from_this(), least, before = received_](error_code error) {
+      const bool over = self->timer_.expiry() <= Clock::now();
+      if (error || !over) return;
+      if (self->received_ - before >= least) return self->WatchBody(kBodyWindow, kLeastInWindow);
+      self->expired_ = true;
+      self->socket_->Cancel();
+    });
   }
 
   void ReadSized(error_code error) {
@@ -292,6 +322,7 @@ class Session : public std::enable_shared_from_this<Session> {
     socket_->async_read_some(asio::buffer(body_.Rest(), kTurnBytes),
                              [self = shared_from_this()](error_code failure, size_t bytes) {
                                self->body_.Add(bytes);
+                               self->received_ += bytes;
                                if (self->expired_) failure = beast::error::timeout;
                                self->ReadSized(failure);
                              });
@@ -311,6 +342,8 @@ class Session : public std::enable_shared_from_this<Session> {
       if (error) return Refuse(400, "malformed HTTP request");
     }
     const auto whole = std::make_shared<std::string>(std::move(parser_->get().body()));
+    // What stands behind the chunks says nothing about the request.
+    parser_->get().base() = std::move(without_trailers_);
     Decode({*whole, whole});
   }
 
@@ -541,6 +574,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<Parser> parser_;
   std::string head_text_, body_text_;
   size_t written_ = 0;
+  size_t received_ = 0;                      // bytes
+  http::request_header<> without_trailers_;  // of a request in chunks
   BodyBuffer body_;
   int64_t admitted_ = 0;
   Clock::time_point arrived_;

@@ -10,6 +10,16 @@ int HexDigit(char c) {
   return -1;
 }
 
+// Without a scheme and a host before it.
+std::string_view PathOf(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (target.substr(0, scheme.size()) != scheme) continue;
+    const size_t path = target.find('/', scheme.size());
+    return path == std::string_view::npos ? "/" : target.substr(path);
+  }
+  return target;
+}
+
 Result<std::string> Decode(std::string_view raw) {
   std::string out;
   for (size_t i = 0; i < raw.size(); ++i) {
@@ -34,7 +44,7 @@ Result<std::string> Decode(std::string_view raw) {
 }  // namespace
 
 Result<std::vector<std::string>> PathSegments(std::string_view target) {
-  target = target.substr(0, target.find('?'));
+  target = PathOf(target.substr(0, target.find('?')));
   if (target.empty() || target[0] != '/') return InvalidArgument("the path must begin with '/'");
   std::vector<std::string> segments;
   target.remove_prefix(1);

@@ -9,10 +9,11 @@
 
 namespace onnxd {
 
-// "/v2/models/a%20b/infer?x=1" -> {"v2", "models", "a b", "infer"}; the query is dropped. A
-// trailing slash is dropped. kInvalidArgument for targets that do not begin with '/', empty
-// segments, "." and
-// "..", malformed escapes, and escapes of slashes or control characters.
+// "/v2/models/a%20b/infer?x=1" -> {"v2", "models", "a b", "infer"}; the query is dropped, and so is
+// a trailing slash, and what comes before the path in the form that proxies send,
+// "http://host/path". kInvalidArgument for other targets that do not begin with '/', empty
+// segments, "." and "..", malformed escapes, and escapes of slashes or control characters.
+// Source: RFC 9112, 3.2.
 Result<std::vector<std::string>> PathSegments(std::string_view target);
 
 }  // namespace onnxd
