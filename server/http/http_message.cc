@@ -7,14 +7,25 @@
 
 namespace onnxd {
 
+namespace {
+
+bool IsNamed(const std::pair<std::string, std::string>& header, std::string_view name) {
+  return std::equal(
+      header.first.begin(), header.first.end(), name.begin(), name.end(),
+      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+}
+
+}  // namespace
+
 const std::string* HttpRequest::Header(std::string_view name) const {
-  const auto same = [](unsigned char a, unsigned char b) {
-    return std::tolower(a) == std::tolower(b);
-  };
-  for (const auto& [key, value] : headers) {
-    if (std::equal(key.begin(), key.end(), name.begin(), name.end(), same)) return &value;
-  }
-  return nullptr;
+  const auto found = std::find_if(headers.begin(), headers.end(),
+                                  [&](const auto& header) { return IsNamed(header, name); });
+  return found == headers.end() ? nullptr : &found->second;
+}
+
+size_t HttpRequest::CountHeaders(std::string_view name) const {
+  return static_cast<size_t>(std::count_if(
+      headers.begin(), headers.end(), [&](const auto& header) { return IsNamed(header, name); }));
 }
 
 HttpResponse ErrorResponse(int status, std::string_view message) {

@@ -32,8 +32,10 @@ struct HttpRequest {
   RequestOrigin origin;
   std::string certificate;  // the common name of the one its client showed; may be empty
 
-  // The first header of that name, compared without case; null when there is none.
+  // The first header of that name, compared without case; null when there is none. And how many
+  // there are.
   const std::string* Header(std::string_view name) const;
+  size_t CountHeaders(std::string_view name) const;
 };
 
 struct HttpResponse {

@@ -304,6 +304,9 @@ Result<InferBody> ReadRequest(const HttpBody& json, Sources sources) {
 Result<size_t> JsonLength(const HttpRequest& request) {
   const std::string* header = request.Header(kHeaderLength);
   if (header == nullptr) return request.body.bytes.size();
+  if (request.CountHeaders(kHeaderLength) > 1) {
+    return InvalidArgument(StrCat(kHeaderLength, " is given twice"));
+  }
   uint64_t length = 0;
   const auto [stop, error] =
       std::from_chars(header->data(), header->data() + header->size(), length);

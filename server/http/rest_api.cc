@@ -9,6 +9,7 @@
 #include "server/documents/openapi.h"
 #include "server/documents/request_log_json.h"
 #include "server/documents/triton_metrics.h"
+#include "server/http/content_type.h"
 #include "server/http/extension_api.h"
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
@@ -245,6 +246,10 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
     if (auto response = FixedPath(joined)) return respond(std::move(*response));
   } else if (path.empty() || FixedPath(joined)) {
     return respond(MethodNotAllowed("GET, HEAD"));
+  }
+  if (post) {
+    const Status readable = CheckContentType(request);
+    if (!readable.ok()) return respond(ErrorResponse(415, readable.message()));
   }
   if (post) respond = WithLoadReport(request, std::move(respond));
   if (!path.empty() && path[0] == "predict" && path.size() <= 2) {
