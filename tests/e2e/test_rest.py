@@ -5,11 +5,8 @@ import json
 import math
 import re
 import shutil
-import select
-import socket
 import struct
 import subprocess
-import threading
 import time
 import unittest
 import urllib.error
@@ -46,28 +43,6 @@ class Rest(unittest.TestCase):
             with error:
                 return error.code, error.headers, error.read()
 
-    def raw(self, data, timeout=15, answers=1):
-        """Everything the daemon answers to these bytes until it closes, or nothing more comes.
-
-        A client that closes its side while it waits counts as gone, so this one does so after its answers.
-        """
-        with socket.create_connection(("127.0.0.1", self.daemon.http_port), timeout=timeout) as client:
-            client.sendall(data)
-            answer = b""
-            while answer.count(b"HTTP/1.") < answers and select.select([client], [], [], 0.5)[0]:
-                chunk = client.recv(65536)
-                answer += chunk
-                if not chunk:
-                    return answer
-            client.shutdown(socket.SHUT_WR)
-            while chunk := client.recv(65536):
-                answer += chunk
-            return answer
-
-    def status_of(self, data):
-        answer = self.raw(data)
-        return int(answer.split(b" ")[1]) if answer else None
-
 
 class Predict(Rest):
     def test_default_model(self):
@@ -101,7 +76,7 @@ class Predict(Rest):
             ({"input": IRIS, "model": "none"}, 404, "'none' is not found"),
             ({"input": IRIS, "version": "9"}, 404, "version '9'"),
             (b'{"input": [[NaN, 1, 2, 3]]}', 400, "malformed JSON"),
-            (b'{"input": [[1e999, 1, 2, 3]]}', 400, "malformed JSON"),
+            (b'{"input": [[1e999, 1, 2, 3]]}', 400, "element 0 is a number out of range"),
             (b'{"input": [[1, 2, 3, 4]]', 400, "malformed JSON"),
             (b'{"input": 1, "input": 2}', 400, "stands twice"),
             (b"[" * 100000, 400, "JSON"),
@@ -373,101 +348,6 @@ class OpenInference(Rest):
                         answer = client.infer(name, [entry]).as_numpy("y")
                         self.assertEqual(answer.tolist(), data[:count].tolist(), name)
             client.close()
-
-
-class Framing(Rest):
-    """What the HTTP layer must refuse, and must not."""
-
-    def post(self, headers, body=b""):
-        return b"POST /predict HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n" + body
-
-    def test_refused(self):
-        good = json.dumps({"input": IRIS}).encode()
-        length = b"Content-Length: %d\r\n" % len(good)
-        cases = {
-            "two lengths": self.post(length + length, good),
-            "length and chunked": self.post(length + b"Transfer-Encoding: chunked\r\n", good),
-            "signed length": self.post(b"Content-Length: +5\r\n", b"12345"),
-            "negative length": self.post(b"Content-Length: -1\r\n"),
-            "hex length": self.post(b"Content-Length: 0x5\r\n", b"12345"),
-            "list of lengths": self.post(b"Content-Length: 5, 5\r\n", b"12345"),
-            "other coding": self.post(b"Transfer-Encoding: gzip, chunked\r\n"),
-            "chunked in 1.0": b"POST /predict HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            "bad chunk size": self.post(b"Transfer-Encoding: chunked\r\n", b"-2\r\nab\r\n0\r\n\r\n"),
-            "huge chunk size": self.post(b"Transfer-Encoding: chunked\r\n", b"FFFFFFFFFFFFFFFFF\r\n"),
-            "no host": b"GET /health HTTP/1.1\r\n\r\n",
-            "two hosts": b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-            "space in header name": b"GET /health HTTP/1.1\r\nHost: a\r\nX Y: b\r\n\r\n",
-            "control in header": b"GET /health HTTP/1.1\r\nHost: a\r\nX: \x01\r\n\r\n",
-            "not http": b"SSH-2.0-OpenSSH\r\n\r\n",
-            "http2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            "dot segment": b"GET /%2e%2e/health HTTP/1.1\r\nHost: a\r\n\r\n",
-        }
-        for name, data in cases.items():
-            self.assertIn(self.status_of(data), (400, 505, None), name)
-        self.assertEqual(self.status_of(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"), 200)
-
-    def test_limits(self):
-        get = b"GET /health HTTP/1.1\r\nHost: a\r\n"
-        self.assertEqual(self.status_of(get + b"X: " + b"a" * 20000 + b"\r\n\r\n"), 431)
-        self.assertEqual(self.status_of(get + b"X: a\r\n" * 101 + b"\r\n"), 431)
-        self.assertIn(self.status_of(b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"), (414, 431))
-        self.assertEqual(self.status_of(self.post(b"Content-Length: 99999999999\r\n")), 413)
-        self.assertEqual(
-            self.status_of(self.post(b"Content-Length: 99999999999\r\nExpect: 100-continue\r\n")), 413)
-
-    def test_accepted(self):
-        body = json.dumps({"input": IRIS}).encode()
-        chunked = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-        self.assertEqual(self.status_of(self.post(b"Transfer-Encoding: chunked\r\n", chunked)), 200)
-        self.assertEqual(self.status_of(b"GET /health HTTP/1.0\r\n\r\n"), 200)
-        one = self.post(b"Content-Length: %d\r\n" % len(body), body)
-        self.assertEqual(self.raw(one * 5, answers=5).count(b"HTTP/1.1 200 OK"), 5)  # pipelined
-        hidden = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
-        get_with_body = b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(hidden)
-        self.assertEqual(self.raw(get_with_body + hidden).count(b"HTTP/1.1"), 1)
-        expect = self.raw(self.post(b"Content-Length: 0\r\nExpect: 100-continue\r\n"))
-        self.assertIn(b"HTTP/1.1 400", expect)
-
-    def test_eight_slow_clients_disturb_nobody(self):
-        stop = threading.Event()
-        slow = [socket.create_connection(("127.0.0.1", self.daemon.http_port)) for _ in range(8)]
-
-        def trickle(client):
-            try:
-                for byte in b"POST /predict HTTP/1.1\r\nHost: slow\r\nContent-Length: 100000\r\n" * 100:
-                    client.send(bytes([byte]))
-                    if stop.wait(0.2):
-                        return
-            except OSError:
-                pass
-
-        threads = [threading.Thread(target=trickle, args=(client,)) for client in slow]
-        for thread in threads:
-            thread.start()
-        try:
-            for _ in range(20):
-                begin = time.monotonic()
-                self.assertEqual(self.request("/predict", {"input": IRIS})[0], 200)
-                self.assertLess(time.monotonic() - begin, 2)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-            for client in slow:
-                client.close()
-
-    def test_memory_stays_bounded_when_headers_never_end(self):
-        before = self.daemon.resident_bytes()
-        with socket.create_connection(("127.0.0.1", self.daemon.http_port)) as client:
-            client.settimeout(10)
-            try:
-                client.sendall(b"GET / HTTP/1.1\r\nX: ")
-                for _ in range(2000):
-                    client.sendall(b"a" * 65536)
-            except OSError:
-                pass
-        self.assertLess(self.daemon.resident_bytes() - before, 8 << 20)
 
 
 if __name__ == "__main__":
