@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/base/exceptions.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
 #include "server/grpc/grpc_framing.h"
 #include "server/inference/request_id.h"
@@ -27,6 +28,9 @@ constexpr auto kFirstMessageTimeout = seconds(30);
 constexpr auto kStallTimeout = seconds(30);  // of a client that takes none of an answer
 constexpr size_t kMostUnanswered = 64;       // messages of one stream
 constexpr size_t kMostUnsentBytes = 16 << 20;
+constexpr size_t kAnswerBytes = 256;  // of memory, about, beside those of the message
+// A stream that ends with so many unsent leaves them in pieces, which nobody else may need.
+constexpr size_t kMuchUnsent = 1 << 20;
 
 nghttp2_nv Header(std::string_view name, std::string_view value) {
   return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
@@ -82,7 +86,7 @@ struct GrpcSession::Stream {
   Clock::time_point opened = Clock::now();
   std::list<Outgoing> answers;
   size_t answered = 0;               // bytes of the first
-  size_t unsent = 0;                 // bytes of all
+  size_t unsent = 0;                 // bytes of all, in memory
   Clock::time_point taken = opened;  // the client took some, or there was nothing to take
   // Of streaming calls: what messages mean, and how many wait for their answer.
   std::unique_ptr<GrpcStreamHandler> handler;
@@ -135,8 +139,10 @@ bool GrpcSession::OnHeader(int32_t id, std::string_view name, std::string_view v
   } else if (name == "grpc-encoding") {
     stream->encoding = value;
   } else if (name == "authorization") {
+    if (!stream->authorization.empty()) stream->refusal = Unauthenticated("a key is given twice");
     stream->authorization = value;
   } else if (name == "x-api-key") {
+    if (!stream->api_key.empty()) stream->refusal = Unauthenticated("a key is given twice");
     stream->api_key = value;
   } else if (name == "x-forwarded-for") {
     stream->forwarded_for += StrCat(stream->forwarded_for.empty() ? "" : ",", value);
@@ -234,7 +240,9 @@ void GrpcSession::OnStreamClose(int32_t id, bool was_reset) {
     pace().CallAnswered();
   }
   Forget(stream);
+  const bool leaves_much = stream.unsent > kMuchUnsent;
   streams_.erase(found);
+  if (leaves_much) ReturnFreedMemory();
 }
 
 bool GrpcSession::HasStreams() const { return !streams_.empty(); }
@@ -372,7 +380,7 @@ void GrpcSession::Answer(int32_t id, const std::atomic<bool>& cancelled,
 void GrpcSession::Queue(int32_t id, Stream& stream, std::string message) {
   if (stream.answers.empty()) stream.taken = Clock::now();
   stream.answers.push_back({GrpcPrefix(message.size()), std::move(message)});
-  stream.unsent += stream.answers.back().size();
+  stream.unsent += stream.answers.back().size() + kAnswerBytes;
   if (std::exchange(stream.answering, true)) {
     nghttp2_session_resume_data(session(), id);
     return;
@@ -404,6 +412,7 @@ ssize_t GrpcSession::ReadAnswer(nghttp2_session*, int32_t id, uint8_t* out, size
     stream->taken = Clock::now();
     if (stream->answered == first.size()) {
       stream->answers.pop_front();
+      stream->unsent -= kAnswerBytes;
       stream->answered = 0;
       self.AllowMore(id, *stream);
     }
