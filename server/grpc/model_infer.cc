@@ -51,13 +51,24 @@ void Infer(InferenceService& service, const GrpcCall& call, Result<Routed>&& rou
                     Result<InferenceResponse> result) { done(std::move(result)); });
 }
 
+// One that the call's key is for; what it is not for may be there or not.
+Result<std::shared_ptr<const ModelVersion>> FindModel(InferenceService& service,
+                                                      const GrpcCall& call,
+                                                      const std::string& model,
+                                                      const std::string& version) {
+  const auto known = [&call](const std::string& name) { return call.grant->CheckModel(name).ok(); };
+  if (!model.empty()) ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(model));
+  ONNXD_ASSIGN_OR_RETURN(
+      auto found, service.FindModel(model, version, RoutePoint(call.origin.route_key), known));
+  ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(found->model));
+  return found;
+}
+
 Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
                                const inference::ModelInferRequest& message) {
   Routed routed;
   ONNXD_ASSIGN_OR_RETURN(routed.version,
-                         service.FindModel(message.model_name(), message.model_version(),
-                                           RoutePoint(call.origin.route_key)));
-  ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
+                         FindModel(service, call, message.model_name(), message.model_version()));
   routed.request.id = message.id();
   routed.request.origin = call.origin;
   routed.request.deadline = call.deadline;
@@ -71,9 +82,8 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
   ONNXD_RETURN_IF_ERROR(ScanPredictRequest(call.message));
   ONNXD_ASSIGN_OR_RETURN(const auto message, ParseMessage<v1::PredictRequest>(call.message));
   Routed routed;
-  ONNXD_ASSIGN_OR_RETURN(routed.version, service.FindModel(message.model(), message.version(),
-                                                           RoutePoint(call.origin.route_key)));
-  ONNXD_RETURN_IF_ERROR(call.grant->CheckModel(routed.version->model));
+  ONNXD_ASSIGN_OR_RETURN(routed.version,
+                         FindModel(service, call, message.model(), message.version()));
   routed.request.origin = call.origin;
   routed.request.deadline = call.deadline;
   const auto& signature = routed.version->inputs;

@@ -150,8 +150,8 @@ void Infer(InferenceService& service, const OpenInferenceRoute& route, const Htt
     service.NoteUnrouted(Protocol::kHttp, status, request.origin);
     respond(ErrorResponse(status));
   };
-  auto version =
-      service.FindModel(route.model, route.version, RoutePoint(request.origin.route_key));
+  auto version = service.FindModel(route.model, route.version, RoutePoint(request.origin.route_key),
+                                   [](const std::string&) { return false; });
   if (!version.ok()) return fail(version.status());
   auto parsed = ReadInferBody(**version, service.json(), service.shared_memory(), request);
   if (!parsed.ok()) return fail(parsed.status());

@@ -86,9 +86,10 @@ class PredictBody {
   }
 
   Result<std::shared_ptr<const ModelVersion>> FindModel() const {
-    ONNXD_ASSIGN_OR_RETURN(
-        auto found,
-        service_.FindModel(path_model_.empty() ? model_ : path_model_, version_, point_));
+    const std::string& name = path_model_.empty() ? model_ : path_model_;
+    const auto known = [this](const std::string& model) { return grant_.CheckModel(model).ok(); };
+    if (!name.empty()) ONNXD_RETURN_IF_ERROR(grant_.CheckModel(name));
+    ONNXD_ASSIGN_OR_RETURN(auto found, service_.FindModel(name, version_, point_, known));
     ONNXD_RETURN_IF_ERROR(grant_.CheckModel(found->model));
     return found;
   }

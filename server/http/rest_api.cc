@@ -157,6 +157,9 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
                                                     const HttpRequest& request) const {
   const auto route = RouteOfPath(path);
   if (!route) return NotFound("no such path");
+  if (request.CountHeaders("Authorization") > 1 || request.CountHeaders("X-API-Key") > 1) {
+    return InvalidArgument("a key is given twice");
+  }
   auto grant = gate_.Admit(route->role, KeyOf(request), request.certificate);
   Status admitted = grant.ok() ? (*grant)->CheckScope(route->scope, route->model) : grant.status();
   if (admitted.ok() && route->role == Role::kAdmin) {

@@ -269,17 +269,19 @@ std::vector<std::string> InferenceService::ModelNames() const {
   return names;
 }
 
-Result<std::shared_ptr<const ModelVersion>> InferenceService::FindModel(const std::string& model,
-                                                                        const std::string& version,
-                                                                        uint64_t point) const {
+Result<std::shared_ptr<const ModelVersion>> InferenceService::FindModel(
+    const std::string& model, const std::string& version, uint64_t point,
+    const IsKnown& known) const {
   if (!model.empty()) return registry_.Find(model, version, point);
   if (const std::string named = default_model(); !named.empty()) {
     return registry_.Find(named, version, point);
   }
   if (!manager_.first_load_done()) return Unavailable("the models are still loading");
-  const std::vector<std::string> names = ModelNames();
+  std::vector<std::string> names = ModelNames();
   if (names.size() == 1) return registry_.Find(names[0], version, point);
   if (names.empty()) return Unavailable("no model is loaded");
+  std::erase_if(names, [&known](const std::string& name) { return !known(name); });
+  if (names.empty()) return InvalidArgument("several models are served and none is the default");
   return InvalidArgument(StrCat("several models are served and none is the default: ",
                                 StrJoin(names, ", "), "; try POST /predict/", names[0]));
 }

@@ -42,12 +42,14 @@ class InferenceService {
   bool Ready() const;
   bool ModelReady(const std::string& model, const std::string& version) const;
 
+  // Whether a client may be told of a model of that name.
+  using IsKnown = std::function<bool(const std::string& name)>;
   // The model a request means: `model` if given, else the default, else the only one. The failure
-  // (kInvalidArgument) names the models and one URL that works. `version`: its number or label;
-  // empty: what the model's split has for the request at `point`, else the newest.
+  // (kInvalidArgument) names the known models and one URL that works. `version`: its number or
+  // label; empty: what the model's split has for the request at `point`, else the newest.
   Result<std::shared_ptr<const ModelVersion>> FindModel(const std::string& model,
-                                                        const std::string& version,
-                                                        uint64_t point) const;
+                                                        const std::string& version, uint64_t point,
+                                                        const IsKnown& known) const;
   Result<ModelMetadata> Metadata(const std::string& model, const std::string& version) const;
   // Those that serve; an empty version: all of the model, an empty model, too: all.
   Result<std::vector<std::shared_ptr<const ModelVersion>>> Versions(
