@@ -168,13 +168,13 @@ void Daemon::Start() {
 std::vector<Status> Daemon::Load(const std::vector<WantedVersion>& wanted) {
   auto failures = manager_.LoadAll(wanted);
   if (!manager_.first_load_done()) return failures;
+  manager_.Follow();
   if (service_.Ready()) {
     std::printf("ready: %s\n", StrJoin(service_.ModelNames(), ", ").c_str());
   } else {
     std::printf("not ready: %zu of %zu models failed to load\n", failures.size(), wanted.size());
   }
   std::fflush(stdout);
-  manager_.Follow();
   return failures;
 }
 

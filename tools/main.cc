@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <system_error>
 
 #include "runtime/base/str_cat.h"
 #include "tools/command.h"
@@ -287,6 +288,21 @@ void AddCompletion(CLI::App& app, std::string& shell, RunCommand& run) {
   });
 }
 
+// A daemon that cannot have its threads or files does not start.
+int RunGuarded(const RunCommand& run) {
+  try {
+    return run();
+  } catch (const std::system_error& error) {
+    const bool threads = error.code() == std::errc::resource_unavailable_try_again;
+    return Fail(ResourceExhausted(
+        StrCat(error.what(), threads ? ": no more threads may be started (ulimit -u, TasksMax, "
+                                       "pids.max)"
+                                     : "")));
+  } catch (const std::exception& error) {
+    return Fail(Internal(error.what()));
+  }
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{"onnxd serves ONNX models over REST and gRPC with its own runtime."};
   app.set_version_flag("--version", "onnxd " ONNXD_VERSION);
@@ -321,7 +337,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  return run();
+  return RunGuarded(run);
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 #include "runtime/base/denormals.h"
+#include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
 
 namespace onnxd {
 namespace {
@@ -42,7 +45,12 @@ bool Spin(Done done, WaitOn wait_on) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+  } catch (const std::system_error& error) {
+    LogWarning(
+        StrCat("runs have ", workers_.size() + 1, " threads of ", threads, ": ", error.what()));
+  }
 }
 
 ThreadPool::~ThreadPool() {

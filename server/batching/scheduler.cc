@@ -89,8 +89,13 @@ Status LossOf(const BatchRequest& request, SteadyTime now) {
 
 Scheduler::Scheduler(const Options& options, ServerMetrics& metrics)
     : options_(options), metrics_(metrics), executors_(static_cast<size_t>(options.executors)) {
-  for (Executor& executor : executors_) threads_.emplace_back([&] { Work(executor); });
-  threads_.emplace_back([this] { Watch(); });
+  try {
+    for (Executor& executor : executors_) threads_.emplace_back([&] { Work(executor); });
+    threads_.emplace_back([this] { Watch(); });
+  } catch (...) {
+    Join();
+    throw;
+  }
 }
 
 Scheduler::~Scheduler() { Join(); }

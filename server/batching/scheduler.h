@@ -84,6 +84,7 @@ class Scheduler {
     int inline_callers = 0;     // threads that may run what they submit, at once
   };
 
+  // Throws std::system_error where no more threads may be started.
   Scheduler(const Options& options, ServerMetrics& metrics);
   // Runs what is queued, then joins.
   ~Scheduler();

@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <future>
+#include <system_error>
 #include <thread>
 
 #include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
+#include "runtime/base/str_cat.h"
 
 namespace onnxd {
 namespace {
@@ -23,6 +25,26 @@ void LowerPriority() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLowNice);
 }
 
+// What it owns goes before its owner goes on.
+void RunAndDrop(std::function<void()>& work) {
+  const Status status = CatchExceptions([&] {
+    work();
+    return Status::Ok();
+  });
+  if (!status.ok()) LogWarning(status.ToString());
+  work = nullptr;
+}
+
+// None where no more may be started.
+std::thread StartThread(std::function<void()> run) {
+  try {
+    return std::thread(std::move(run));
+  } catch (const std::system_error& error) {
+    LogWarning(StrCat("no thread beside: ", error.what()));
+    return {};
+  }
+}
+
 }  // namespace
 
 bool RunBeside(std::function<void()> work, WorkPriority priority,
@@ -32,17 +54,17 @@ bool RunBeside(std::function<void()> work, WorkPriority priority,
   auto first = std::make_shared<std::atomic<int>>(0);
   auto ended = std::make_shared<std::promise<void>>();
   auto future = ended->get_future();
-  std::thread thread([work = std::move(work), priority, first, ended]() mutable {
+  const auto shared = std::make_shared<std::function<void()>>(std::move(work));
+  std::thread thread = StartThread([shared, priority, first, ended] {
     if (priority == WorkPriority::kLow) LowerPriority();
-    const Status status = CatchExceptions([&] {
-      work();
-      return Status::Ok();
-    });
-    if (!status.ok()) LogWarning(status.ToString());
-    work = nullptr;  // what it owns goes before its owner goes on
+    RunAndDrop(*shared);
     if (first->exchange(1) == 2) --g_left_behind;
     ended->set_value();
   });
+  if (!thread.joinable()) {
+    RunAndDrop(*shared);
+    return true;
+  }
   while (future.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
     meanwhile();
     if (std::chrono::steady_clock::now() < end) continue;

@@ -11,7 +11,7 @@ enum class WorkPriority { kNormal, kLow };  // low: requests' threads come first
 
 // Runs `work` on a new thread and calls `meanwhile` about every 10 ms until it has ended. False
 // when `most` passed before: then the thread goes on alone, and `work` must own all that it
-// touches.
+// touches. Where no more threads may be started it runs here, however long it takes.
 bool RunBeside(std::function<void()> work, WorkPriority priority,
                std::chrono::steady_clock::duration most, const std::function<void()>& meanwhile);
 

@@ -18,7 +18,7 @@ constexpr auto kLostWorkPause = std::chrono::milliseconds(20);
 
 }  // namespace
 
-IoThreads::IoThreads(int threads) : long_work_(static_cast<size_t>(threads)) {
+IoThreads::IoThreads(int threads) {
   for (int i = 0; i < threads; ++i) loops_.push_back(std::make_unique<Loop>());
 }
 
@@ -38,6 +38,7 @@ void IoThreads::Start() {
       RequestSlice(kSlice);
       Work(loop);
     });
+    long_threads_.emplace_back([this] { long_work_.run(); });
   }
 }
 
@@ -75,7 +76,8 @@ void IoThreads::PostToAll(const std::function<void()>& work) {
 
 void IoThreads::Stop() {
   long_work_.stop();
-  long_work_.join();
+  for (std::thread& thread : long_threads_) thread.join();
+  long_threads_.clear();
   for (const auto& loop : loops_) loop->context.stop();
   for (const auto& loop : loops_) {
     if (loop->thread.joinable()) loop->thread.join();

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -33,6 +32,7 @@ class IoThreads {
   Place Take();
   // Of the first thread: for what has no connection.
   boost::asio::io_context& context() { return loops_[0]->context; }
+  // Throws std::system_error where no more threads may be started.
   void Start();
   void Stop();
   // Runs work that takes milliseconds on one of as many other threads. May throw std::bad_alloc.
@@ -55,7 +55,10 @@ class IoThreads {
   void Work(Loop& loop);
 
   std::vector<std::unique_ptr<Loop>> loops_;
-  boost::asio::thread_pool long_work_;
+  boost::asio::io_context long_work_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> more_long_work_{
+      long_work_.get_executor()};
+  std::vector<std::thread> long_threads_;
   std::vector<std::function<void()>> revive_;
 };
 

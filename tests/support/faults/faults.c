@@ -2,9 +2,12 @@
 // at a time: the file that FAULTS names holds six 64-bit numbers, shared with whoever maps it as
 // well: how many allocations from now on the next one is that fails (0: none), and how many there
 // have been; then the same for open and pread, which fail with EIO; then how many calls of accept
-// fail from now on, and with what errno.
+// fail from now on, and with what errno. FAULTS_THREADS is the number of threads that may start.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -95,4 +98,14 @@ int accept4(int listener, struct sockaddr* address, socklen_t* size, int flags) 
 }
 int accept(int listener, struct sockaddr* address, socklen_t* size) {
   return accept4(listener, address, size, 0);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) {
+  typedef int (*create_function)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static _Atomic int started;
+  const char* most = getenv("FAULTS_THREADS");
+  if (most != NULL && atomic_fetch_add(&started, 1) >= atoi(most)) return EAGAIN;
+  const create_function create = (create_function)dlsym(RTLD_NEXT, "pthread_create");
+  return create(thread, attributes, run, argument);
 }
