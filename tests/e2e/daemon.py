@@ -34,7 +34,8 @@ class Daemon:
         line = self.process.stdout.readline()
         ports = re.findall(r":(\d+)", line)
         if len(ports) != 3:
-            raise RuntimeError(f"onnxd did not start: {line} {self.process.stderr.read()}")
+            _, errors = self.process.communicate()
+            raise RuntimeError(f"onnxd did not start: {line} {errors}")
         self.http_port, self.grpc_port, self.metrics_port = map(int, ports)
         self.url = f"http://127.0.0.1:{self.http_port}"
         self.stderr_lines = []

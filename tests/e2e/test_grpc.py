@@ -2,16 +2,13 @@
 
 import concurrent.futures
 import os
-import pathlib
 import socket
 import struct
 import subprocess
-import threading
 import time
 import unittest
 
 import grpc
-import hpack
 import numpy
 import tritonclient.grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -20,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 import daemon
 import protos
+from http2_frames import PREFACE, frame, headers_of, trailers
 
 IRIS = numpy.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], numpy.float32)
 
@@ -169,6 +167,13 @@ class Clients(Grpc):
             client.close()
         self.assertEqual(*answers)
 
+    def test_calls_side_by_side(self):
+        live = protos.unary(self.channel, "inference.GRPCInferenceService", "ServerLive")
+        request = protos.message("inference.ServerLiveRequest")()
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda _: live(request, timeout=20).live, range(2000)))
+        self.assertTrue(all(answers))
+
 
 class Deadlines(unittest.TestCase):
     @classmethod
@@ -222,154 +227,6 @@ class Deadlines(unittest.TestCase):
         self.assertLessEqual(codes, {grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED,
                                      grpc.StatusCode.UNAVAILABLE})
         self.assertEqual(len(self.infer(self.request(1), timeout=20).outputs), 1)
-
-
-def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def literal(name, value):
-    return bytes([0, len(name)]) + name + bytes([len(value)]) + value
-
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
-
-
-def waiting_bytes(server_port, client_port):
-    """What the client has sent and the server not read. Linux: proc(5), /proc/net/tcp."""
-    waiting = 0
-    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, _, queues, *_ = line.split()
-        ports = int(local.split(":")[1], 16), int(remote.split(":")[1], 16)
-        sent, received = (int(queue, 16) for queue in queues.split(":"))
-        if ports == (client_port, server_port):
-            waiting += sent
-        elif ports == (server_port, client_port):
-            waiting += received
-    return waiting
-
-
-def headers_of(method):
-    return (literal(b":method", b"POST") + literal(b":scheme", b"http") + literal(b":authority", b"x")
-            + literal(b":path", b"/" + method.encode()) + literal(b"content-type", b"application/grpc")
-            + literal(b"te", b"trailers"))
-
-
-HEADERS = headers_of("inference.GRPCInferenceService/ServerLive")
-
-
-def trailers(client):
-    """The headers that end the first stream of a connection which does."""
-    stream, decoder = client.makefile("rb"), hpack.Decoder()
-    while True:
-        head = stream.read(9)
-        kind, flags, payload = head[3], head[4], stream.read(int.from_bytes(head[:3], "big"))
-        if kind == 1:
-            found = decoder.decode(payload, raw=True)
-            if flags & 1:
-                return found
-
-
-class Hostile(Grpc):
-    """Frames that no client library sends. An honest call goes on throughout."""
-
-    def connect(self):
-        client = socket.create_connection(("127.0.0.1", self.daemon.grpc_port), timeout=10)
-        client.sendall(PREFACE)
-        return client
-
-    def honest_call(self):
-        live = protos.unary(self.channel, "inference.GRPCInferenceService", "ServerLive")
-        begin = time.monotonic()
-        self.assertTrue(live(protos.message("inference.ServerLiveRequest")(), timeout=5).live)
-        return time.monotonic() - begin
-
-    def flood(self, chunks):
-        """Sends until done or cut off, while reading answers."""
-        with self.connect() as client:
-            def drain():
-                try:
-                    while client.recv(65536):
-                        pass
-                except OSError:
-                    pass
-            reader = threading.Thread(target=drain)
-            reader.start()
-            try:
-                for chunk in chunks:
-                    client.sendall(chunk)
-            except OSError:
-                pass
-            self.honest_call()
-            try:
-                client.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            reader.join()
-
-    def assert_unharmed(self, attack):
-        self.honest_call()
-        before = self.daemon.resident_bytes()
-        attack()
-        self.honest_call()
-        self.assertTrue(self.daemon.alive())
-        self.assertLess(self.daemon.resident_bytes() - before, 20 << 20)
-
-    def test_rapid_reset(self):
-        def chunks():
-            for start in range(1, 16001, 400):  # what a socket takes: it is read ever more slowly
-                yield b"".join(frame(1, 4, stream, HEADERS) + frame(3, 0, stream, b"\0\0\0\x08")
-                               for stream in range(start, start + 400, 2))
-        self.assert_unharmed(lambda: self.flood(chunks()))
-
-    def test_calls_that_two_reads_share_are_no_way_to_be_read_faster(self):
-        with socket.create_connection(("127.0.0.1", self.daemon.grpc_port), timeout=10) as client:
-            attack = PREFACE + b"".join(frame(1, 4, stream, HEADERS) + frame(3, 0, stream, b"\0\0\0\x08")
-                                        for stream in range(1, 2001, 2))
-            client.sendall(attack)
-            time.sleep(2)
-            unread = waiting_bytes(self.daemon.grpc_port, client.getsockname()[1])
-        # 1 KB each time, some ten times at once and then ever more slowly.
-        self.assertLess(len(attack) - unread, 32 << 10)
-
-    def test_endless_continuation(self):
-        def chunks():
-            yield frame(1, 0, 1, HEADERS)
-            for _ in range(5000):
-                yield frame(9, 0, 1, literal(b"x", b"y" * 100) * 10)
-        self.assert_unharmed(lambda: self.flood(chunks()))
-
-    def test_header_bomb(self):
-        many = HEADERS + literal(b"a", b"b") * 5000
-        def chunks():
-            for stream in range(1, 200, 2):
-                yield frame(1, 5, stream, many[:16000])
-        self.assert_unharmed(lambda: self.flood(chunks()))
-
-    def test_ping_and_settings_floods(self):
-        def chunks():
-            for _ in range(300):
-                yield frame(6, 0, 0, b"12345678") * 100 + frame(4, 0, 0, b"") * 20
-        self.assert_unharmed(lambda: self.flood(chunks()))
-
-    def test_announced_length_and_unfinished_streams(self):
-        def chunks():
-            for stream in range(1, 400, 2):
-                yield frame(1, 4, stream, HEADERS) + frame(0, 0, stream, b"\0\x7f\xff\xff\xff")
-        self.assert_unharmed(lambda: self.flood(chunks()))
-
-    def test_garbage(self):
-        for data in (b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", PREFACE[:10], bytes(range(256)) * 40):
-            with socket.create_connection(("127.0.0.1", self.daemon.grpc_port)) as client:
-                client.sendall(data)
-        self.assert_unharmed(lambda: None)
-
-    def test_calls_side_by_side(self):
-        live = protos.unary(self.channel, "inference.GRPCInferenceService", "ServerLive")
-        request = protos.message("inference.ServerLiveRequest")()
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(lambda _: live(request, timeout=20).live, range(2000)))
-        self.assertTrue(all(answers))
 
 
 if __name__ == "__main__":
