@@ -78,11 +78,12 @@ def trailers(client):
 SILENT, CLOSED = "silent", "closed"
 
 
-def outcomes(client, quiet=0.5, longest=60):
-    """What becomes of each stream until the server closes or is silent for so long: its last headers, "reset"; of
+def outcomes(client, quiet=0.5, longest=60, last=None):
+    """What becomes of each stream until the server closes, is silent for so long, or has ended the last of them: its last headers, "reset"; of
     stream 0 whether it was closed, and of "goaway" its error."""
     found, unread, decoder, end = {0: SILENT}, b"", hpack.Decoder(), time.monotonic() + longest
-    while time.monotonic() < end and select.select([client], [], [], quiet)[0]:
+    ended = set()
+    while last not in ended and time.monotonic() < end and select.select([client], [], [], quiet)[0]:
         try:
             chunk = client.recv(1 << 16)
         except ConnectionError:
@@ -92,7 +93,9 @@ def outcomes(client, quiet=0.5, longest=60):
             break
         unread += chunk
         while len(unread) >= 9 and len(unread) >= (size := 9 + int.from_bytes(unread[:3], "big")):
-            kind, stream, payload = unread[3], int.from_bytes(unread[5:9], "big"), unread[9:size]
+            kind, flags, stream, payload = unread[3], unread[4], int.from_bytes(unread[5:9], "big"), unread[9:size]
+            if kind == 3 or kind < 2 and flags & 1:
+                ended.add(stream)
             unread = unread[size:]
             if kind == 1:
                 found[stream] = {**found.get(stream, {}), **{name.decode(): value.decode() for name, value in decoder.decode(payload, raw=True)}}

@@ -60,11 +60,11 @@ class GrpcCase(HostileCase):
         client.sendall(PREFACE[:24] + frame(4, 0, 0, settings))
         return client
 
-    def outcomes(self, data, quiet=0.5, settings=b""):
-        with self.open(settings) as client:
+    def outcomes(self, data, quiet=0.5, last=None):
+        with self.open() as client:
             with contextlib.suppress(OSError):
                 client.sendall(data)
-            return outcomes(client, quiet)
+            return outcomes(client, quiet, last=last)
 
     def flood(self, chunks, reads=True):
         """Sends until done, cut off, or not read from for a second."""
@@ -237,7 +237,7 @@ class Messages(GrpcCase):
 
     def status(self, data, headers=INFER, end=END):
         found = self.outcomes(header_frames(1, headers) + b"".join(
-            frame(DATA, end if at + 16000 >= len(data) else 0, 1, data[at:at + 16000]) for at in range(0, len(data), 16000)), 5)
+            frame(DATA, end if at + 16000 >= len(data) else 0, 1, data[at:at + 16000]) for at in range(0, len(data), 16000)), 5, last=1)
         return found[1] if isinstance(found.get(1), str) else found.get(1, {}).get("grpc-status")
 
     def test_g08_lengths_and_compression(self):
