@@ -3,6 +3,8 @@
 
 #include <mutex>
 
+#include "runtime/base/spin_pause.h"
+
 namespace onnxd {
 
 // The mutex, locked. Tries for about as long as others hold it before it sleeps, which takes ten
@@ -12,7 +14,7 @@ inline std::unique_lock<std::mutex> LockBriefly(std::mutex& mutex) {
   for (int i = 0; i < kTries; ++i) {
     std::unique_lock lock(mutex, std::try_to_lock);
     if (lock.owns_lock()) return lock;
-    __builtin_ia32_pause();
+    SpinPause();
   }
   return std::unique_lock(mutex);
 }

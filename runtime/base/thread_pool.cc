@@ -6,6 +6,7 @@
 
 #include "runtime/base/denormals.h"
 #include "runtime/base/log.h"
+#include "runtime/base/spin_pause.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -20,14 +21,6 @@ constexpr int kNumberShift = 16;
 // waking it would take.
 constexpr std::chrono::microseconds kSpin{50};
 
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // Whether `done` came true within kSpin, or later while `wait_on` holds. Lets other threads run.
 template <typename Done, typename WaitOn>
 bool Spin(Done done, WaitOn wait_on) {
@@ -35,7 +28,7 @@ bool Spin(Done done, WaitOn wait_on) {
   do {
     for (int i = 0; i < 32; ++i) {
       if (done()) return true;
-      Pause();
+      SpinPause();
     }
     std::this_thread::yield();
   } while (wait_on() || std::chrono::steady_clock::now() < end);
