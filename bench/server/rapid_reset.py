@@ -21,7 +21,7 @@ import hpack
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "e2e"))
 import daemon as e2e  # noqa: E402
-from test_grpc import HEADERS, PREFACE, frame  # noqa: E402
+from http2_frames import HEADERS, PREFACE, frame  # noqa: E402
 
 CALLS = 16_000  # of one connection: more than it is allowed
 FIELDS = [(":method", "POST"), (":scheme", "http"), (":path", "/inference.GRPCInferenceService/ServerLive"),
