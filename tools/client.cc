@@ -66,6 +66,14 @@ int ChangeRollout(const ClientFlags& flags, const nlohmann::ordered_json& change
                                change.dump()));
 }
 
+int AskOfVersion(const ClientFlags& flags, const char* verb) {
+  nlohmann::json body = nlohmann::json::object();
+  if (!flags.version.empty()) body["version"] = flags.version;
+  return PrintAnswer(AskFor200(flags.server, "POST",
+                               StrCat("/v2/repository/models/", Quoted(flags.model), "/", verb),
+                               body.dump()));
+}
+
 }  // namespace
 
 int Health(const ClientFlags& flags) {
@@ -137,5 +145,9 @@ int SplitModel(const ClientFlags& flags) {
   }
   return ChangeRollout(flags, {{"split", split}});
 }
+
+int RollBackModel(const ClientFlags& flags) { return AskOfVersion(flags, "rollback"); }
+
+int ReleaseModel(const ClientFlags& flags) { return AskOfVersion(flags, "release"); }
 
 }  // namespace onnxd

@@ -114,6 +114,8 @@ int ControlModel(const ClientFlags& flags);
 int ShowRollout(const ClientFlags& flags);
 int LabelModel(const ClientFlags& flags);  // an empty version: as in its model.yaml
 int SplitModel(const ClientFlags& flags);  // no shares: as in its model.yaml
+int RollBackModel(const ClientFlags& flags);
+int ReleaseModel(const ClientFlags& flags);
 
 // Prints "onnxd: message" to stderr and returns kExitFailure.
 int Fail(const Status& status);

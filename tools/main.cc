@@ -237,6 +237,12 @@ void AddRollout(CLI::App& models, ClientFlags& flags, RunCommand& run) {
   add("split", "Share a model's requests among versions", SplitModel)
       ->add_option("SHARES", flags.shares,
                    "VERSION=WEIGHT each, like stable=90 canary=10; none: as in the model.yaml");
+  add("rollback", "Take a version back at once, until it is released", RollBackModel)
+      ->add_option("VERSION", flags.version,
+                   "Its number or label; none: the second of the split, else the newest");
+  add("release", "Let a version that was rolled back serve again", ReleaseModel)
+      ->add_option("VERSION", flags.version, "Its number")
+      ->required();
 }
 
 void AddClient(CLI::App& app, ClientFlags& flags, RunCommand& run) {

@@ -13,6 +13,7 @@
 #include "runtime/providers/default_providers.h"
 #include "runtime/session/prepared_model_cache.h"
 #include "server/models/loaded_list.h"
+#include "server/models/quarantine.h"
 #include "server/net/trusted_proxies.h"
 #include "tools/collector.h"
 
@@ -148,6 +149,12 @@ Result<std::vector<WantedVersion>> FirstModels(ServerOptions& options) {
   } else {
     LogWarning(rollouts.status().ToString());
   }
+  auto quarantine = ReadQuarantine(models.state_dir);
+  if (!quarantine.ok()) {
+    LogWarning(StrCat(quarantine.status().message(), ": what was rolled back may serve again"));
+    quarantine = Quarantine();
+  }
+  repository.is_withheld = [&](const WantedVersion& v) { return quarantine->Holds(v).has_value(); };
   ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(repository));
   if (models.control_mode == "explicit") return LoadedBefore(models.state_dir, std::move(wanted));
   if (wanted.empty() && models.control_mode != "poll") {

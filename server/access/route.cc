@@ -55,6 +55,8 @@ constexpr RestRoute kRestRoutes[] = {
     {"v2/repository/models/*/load", {Role::kAdmin, Scope::kModel}},
     {"v2/repository/models/*/unload", {Role::kAdmin, Scope::kModel}},
     {"v2/repository/models/*/rollout", {Role::kAdmin, Scope::kModel}},
+    {"v2/repository/models/*/rollback", {Role::kAdmin, Scope::kModel}},
+    {"v2/repository/models/*/release", {Role::kAdmin, Scope::kModel}},
     {"v2/config/reload", {Role::kAdmin, Scope::kServer}},
 };
 

@@ -68,6 +68,12 @@ Status ApplyModelSettings(const std::string& text, const std::string& name,
            return key.set(settings, value);
          }});
   }
+  // Not of ModelSettingsKeys: a change of them loads nothing.
+  for (const auto& key : RollbackKeys()) {
+    keys.push_back(
+        {"rollback", key.key, key.is_list, key.takes_null,
+         [&](const std::string& value) { return key.set(settings.rollout.rollback, value); }});
+  }
   const auto section = [&settings](std::string name, auto add) {
     return YamlSection{std::move(name), [&settings, add](const auto& key, const auto& value) {
                          return add(key, value, settings.rollout);

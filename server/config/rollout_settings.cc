@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "runtime/base/str_cat.h"
-#include "server/config/option_key.h"
 
 namespace onnxd {
 namespace {
@@ -26,6 +25,16 @@ Result<std::string> VersionText(const std::string& text) {
 }
 
 }  // namespace
+
+const std::vector<OptionKey<RollbackSettings>>& RollbackKeys() {
+  using R = RollbackSettings;
+  static const std::vector<OptionKey<R>> keys = {
+      NumberKey("error_percent", &R::error_percent, 0, 99),
+      NumberKey("latency_percent", &R::latency_percent, 0, 1'000'000),
+      NumberKey("min_requests", &R::min_requests, 1, 1'000),
+  };
+  return keys;
+}
 
 std::vector<std::string> RolloutSettings::Versions() const {
   std::vector<std::string> versions;

@@ -1,5 +1,6 @@
-// RolloutSettings: names for a model's versions, and how requests that name none are shared among
-// versions. The sections `labels` and `split` of NAME/model.yaml.
+// RolloutSettings: names for a model's versions, how requests that name none are shared among
+// versions, and when a version is taken back. The sections `labels`, `split` and `rollback` of
+// NAME/model.yaml.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,21 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "server/config/option_key.h"
 
 namespace onnxd {
+
+// When a version of a split is rolled back that comes after the split's first, the baseline. Each
+// is compared with statistical certainty; 0: never.
+struct RollbackSettings {
+  int64_t error_percent = 5;    // of its answers that fail, more than of the baseline's
+  int64_t latency_percent = 0;  // of the duration that 95% of the baseline's answers keep: over 5%
+                                // of its own take longer
+  int64_t min_requests = 20;    // that it has answered before anything is said of it
+  bool operator==(const RollbackSettings&) const = default;
+};
+
+const std::vector<OptionKey<RollbackSettings>>& RollbackKeys();
 
 struct RolloutSettings {
   struct Share {
@@ -20,6 +34,7 @@ struct RolloutSettings {
 
   std::map<std::string, std::string> labels;  // the version of each
   std::vector<Share> split;                   // in the order of the file; empty: the newest serves
+  RollbackSettings rollback;
   bool operator==(const RolloutSettings&) const = default;
 
   // The versions that are named, in any order, some perhaps twice.

@@ -91,8 +91,12 @@ Result<Routed> RoutePredict(InferenceService& service, const GrpcCall& call) {
     const auto found = std::find_if(signature.begin(), signature.end(),
                                     [&](const auto& s) { return s.name == input.name(); });
     const DataType type = found == signature.end() ? DataType::kFloat : found->type.element;
-    ONNXD_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(input, type));
-    routed.request.inputs.push_back({input.name(), std::move(tensor)});
+    auto tensor = TensorOf(input, type);
+    if (!tensor.ok()) {
+      InferenceService::NoteRefusal(*routed.version);
+      return tensor.status();
+    }
+    routed.request.inputs.push_back({input.name(), *std::move(tensor)});
   }
   for (const std::string& output : message.outputs()) routed.request.outputs.push_back(output);
   return routed;

@@ -154,7 +154,10 @@ void Infer(InferenceService& service, const OpenInferenceRoute& route, const Htt
                                    [](const std::string&) { return false; });
   if (!version.ok()) return fail(version.status());
   auto parsed = ReadInferBody(**version, service.json(), service.shared_memory(), request);
-  if (!parsed.ok()) return fail(parsed.status());
+  if (!parsed.ok()) {
+    InferenceService::NoteRefusal(**version);
+    return fail(parsed.status());
+  }
   const Status timeout = ApplyTimeout(request, parsed->request);
   if (!timeout.ok()) return fail(timeout);
   auto ticket = service.EnterClient(request.origin.client);

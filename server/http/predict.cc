@@ -183,6 +183,7 @@ void HandlePredict(InferenceService& service, const std::string& model, HttpRequ
   Status status = body.Read(request.body);
   if (status.ok()) status = ApplyTimeout(request, inference);
   if (!status.ok()) {
+    if (body.version != nullptr) InferenceService::NoteRefusal(*body.version);
     service.NoteUnrouted(Protocol::kHttp, status, request.origin);
     return respond(ErrorResponse(status));
   }

@@ -277,11 +277,10 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
       return ReloadConfig(service_, std::move(respond));
     }
     if (IsExtensionPath(path)) return respond(HandleExtension(service_, path, request));
-    if (const std::string model = RolloutModelOf(path); !model.empty()) {
-      const bool changes = path[1] == "repository";
-      if (changes ? !post : !get) return respond(MethodNotAllowed(changes ? "POST" : "GET, HEAD"));
-      if (changes) return ChangeRollout(service_, model, request, std::move(respond));
-      return GetRollout(service_, model, std::move(respond));
+    if (const auto rollout = RolloutRouteOf(path)) {
+      const bool shows = rollout->verb == RolloutRoute::Verb::kShow;
+      if (shows ? !get : !post) return respond(MethodNotAllowed(shows ? "GET, HEAD" : "POST"));
+      return HandleRollout(service_, *rollout, request, std::move(respond));
     }
     if (IsRepositoryPath(path)) {
       if (!post) return respond(MethodNotAllowed("POST"));

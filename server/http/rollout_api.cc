@@ -1,5 +1,7 @@
 #include "server/http/rollout_api.h"
 
+#include <map>
+
 #include "runtime/base/str_cat.h"
 #include "server/http/json_document.h"
 #include "server/http/rest_api.h"
@@ -92,6 +94,18 @@ void AppendSplit(std::string& out, const std::vector<Share>& split) {
   out += "}";
 }
 
+void AppendRolledBack(std::string& out, const std::vector<QuarantineEntry>& entries) {
+  out += "\"rolled_back\":[";
+  const char* separator = "";
+  for (const QuarantineEntry& entry : entries) {
+    out += StrCat(separator, "{\"version\":\"", entry.version, "\",\"reason\":");
+    AppendJsonString(out, entry.reason);
+    out += "}";
+    separator = ",";
+  }
+  out += "]";
+}
+
 HttpResponse Answer(const InferenceService& service, const std::string& model) {
   const auto rollout = service.RolloutOf(model);
   if (!rollout.ok()) return ErrorResponse(rollout.status());
@@ -107,33 +121,64 @@ HttpResponse Answer(const InferenceService& service, const std::string& model) {
   AppendLabels(out, rollout->changed.labels);
   out += ",";
   AppendSplit(out, rollout->changed.split);
-  out += StrCat("},\"persistent\":", rollout->persistent, "}");
+  out += "},";
+  AppendRolledBack(out, rollout->rolled_back);
+  out += StrCat(",\"persistent\":", rollout->persistent, "}");
   return response;
+}
+
+Status ReadVersion(std::string_view member, JsonValue json, std::string& version) {
+  if (member != "version") return InvalidArgument("the body may have \"version\"");
+  auto text = TextOrNull(json);
+  if (text.ok()) version = *std::move(text);
+  return text.status().WithContext("'version'");
 }
 
 }  // namespace
 
-std::string RolloutModelOf(const std::vector<std::string>& path) {
-  if (path.empty() || path.back() != "rollout") return "";
-  if (path.size() == 4 && path[1] == "models") return path[2];
-  return path.size() == 5 && path[1] == "repository" && path[2] == "models" ? path[3] : "";
+std::optional<RolloutRoute> RolloutRouteOf(const std::vector<std::string>& path) {
+  using Verb = RolloutRoute::Verb;
+  static const std::map<std::string_view, Verb> kVerbs = {
+      {"rollout", Verb::kChange}, {"rollback", Verb::kRollBack}, {"release", Verb::kRelease}};
+  if (path.size() == 4 && path[1] == "models" && path[3] == "rollout") {
+    return RolloutRoute{Verb::kShow, path[2]};
+  }
+  if (path.size() != 5 || path[1] != "repository" || path[2] != "models") return std::nullopt;
+  const auto verb = kVerbs.find(path[4]);
+  if (verb == kVerbs.end()) return std::nullopt;
+  return RolloutRoute{verb->second, path[3]};
 }
 
-void GetRollout(InferenceService& service, const std::string& model, HttpRespond respond) {
-  respond(Answer(service, model));
-}
-
-void ChangeRollout(InferenceService& service, const std::string& model, const HttpRequest& request,
+void HandleRollout(InferenceService& service, const RolloutRoute& route, const HttpRequest& request,
                    HttpRespond respond) {
+  using Verb = RolloutRoute::Verb;
+  if (route.verb == Verb::kShow) return respond(Answer(service, route.model));
   RolloutChange change;
-  const Status read = ReadJsonObject(request.body, [&](std::string_view member, JsonValue json) {
-    return ReadMember(member, json, change);
-  });
+  std::string version;
+  Status read;
+  if (route.verb == Verb::kChange) {
+    read = ReadJsonObject(request.body, [&](std::string_view member, JsonValue json) {
+      return ReadMember(member, json, change);
+    });
+  } else if (!request.body.bytes.empty()) {
+    read = ReadJsonObject(request.body, [&](std::string_view member, JsonValue json) {
+      return ReadVersion(member, json, version);
+    });
+  }
+  if (read.ok() && route.verb == Verb::kRelease && version.empty()) {
+    read = InvalidArgument("the body must have \"version\"");
+  }
   if (!read.ok()) return respond(ErrorResponse(read));
-  service.ChangeRollout(model, std::move(change),
-                        [&service, model, respond = std::move(respond)](const Status& status) {
-                          respond(status.ok() ? Answer(service, model) : ErrorResponse(status));
-                        });
+  auto done = [&service, model = route.model, respond = std::move(respond)](const Status& status) {
+    respond(status.ok() ? Answer(service, model) : ErrorResponse(status));
+  };
+  if (route.verb == Verb::kChange) {
+    service.ChangeRollout(route.model, std::move(change), std::move(done));
+  } else if (route.verb == Verb::kRollBack) {
+    service.RollBack(route.model, version, std::move(done));
+  } else {
+    service.Release(route.model, version, std::move(done));
+  }
 }
 
 }  // namespace onnxd

@@ -1,15 +1,20 @@
-// Labels of a model's versions, and the shares of the requests that name none.
+// Labels of a model's versions, the shares of the requests that name none, and taking versions
+// back.
 //
 //   GET  v2/models/NAME/rollout
-//   POST v2/repository/models/NAME/rollout   {"labels": {"canary": 4, "old": null},
-//                                             "split": {"stable": 90, "canary": 10}}
-//   -> {"model": "m", "labels": {"canary": "4", "stable": "3"}, "split": {"stable": 90, "canary":
-//   10},
-//       "changed_by_request": {"labels": {"canary": "4"}, "split": {..}}, "persistent": true}
+//   POST v2/repository/models/NAME/rollout    {"labels": {"canary": 4, "old": null},
+//                                              "split": {"stable": 90, "canary": 10}}
+//   POST v2/repository/models/NAME/rollback   {"version": 4}, or nothing: the canary, or the newest
+//   POST v2/repository/models/NAME/release    {"version": 4}
+//   -> {"model": "m", "labels": {"canary": "4", "stable": "3"},
+//       "split": {"stable": 90, "canary": 10},
+//       "changed_by_request": {"labels": {"canary": "4"}, "split": {..}},
+//       "rolled_back": [{"version": "4", "reason": ".."}], "persistent": true}
 //
 // What a request does not name stays; null: as in the model.yaml.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +23,15 @@
 
 namespace onnxd {
 
-// The model of a path, of segments; empty: it is none of these.
-std::string RolloutModelOf(const std::vector<std::string>& path);
+struct RolloutRoute {
+  enum class Verb { kShow, kChange, kRollBack, kRelease } verb;
+  std::string model;
+};
 
-void GetRollout(InferenceService& service, const std::string& model, HttpRespond respond);
-void ChangeRollout(InferenceService& service, const std::string& model, const HttpRequest& request,
+// Of the segments of a path; nothing: it is none of these.
+std::optional<RolloutRoute> RolloutRouteOf(const std::vector<std::string>& path);
+
+void HandleRollout(InferenceService& service, const RolloutRoute& route, const HttpRequest& request,
                    HttpRespond respond);
 
 }  // namespace onnxd

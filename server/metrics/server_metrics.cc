@@ -109,6 +109,11 @@ struct ModelMetrics::Families {
                             .Name("onnxd_model_evictions_total")
                             .Help("Times a model left the memory to others")
                             .Register(registry)),
+        model_rollbacks(BuildCounter()
+                            .Name("onnxd_model_rollbacks_total")
+                            .Help("Times a version of a model was taken back, by reason: errors, "
+                                  "latency or request")
+                            .Register(registry)),
         model_loads(BuildCounter()
                         .Name("onnxd_model_loads_total")
                         .Help("Loads of versions of a model, by result: succeeded or failed")
@@ -133,6 +138,7 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Gauge>& load_duration;
   prometheus::Family<prometheus::Gauge>& model_memory;
   prometheus::Family<prometheus::Counter>& model_evictions;
+  prometheus::Family<prometheus::Counter>& model_rollbacks;
   prometheus::Family<prometheus::Counter>& model_loads;
   prometheus::Family<prometheus::Gauge>& model_state;
 };
@@ -481,6 +487,10 @@ void ServerMetrics::CountModelLoad(const std::string& model, bool succeeded) {
 
 void ServerMetrics::CountEviction(const std::string& model) {
   state_->families.model_evictions.Add({{"model", model}}).Increment();
+}
+
+void ServerMetrics::CountRollback(const std::string& model, const std::string& reason) {
+  state_->families.model_rollbacks.Add({{"model", model}, {"reason", reason}}).Increment();
 }
 
 void ServerMetrics::CountConfigReload(bool succeeded) {

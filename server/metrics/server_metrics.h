@@ -115,6 +115,7 @@ class ServerMetrics {
   void CountModelLoad(const std::string& model, bool succeeded);
   void CountPreparedModel(const std::string& result);  // found, missing
   void CountEviction(const std::string& model);
+  void CountRollback(const std::string& model, const std::string& reason);
   void CountConfigReload(bool succeeded);
   void CountAccessRefusal(Protocol protocol, StatusCode code);
   // Of the cache of prepared models: entries found damaged, stored, and not stored for an error.

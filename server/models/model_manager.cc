@@ -86,6 +86,12 @@ ModelManager::ModelManager(const SessionOptions& session, const ServerOptions& o
   resident_.SetLeastResident(std::chrono::seconds(options.models.min_resident_s));
   auto overlays = ReadRollouts(options.models.state_dir);
   if (overlays.ok()) overlays_ = *std::move(overlays);
+  auto quarantine = ReadQuarantine(options.models.state_dir);
+  if (quarantine.ok()) quarantine_ = *std::move(quarantine);
+  rolled_back_ = quarantine_.entries();
+  for (const auto& entry : rolled_back_) {
+    registry_.RollBack(entry.model, entry.version, entry.reason);
+  }
 }
 
 ModelManager::~ModelManager() { Stop(); }
@@ -107,6 +113,7 @@ std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& want
     if (!status.ok()) failures.push_back(status);
   }
   FollowRollouts(wanted, "");
+  FollowAnalyses();
   first_failures_ = failures.size();
   NoteRequired();
   done_.store(true, std::memory_order_release);
@@ -142,6 +149,7 @@ Result<std::shared_ptr<ModelVersion>> ModelManager::LoadVersion(const WantedVers
     if (loaded.ok()) {
       need = {wanted.fingerprint, memory->bytes()};
       (void)memory->Reserve(0);
+      (*loaded)->analysis = AnalysisOf(wanted.model);
       return loaded;
     }
     const int64_t wished = memory->most_refused();
@@ -170,6 +178,8 @@ Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, WorkPriority prio
   sources_[key] = wanted;
   short_of_memory_.erase(key);
   if (priority == WorkPriority::kLow) loader_.TryBatches(*loaded, WayOf(priority));
+  AnalysisOf(wanted.model)->Forget(wanted.version);
+  registry_.Release(wanted.model, wanted.version);
   resident_.Publish(*std::move(loaded), wanted.fingerprint);
   metrics_.CountModelLoad(wanted.model, true);
   return Status::Ok();
@@ -266,6 +276,7 @@ void ModelManager::LoadKnownAnew(const std::vector<WantedVersion>& wanted) {
     }
   }
   FollowRollouts(wanted, "");
+  FollowAnalyses();
 }
 
 // Labels and shares of this model, or of all if it is empty. Where a model's file is faulty, what
@@ -327,8 +338,13 @@ RolloutOverlay ModelManager::OverlayOf(const std::string& model) const {
 }
 
 // As it is to be looked at now.
-RepositoryOptions ModelManager::Repository() const {
+RepositoryOptions ModelManager::Repository() {
   RepositoryOptions repository = RepositoryOptionsOf(options_);
+  repository.is_withheld = [this](const WantedVersion& version) {
+    const auto reason = quarantine_.Holds(version);
+    if (reason) registry_.RollBack(version.model, version.version, *reason);
+    return reason.has_value();
+  };
   std::lock_guard lock(mutex_);
   repository.rollouts = overlays_;
   return repository;
@@ -357,9 +373,14 @@ void ModelManager::ObeyCommands() {
   for (const auto& command : commands) command();
 }
 
-Status ModelManager::Load(const std::string& model) {
+Result<std::vector<WantedVersion>> ModelManager::Scan(const std::string& model) {
   ONNXD_ASSIGN_OR_RETURN(auto wanted, ScanRepository(Repository()));
   std::erase_if(wanted, [&](const WantedVersion& version) { return version.model != model; });
+  return wanted;
+}
+
+Status ModelManager::Load(const std::string& model) {
+  ONNXD_ASSIGN_OR_RETURN(const auto wanted, Scan(model));
   if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
   for (const VersionKey& key : resident_.Evicted(model)) ONNXD_RETURN_IF_ERROR(Revive(key));
   const Status status = Approach(wanted, model);
@@ -410,6 +431,7 @@ Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const st
     resident_.Unload(key, superseded && control_mode_ == "poll");
     Forget(key);
   }
+  FollowAnalyses();
   return failure;
 }
 
@@ -444,6 +466,7 @@ void ModelManager::ReturnTo(const std::vector<WantedVersion>& before, const Want
 }
 
 void ModelManager::Forget(const VersionKey& key) {
+  AnalysisOf(key.first)->Forget(key.second);
   known_.erase(key);
   sources_.erase(key);
   needs_.erase(key);

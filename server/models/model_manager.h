@@ -21,6 +21,7 @@
 #include "server/models/model_loader.h"
 #include "server/models/model_registry.h"
 #include "server/models/model_repository.h"
+#include "server/models/quarantine.h"
 #include "server/models/reconciliation.h"
 #include "server/models/resident_models.h"
 
@@ -71,6 +72,20 @@ class ModelManager {
   RolloutOverlay OverlayOf(const std::string& model) const;
   bool keeps_rollouts() const { return keeps_rollouts_; }
 
+  // Takes a version back at once: requests that name none go to others, older ones are loaded where
+  // none serves, and then it is unloaded. It stays away, and so do versions with the same contents,
+  // until it is released; in models.state_dir that outlasts a restart. An empty `version`: what the
+  // model's split has beside its baseline, else the newest. `done` is called once, by the manager's
+  // thread or at once: kNotFound (the model or version), kFailedPrecondition (no other version, or
+  // which is meant is unsure), kUnavailable (too many wait, or the folder cannot be written: then
+  // it holds until a restart), or why another did not load: then the version serves on. Any thread.
+  //
+  // Versions that answer worse than their model's `rollback` allows are rolled back so, too.
+  void RollBack(const std::string& model, const std::string& version, Done done);
+  // It may serve again. `done` as above.
+  void Release(const std::string& model, const std::string& version, Done done);
+  std::vector<QuarantineEntry> RolledBack(const std::string& model) const;
+
   // For a version that was unloaded to make room: loads it, once for all that ask meanwhile. `done`
   // is called once, by the manager's thread or at once: kUnavailable when there is no room or too
   // many wait, kDeadlineExceeded, kCancelled, or why the load failed. Any thread.
@@ -104,8 +119,18 @@ class ModelManager {
   void FollowOnce(bool known_only);
   void LoadKnownAnew(const std::vector<WantedVersion>& wanted);
   void FollowRollouts(const std::vector<WantedVersion>& wanted, const std::string& model);
-  RepositoryOptions Repository() const;
+  RepositoryOptions Repository();
   Status ChangeRollout(const std::string& model, const RolloutChange& change);
+  Status RollBack(const std::string& model, const std::string& version);
+  Status RollBack(const VersionKey& key, RollbackCause cause, const std::string& reason);
+  Status Replace(const VersionKey& key);
+  Status Release(const std::string& model, const std::string& version);
+  Result<VersionKey> NewestOrCanary(const std::string& model) const;
+  Result<std::vector<WantedVersion>> Scan(const std::string& model);
+  Status KeepQuarantine();
+  void NoteRolledBack();
+  std::shared_ptr<CanaryAnalysis> AnalysisOf(const std::string& model);
+  void FollowAnalyses();
   void Obey(std::function<void()> command);
   bool TryObey(std::function<void()> command);
   void ObeyCommands();
@@ -150,12 +175,15 @@ class ModelManager {
   std::set<VersionKey> short_of_memory_;                      // that the log knows of
   std::map<VersionKey, std::pair<uint64_t, RolloutSettings>> last_scan_;
   std::set<std::string> required_;
+  Quarantine quarantine_;
+  std::map<std::string, std::shared_ptr<CanaryAnalysis>> analyses_;  // by model
   int64_t refusals_seen_ = 0;
   bool settled_ = true;  // the last two scans agreed
   bool scan_failed_ = false;
 
   mutable std::mutex mutex_;
   RolloutOverlays overlays_;                     // guarded by mutex_
+  std::vector<QuarantineEntry> rolled_back_;     // guarded by mutex_
   std::vector<std::function<void()>> commands_;  // guarded by mutex_
   std::vector<Waiter> waiters_;                  // guarded by mutex_
 };

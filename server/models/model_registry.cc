@@ -8,15 +8,19 @@ namespace {
 
 using Version = std::shared_ptr<const ModelVersion>;
 
-// Versions are numbers without leading zeros: longer is newer, else text order decides.
-const Version& Newest(const ModelRegistry::Versions& versions) {
-  auto newest = versions.begin();
+// Of those that `may` serve. Versions are numbers without leading zeros: longer is newer, else text
+// order decides.
+template <typename May>
+Version Newest(const ModelRegistry::Versions& versions, May may) {
+  auto newest = versions.end();
   for (auto it = versions.begin(); it != versions.end(); ++it) {
-    if (std::pair(it->first.size(), it->first) > std::pair(newest->first.size(), newest->first)) {
+    if (!may(it->first)) continue;
+    if (newest == versions.end() ||
+        std::pair(it->first.size(), it->first) > std::pair(newest->first.size(), newest->first)) {
       newest = it;
     }
   }
-  return newest->second;
+  return newest == versions.end() ? nullptr : newest->second;
 }
 
 }  // namespace
@@ -44,6 +48,9 @@ std::vector<ModelRegistry::Entry> ModelRegistry::Index() const {
   for (const auto& [key, reason] : failed_) {
     entries[key] = {key.first, key.second, State::kUnavailable, reason};
   }
+  for (const auto& [key, reason] : routing_->rolled_back) {
+    entries[key] = {key.first, key.second, State::kUnavailable, StrCat("rolled back: ", reason)};
+  }
   for (const Key& key : loading_) entries[key] = {key.first, key.second, State::kLoading, ""};
   for (const auto& [model, versions] : *models_) {
     for (const auto& [version, loaded] : versions) {
@@ -67,6 +74,11 @@ Status ModelRegistry::Missing(const std::string& model, const std::string& versi
   if (first != loading_.end() && first->first == model &&
       (version.empty() || first->second == version)) {
     return Unavailable(StrCat("model ", name, " is still loading"));
+  }
+  const auto rolled_back = routing_->rolled_back.lower_bound({model, version});
+  if (rolled_back != routing_->rolled_back.end() && rolled_back->first.first == model &&
+      (version.empty() || rolled_back->first.second == version)) {
+    return Unavailable(StrCat("model ", name, " was rolled back: ", rolled_back->second));
   }
   const auto failed = failed_.lower_bound({model, version});
   if (failed != failed_.end() && failed->first.first == model &&
@@ -121,56 +133,87 @@ std::shared_ptr<const ModelRegistry::Models> ModelRegistry::Snapshot() const {
   return models_;
 }
 
+// For a request that names no version.
+Version ModelRegistry::Choose(const std::string& model, const Versions& versions,
+                              const Routing& routing, std::optional<uint64_t> point) {
+  const auto may = [&](const std::string& version) {
+    return !routing.rolled_back.contains({model, version});
+  };
+  const auto rollout = routing.rollouts.find(model);
+  if (rollout != routing.rollouts.end()) {
+    const auto share = versions.find(ShareAt(point, model, rollout->second, [&](const auto& v) {
+      return versions.contains(v) && may(v);
+    }));
+    if (share != versions.end()) return share->second;
+  }
+  Version newest = Newest(versions, may);
+  return newest != nullptr ? newest : Newest(versions, [](const auto&) { return true; });
+}
+
 Result<std::shared_ptr<const ModelVersion>> ModelRegistry::Find(
     const std::string& model, const std::string& version, std::optional<uint64_t> point) const {
   std::shared_ptr<const Models> models;
-  std::shared_ptr<const Rollouts> rollouts;  // null: no model has one
+  std::shared_ptr<const Routing> routing;  // null: nothing was said of any model
   {
     std::lock_guard lock(mutex_);
     models = models_;
-    if (!rollouts_->empty()) rollouts = rollouts_;
+    if (!routing_->empty()) routing = routing_;
+  }
+  const std::string* wanted = &version;
+  if (routing != nullptr) {
+    const auto rollout = routing->rollouts.find(model);
+    if (rollout != routing->rollouts.end()) wanted = &rollout->second.Resolve(version);
   }
   const auto found = models->find(model);
-  const auto rollout = rollouts == nullptr ? Rollouts::const_iterator() : rollouts->find(model);
-  const bool has_rollout = rollouts != nullptr && rollout != rollouts->end();
-  const std::string& wanted = has_rollout ? rollout->second.Resolve(version) : version;
-  if (found == models->end()) return Missing(model, wanted);
+  if (found == models->end()) return Missing(model, *wanted);
   const Versions& versions = found->second;
-  if (!wanted.empty()) {
-    const auto exact = versions.find(wanted);
+  if (!wanted->empty()) {
+    const auto exact = versions.find(*wanted);
     if (exact != versions.end()) return exact->second;
-    return Missing(model, wanted);
+    return Missing(model, *wanted);
   }
-  if (has_rollout) {
-    const auto share = versions.find(ShareAt(point, model, rollout->second,
-                                             [&](const auto& v) { return versions.contains(v); }));
-    if (share != versions.end()) return share->second;
-  }
-  return Newest(versions);
+  static const Routing kNothingSaid;
+  return Choose(model, versions, routing == nullptr ? kNothingSaid : *routing, point);
 }
 
 void ModelRegistry::SetRollouts(const std::string& model, const Rollouts& rollouts) {
   std::lock_guard lock(mutex_);
-  auto next = std::make_shared<Rollouts>();
-  if (!model.empty()) {
-    *next = *rollouts_;
-    next->erase(model);
+  auto next = std::make_shared<Routing>(*routing_);
+  if (model.empty()) {
+    next->rollouts.clear();
+  } else {
+    next->rollouts.erase(model);
   }
   for (const auto& [name, wanted] : rollouts) {
     if (!model.empty() && name != model) continue;
-    const auto before = rollouts_->find(name);
+    const auto before = routing_->rollouts.find(name);
     const auto versions = models_->find(name);
-    (*next)[name] = MoveLabels(
-        before == rollouts_->end() ? RolloutSettings() : before->second, wanted,
+    next->rollouts[name] = MoveLabels(
+        before == routing_->rollouts.end() ? RolloutSettings() : before->second, wanted,
         [&](const auto& v) { return versions != models_->end() && versions->second.contains(v); });
   }
-  rollouts_ = std::move(next);
+  routing_ = std::move(next);
 }
 
 RolloutSettings ModelRegistry::Rollout(const std::string& model) const {
   std::lock_guard lock(mutex_);
-  const auto found = rollouts_->find(model);
-  return found == rollouts_->end() ? RolloutSettings() : found->second;
+  const auto found = routing_->rollouts.find(model);
+  return found == routing_->rollouts.end() ? RolloutSettings() : found->second;
+}
+
+void ModelRegistry::RollBack(const std::string& model, const std::string& version,
+                             const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  auto next = std::make_shared<Routing>(*routing_);
+  next->rolled_back[{model, version}] = reason;
+  routing_ = std::move(next);
+}
+
+void ModelRegistry::Release(const std::string& model, const std::string& version) {
+  std::lock_guard lock(mutex_);
+  auto next = std::make_shared<Routing>(*routing_);
+  next->rolled_back.erase({model, version});
+  routing_ = std::move(next);
 }
 
 }  // namespace onnxd

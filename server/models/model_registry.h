@@ -40,6 +40,11 @@ class ModelRegistry {
   // As it is now; without labels and shares where nothing was said.
   RolloutSettings Rollout(const std::string& model) const;
 
+  // From now on requests that name no version do not come to this one while another serves. Who
+  // names it is told the reason once it does not serve.
+  void RollBack(const std::string& model, const std::string& version, const std::string& reason);
+  void Release(const std::string& model, const std::string& version);
+
   // The version, or the one that is the label of; with an empty `version` what the model's split
   // has for the request at `point` (RoutePoint), and without a split the newest published one.
   // kUnavailable while what is asked for is being loaded or when its load failed, else kNotFound,
@@ -63,12 +68,23 @@ class ModelRegistry {
   // What Find answers when it found nothing.
   Status Missing(const std::string& model, const std::string& version) const;
 
+  using Key = std::pair<std::string, std::string>;  // model, version
+  // What decides beside the versions that serve.
+  struct Routing {
+    Rollouts rollouts;
+    std::map<Key, std::string> rolled_back;  // and why
+    bool empty() const { return rollouts.empty() && rolled_back.empty(); }
+  };
+  static std::shared_ptr<const ModelVersion> Choose(const std::string& model,
+                                                    const Versions& versions,
+                                                    const Routing& routing,
+                                                    std::optional<uint64_t> point);
+
   mutable std::mutex mutex_;
-  std::shared_ptr<const Models> models_ = std::make_shared<Models>();        // guarded by mutex_
-  std::shared_ptr<const Rollouts> rollouts_ = std::make_shared<Rollouts>();  // guarded by mutex_
-  using Key = std::pair<std::string, std::string>;                           // model, version
-  std::set<Key> loading_;                                                    // guarded by mutex_
-  std::map<Key, std::string> failed_;                                        // guarded by mutex_
+  std::shared_ptr<const Models> models_ = std::make_shared<Models>();     // guarded by mutex_
+  std::shared_ptr<const Routing> routing_ = std::make_shared<Routing>();  // guarded by mutex_
+  std::set<Key> loading_;                                                 // guarded by mutex_
+  std::map<Key, std::string> failed_;                                     // guarded by mutex_
 };
 
 }  // namespace onnxd

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "runtime/base/file.h"
 #include "runtime/base/split_list.h"
@@ -117,6 +118,19 @@ RolloutSettings RolloutOf(const std::string& model, const ModelSettings& setting
   return overlay == overlays.end() ? settings.rollout : Over(settings.rollout, overlay->second);
 }
 
+// Those of the numbers that the settings want and that are not withheld.
+std::vector<int64_t> ChosenOf(const ModelSettings& settings, std::vector<int64_t> numbers,
+                              const std::function<bool(int64_t)>& is_withheld) {
+  const auto policy = ParseVersionPolicy(settings.versions);
+  for (;;) {
+    std::vector<int64_t> chosen = ChooseVersions(numbers, *policy);
+    AddNamed(settings.rollout, numbers, chosen);
+    const auto withheld = std::find_if(chosen.begin(), chosen.end(), is_withheld);
+    if (withheld == chosen.end()) return chosen;
+    std::erase(numbers, *withheld);
+  }
+}
+
 Status AddVersions(const fs::path& folder, const RepositoryOptions& options,
                    std::vector<WantedVersion>& wanted) {
   std::vector<int64_t> numbers;
@@ -128,12 +142,11 @@ Status AddVersions(const fs::path& folder, const RepositoryOptions& options,
     std::error_code none;
     if (number && fs::is_regular_file(folder / name / kModelFile, none)) numbers.push_back(*number);
   }
-  auto [settings, fault] = SettingsOf(folder, options.defaults);
+  ModelSettings settings;
+  Status fault;
+  std::tie(settings, fault) = SettingsOf(folder, options.defaults);
   settings.rollout = RolloutOf(folder.filename().string(), settings, options.rollouts);
-  const auto policy = ParseVersionPolicy(settings.versions);
-  std::vector<int64_t> chosen = ChooseVersions(numbers, *policy);
-  AddNamed(settings.rollout, numbers, chosen);
-  for (const int64_t number : chosen) {
+  const auto version_of = [&](int64_t number) {
     WantedVersion version;
     version.model = folder.filename().string();
     version.version = std::to_string(number);
@@ -143,7 +156,12 @@ Status AddVersions(const fs::path& folder, const RepositoryOptions& options,
     version.fingerprint = HashOf(settings);
     AddFiles(version);
     version.changed = std::max(version.changed, TimeOf(folder / kSettingsFile));
-    wanted.push_back(std::move(version));
+    return version;
+  };
+  for (const int64_t number : ChosenOf(settings, std::move(numbers), [&](int64_t candidate) {
+         return options.is_withheld && options.is_withheld(version_of(candidate));
+       })) {
+    wanted.push_back(version_of(number));
   }
   return Status::Ok();
 }
@@ -219,7 +237,7 @@ RepositoryOptions RepositoryOptionsOf(const ServerOptions& options) {
   const std::string& named = options.models.repository;
   std::error_code error;
   auto paths = fs::exists(named, error) ? std::vector{named} : SplitList(named, ',');
-  return {std::move(paths), options.models.model_name, DefaultSettings(options), {}};
+  return {std::move(paths), options.models.model_name, DefaultSettings(options), {}, {}};
 }
 
 bool IsModelName(const std::string& name) {

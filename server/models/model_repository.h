@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,15 +18,6 @@
 
 namespace onnxd {
 
-struct RepositoryOptions {
-  std::vector<std::string> paths;  // folders, or one file
-  std::string model_name;          // of a single file; empty: its stem
-  ModelSettings defaults;          // of what a model.yaml does not say
-  RolloutOverlays rollouts;        // over what a model.yaml says
-};
-
-RepositoryOptions RepositoryOptionsOf(const ServerOptions& options);
-
 // A version that should serve. `fingerprint` changes with any file beside the model's (names,
 // sizes, times and inodes, not contents) and with the settings.
 struct WantedVersion {
@@ -36,6 +28,17 @@ struct WantedVersion {
   ModelSettings settings;
   Status fault;  // why it cannot be loaded: a bad model.yaml
 };
+
+struct RepositoryOptions {
+  std::vector<std::string> paths;  // folders, or one file
+  std::string model_name;          // of a single file; empty: its stem
+  ModelSettings defaults;          // of what a model.yaml does not say
+  RolloutOverlays rollouts;        // over what a model.yaml says
+  // Of versions in folders: as if they were not there. Null: none.
+  std::function<bool(const WantedVersion&)> is_withheld;
+};
+
+RepositoryOptions RepositoryOptionsOf(const ServerOptions& options);
 
 // The versions to serve, ordered by name and number. Names that begin with a dot are ignored;
 // versions are numbers. kNotFound when a path does not exist; kInvalidArgument when one is neither

@@ -17,6 +17,7 @@
 #include "server/batching/scheduler.h"
 #include "server/config/model_settings.h"
 #include "server/metrics/server_metrics.h"
+#include "server/models/canary_analysis.h"
 
 namespace onnxd {
 
@@ -33,6 +34,7 @@ struct ModelVersion {
   bool evicted = false;  // it has no session, to make room; the next request has it loaded again
   std::shared_ptr<ModelMetrics> metrics;
   std::shared_ptr<ScheduledModel> scheduled;
+  std::shared_ptr<CanaryAnalysis> analysis;  // of the model's versions; may be null
   Time loaded{};
   mutable std::atomic<Time> last_used{Time{}};
 

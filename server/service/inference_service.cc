@@ -97,6 +97,16 @@ bool IsServersFault(StatusCode code) {
          code == StatusCode::kUnknown || code == StatusCode::kDeadlineExceeded;
 }
 
+// For the analysis of the model's versions. What its client or the server gave up says nothing.
+void NoteResult(const ModelVersion& version, const BatchResult& result) {
+  if (version.analysis == nullptr || !version.analysis->active()) return;
+  const StatusCode code = result.outputs.status().code();
+  if (code == StatusCode::kCancelled || code == StatusCode::kUnavailable) return;
+  const bool failed = code != StatusCode::kOk;
+  version.analysis->Note(version.version, failed ? AnswerKind::kFailed : AnswerKind::kAnswered,
+                         result.compute_time);
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& manager,
@@ -302,7 +312,8 @@ Result<ModelMetadata> InferenceService::Metadata(const std::string& model,
 
 Result<InferenceService::Rollout> InferenceService::RolloutOf(const std::string& model) const {
   ONNXD_RETURN_IF_ERROR(registry_.Find(model, "").status());
-  return Rollout{registry_.Rollout(model), manager_.OverlayOf(model), manager_.keeps_rollouts()};
+  return Rollout{registry_.Rollout(model), manager_.OverlayOf(model), manager_.RolledBack(model),
+                 manager_.keeps_rollouts()};
 }
 
 Result<std::vector<std::shared_ptr<const ModelVersion>>> InferenceService::Versions(
@@ -339,9 +350,11 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version,
     in_flight->Finish(std::move(result));
   };
   auto inputs = OrderInputs(*version, request);
-  if (!inputs.ok()) return finish(inputs.status());
   auto selected = SelectOutputs(*version, request.outputs);
-  if (!selected.ok()) return finish(selected.status());
+  if (!inputs.ok() || !selected.ok()) {
+    NoteRefusal(*version);
+    return finish(inputs.ok() ? selected.status() : inputs.status());
+  }
   Checked checked{std::move(*selected), std::move(request.id), {}};
   checked.request.inputs = std::move(*inputs);
   checked.request.deadline =
@@ -368,6 +381,7 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
                   finish = std::move(finish),
                   selected = std::move(checked.selected)](BatchResult result) {
     version->metrics->ObserveQueue(result.queue_time);
+    NoteResult(*version, result);
     if (!result.outputs.ok()) {
       return finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
     }
@@ -384,6 +398,11 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
     finish(std::move(response));
   };
   scheduler_.Submit(scheduled, std::move(request));
+}
+
+void InferenceService::NoteRefusal(const ModelVersion& version) {
+  if (version.analysis == nullptr || !version.analysis->active()) return;
+  version.analysis->Note(version.version, AnswerKind::kRefused, {});
 }
 
 void InferenceService::NoteUnrouted(Protocol protocol, const Status& status,

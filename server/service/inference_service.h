@@ -68,16 +68,25 @@ class InferenceService {
     manager_.Control(load, model, std::move(done));
   }
 
+  // As of ModelManager.
+  void RollBack(const std::string& model, const std::string& version, ModelManager::Done done) {
+    manager_.RollBack(model, version, std::move(done));
+  }
+  void Release(const std::string& model, const std::string& version, ModelManager::Done done) {
+    manager_.Release(model, version, std::move(done));
+  }
+
   // As ModelManager::ChangeRollout.
   void ChangeRollout(const std::string& model, RolloutChange change,
                      ModelManager::RolloutChanged done) {
     manager_.ChangeRollout(model, std::move(change), std::move(done));
   }
-  // Of a model that serves: its labels and shares, what of them was changed by request, and whether
-  // that outlasts a restart. Errors as of FindModel.
+  // Of a model that serves: its labels and shares, what of them was changed by request, what was
+  // rolled back, and whether that outlasts a restart. Errors as of FindModel.
   struct Rollout {
     RolloutSettings now;
     RolloutOverlay changed;
+    std::vector<QuarantineEntry> rolled_back;
     bool persistent;
   };
   Result<Rollout> RolloutOf(const std::string& model) const;
@@ -99,6 +108,8 @@ class InferenceService {
   // For load balancers.
   LoadReport Load() { return load_meter_.Report(std::chrono::steady_clock::now()); }
 
+  // One for the version does not fit its inputs, as far as could be seen before Infer.
+  static void NoteRefusal(const ModelVersion& version);
   // A request for inference that failed before its model was known.
   void NoteUnrouted(Protocol protocol, const Status& status, const RequestOrigin& origin);
   const RequestLog& request_log() const { return request_log_; }
