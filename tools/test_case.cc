@@ -5,7 +5,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/value_file.h"
-#include "tools/compare.h"
+#include "server/inference/compare_values.h"
 
 namespace onnxd {
 namespace {

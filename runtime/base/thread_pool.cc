@@ -59,7 +59,8 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
                              FunctionRef<void(int64_t, int64_t)> body) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (workers_.empty() || count <= grain || serving_.test_and_set(std::memory_order_acquire)) {
+  if (workers_.empty() || count <= grain || on_caller_ ||
+      serving_.test_and_set(std::memory_order_acquire)) {
     body(0, count);
     return;
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/function_ref.h"
@@ -29,24 +30,39 @@ class ThreadPool {
   // the caller's floating-point mode on every thread.
   void ParallelFor(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
+  // While one exists, whole ranges run on its thread, of whatever pool: for work beside requests.
+  class OnCaller {
+   public:
+    OnCaller() : before_(std::exchange(on_caller_, true)) {}
+    ~OnCaller() { on_caller_ = before_; }
+    OnCaller(const OnCaller&) = delete;
+    OnCaller& operator=(const OnCaller&) = delete;
+
+   private:
+    const bool before_;
+  };
+
   // While one exists, workers wait for the next call without sleeping: for the steps of one run.
   class Busy {
    public:
-    explicit Busy(ThreadPool& pool) : pool_(pool) {
-      pool_.busy_.fetch_add(1, std::memory_order_relaxed);
+    explicit Busy(ThreadPool& pool) : pool_(pool), calls_(on_caller_ ? 0 : 1) {
+      pool_.busy_.fetch_add(calls_, std::memory_order_relaxed);
     }
-    ~Busy() { pool_.busy_.fetch_sub(1, std::memory_order_relaxed); }
+    ~Busy() { pool_.busy_.fetch_sub(calls_, std::memory_order_relaxed); }
     Busy(const Busy&) = delete;
     Busy& operator=(const Busy&) = delete;
 
    private:
     ThreadPool& pool_;
+    const int calls_;  // that follow each other
   };
 
  private:
   void Work();
   void RunChunks();
   bool Join(uint64_t call);
+
+  static inline thread_local bool on_caller_ = false;
 
   std::vector<std::thread> workers_;
   std::atomic_flag serving_;  // the workers serve a caller

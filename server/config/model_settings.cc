@@ -58,6 +58,19 @@ Status CheckSettings(const BatchingOptions& batching) {
   return Status::Ok();
 }
 
+namespace {
+
+template <typename Options>
+void AddKeys(const std::string& section, const std::vector<OptionKey<Options>>& from,
+             Options& options, std::vector<YamlKey>& keys) {
+  for (const auto& key : from) {
+    keys.push_back({section, key.key, key.is_list, key.takes_null,
+                    [&](const std::string& value) { return key.set(options, value); }});
+  }
+}
+
+}  // namespace
+
 Status ApplyModelSettings(const std::string& text, const std::string& name,
                           ModelSettings& settings) {
   std::vector<YamlKey> keys;
@@ -69,11 +82,8 @@ Status ApplyModelSettings(const std::string& text, const std::string& name,
          }});
   }
   // Not of ModelSettingsKeys: a change of them loads nothing.
-  for (const auto& key : RollbackKeys()) {
-    keys.push_back(
-        {"rollback", key.key, key.is_list, key.takes_null,
-         [&](const std::string& value) { return key.set(settings.rollout.rollback, value); }});
-  }
+  AddKeys("shadow", ShadowKeys(), settings.rollout.shadow, keys);
+  AddKeys("rollback", RollbackKeys(), settings.rollout.rollback, keys);
   const auto section = [&settings](std::string name, auto add) {
     return YamlSection{std::move(name), [&settings, add](const auto& key, const auto& value) {
                          return add(key, value, settings.rollout);

@@ -1,6 +1,7 @@
 #include "server/config/rollout_settings.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "runtime/base/str_cat.h"
@@ -31,7 +32,39 @@ const std::vector<OptionKey<RollbackSettings>>& RollbackKeys() {
   static const std::vector<OptionKey<R>> keys = {
       NumberKey("error_percent", &R::error_percent, 0, 99),
       NumberKey("latency_percent", &R::latency_percent, 0, 1'000'000),
+      NumberKey("mismatch_percent", &R::mismatch_percent, 0, 99),
       NumberKey("min_requests", &R::min_requests, 1, 1'000),
+  };
+  return keys;
+}
+
+const std::vector<OptionKey<ShadowSettings>>& ShadowKeys() {
+  using S = ShadowSettings;
+  static const std::vector<OptionKey<S>> keys = {
+      {.section = "",
+       .key = "version",
+       .unit = "",
+       .set = [](S& shadow, const std::string& text) -> Status {
+         if (text.empty() || IsLabel(text)) return shadow.version = text, Status::Ok();
+         ONNXD_ASSIGN_OR_RETURN(shadow.version, VersionText(text));
+         return Status::Ok();
+       },
+       .get = [](const S& shadow) { return shadow.version; }},
+      NumberKey("percent", &S::percent, 0, 100),
+      {.section = "",
+       .key = "tolerance",
+       .unit = "",
+       .set = [](S& shadow, const std::string& text) -> Status {
+         double value = 0;
+         const char* const end = text.data() + text.size();
+         const auto [stop, error] = std::from_chars(text.data(), end, value);
+         if (error != std::errc() || stop != end || !(value >= 0 && value <= 1)) {
+           return InvalidArgument("must be a number from 0 to 1");
+         }
+         shadow.tolerance = value;
+         return Status::Ok();
+       },
+       .get = [](const S& shadow) { return StrCat(shadow.tolerance); }},
   };
   return keys;
 }
@@ -40,6 +73,7 @@ std::vector<std::string> RolloutSettings::Versions() const {
   std::vector<std::string> versions;
   for (const auto& [label, version] : labels) versions.push_back(version);
   for (const Share& share : split) versions.push_back(Resolve(share.version));
+  if (!shadow.version.empty()) versions.push_back(Resolve(shadow.version));
   return versions;
 }
 
@@ -79,6 +113,10 @@ Status AddShare(const std::string& version, const std::string& weight, RolloutSe
 }
 
 Status CheckRollout(const RolloutSettings& rollout) {
+  const std::string& shadow = rollout.shadow.version;
+  if (IsLabel(shadow) && !rollout.labels.contains(shadow)) {
+    return InvalidArgument(StrCat("'shadow.version': no version has the label '", shadow, "'"));
+  }
   if (rollout.split.empty()) return Status::Ok();
   for (const auto& share : rollout.split) {
     if (IsLabel(share.version) && !rollout.labels.contains(share.version)) {

@@ -1,6 +1,6 @@
 // RolloutSettings: names for a model's versions, how requests that name none are shared among
-// versions, and when a version is taken back. The sections `labels`, `split` and `rollback` of
-// NAME/model.yaml.
+// versions, which version gets copies of others' requests, and when one is taken back. The sections
+// `labels`, `split`, `shadow` and `rollback` of NAME/model.yaml.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,24 @@ namespace onnxd {
 // When a version of a split is rolled back that comes after the split's first, the baseline. Each
 // is compared with statistical certainty; 0: never.
 struct RollbackSettings {
-  int64_t error_percent = 5;    // of its answers that fail, more than of the baseline's
-  int64_t latency_percent = 0;  // of the duration that 95% of the baseline's answers keep: over 5%
-                                // of its own take longer
-  int64_t min_requests = 20;    // that it has answered before anything is said of it
+  int64_t error_percent = 5;     // of its answers that fail, more than of the baseline's
+  int64_t latency_percent = 0;   // of the duration that 95% of the baseline's answers keep: over 5%
+                                 // of its own take longer
+  int64_t mismatch_percent = 0;  // of its answers to copies that differ; of the shadow version
+  int64_t min_requests = 20;     // that it has answered before anything is said of it
   bool operator==(const RollbackSettings&) const = default;
 };
 
+// A version that computes what others answer, too.
+struct ShadowSettings {
+  std::string version;       // a number, or a label; empty: none
+  int64_t percent = 100;     // of the requests
+  double tolerance = 0.001;  // numbers agree within tolerance * (1 + |the answer's|)
+  bool operator==(const ShadowSettings&) const = default;
+};
+
 const std::vector<OptionKey<RollbackSettings>>& RollbackKeys();
+const std::vector<OptionKey<ShadowSettings>>& ShadowKeys();
 
 struct RolloutSettings {
   struct Share {
@@ -34,6 +44,7 @@ struct RolloutSettings {
 
   std::map<std::string, std::string> labels;  // the version of each
   std::vector<Share> split;                   // in the order of the file; empty: the newest serves
+  ShadowSettings shadow;
   RollbackSettings rollback;
   bool operator==(const RolloutSettings&) const = default;
 

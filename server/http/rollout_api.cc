@@ -98,12 +98,30 @@ void AppendRolledBack(std::string& out, const std::vector<QuarantineEntry>& entr
   out += "\"rolled_back\":[";
   const char* separator = "";
   for (const QuarantineEntry& entry : entries) {
-    out += StrCat(separator, "{\"version\":\"", entry.version, "\",\"reason\":");
+    out += StrCat(separator, "{\"version\":\"", entry.version, "\",\"contents\":\"", entry.contents,
+                  "\",\"reason\":");
     AppendJsonString(out, entry.reason);
     out += "}";
     separator = ",";
   }
   out += "]";
+}
+
+void AppendShadow(std::string& out, const ShadowSettings& shadow,
+                  const std::vector<ShadowTraffic::Example>& differences) {
+  out += StrCat("\"shadow\":{\"version\":\"", shadow.version, "\",\"percent\":", shadow.percent,
+                ",\"tolerance\":", shadow.tolerance, ",\"differences\":[");
+  const char* separator = "";
+  for (const auto& example : differences) {
+    out += StrCat(separator, "{\"request_id\":");
+    AppendJsonString(out, example.request_id);
+    out += StrCat(",\"version\":\"", example.version, "\",\"shadow_version\":\"",
+                  example.shadow_version, "\",\"difference\":");
+    AppendJsonString(out, example.difference);
+    out += "}";
+    separator = ",";
+  }
+  out += "]}";
 }
 
 HttpResponse Answer(const InferenceService& service, const std::string& model) {
@@ -123,6 +141,8 @@ HttpResponse Answer(const InferenceService& service, const std::string& model) {
   AppendSplit(out, rollout->changed.split);
   out += "},";
   AppendRolledBack(out, rollout->rolled_back);
+  out += ",";
+  AppendShadow(out, rollout->now.shadow, rollout->differences);
   out += StrCat(",\"persistent\":", rollout->persistent, "}");
   return response;
 }

@@ -9,7 +9,11 @@
 //   -> {"model": "m", "labels": {"canary": "4", "stable": "3"},
 //       "split": {"stable": 90, "canary": 10},
 //       "changed_by_request": {"labels": {"canary": "4"}, "split": {..}},
-//       "rolled_back": [{"version": "4", "reason": ".."}], "persistent": true}
+//       "rolled_back": [{"version": "4", "contents": "(hash)", "reason": ".."}],
+//       "shadow": {"version": "5", "percent": 100, "tolerance": 0.001,
+//                  "differences": [{"request_id": "..", "version": "3", "shadow_version": "5",
+//                                   "difference": "output 'y': .."}]},
+//       "persistent": true}
 //
 // What a request does not name stays; null: as in the model.yaml.
 #pragma once

@@ -114,6 +114,11 @@ struct ModelMetrics::Families {
                             .Help("Times a version of a model was taken back, by reason: errors, "
                                   "latency or request")
                             .Register(registry)),
+        shadow_requests(BuildCounter()
+                            .Name("onnxd_shadow_requests_total")
+                            .Help("Copies of requests for a shadow version, by outcome: same, "
+                                  "different, failed or dropped")
+                            .Register(registry)),
         model_loads(BuildCounter()
                         .Name("onnxd_model_loads_total")
                         .Help("Loads of versions of a model, by result: succeeded or failed")
@@ -139,6 +144,7 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Gauge>& model_memory;
   prometheus::Family<prometheus::Counter>& model_evictions;
   prometheus::Family<prometheus::Counter>& model_rollbacks;
+  prometheus::Family<prometheus::Counter>& shadow_requests;
   prometheus::Family<prometheus::Counter>& model_loads;
   prometheus::Family<prometheus::Gauge>& model_state;
 };
@@ -491,6 +497,13 @@ void ServerMetrics::CountEviction(const std::string& model) {
 
 void ServerMetrics::CountRollback(const std::string& model, const std::string& reason) {
   state_->families.model_rollbacks.Add({{"model", model}, {"reason", reason}}).Increment();
+}
+
+void ServerMetrics::CountShadow(const std::string& model, const std::string& version,
+                                const std::string& outcome) {
+  state_->families.shadow_requests
+      .Add({{"model", model}, {"version", version}, {"outcome", outcome}})
+      .Increment();
 }
 
 void ServerMetrics::CountConfigReload(bool succeeded) {

@@ -115,6 +115,8 @@ class ServerMetrics {
   void CountModelLoad(const std::string& model, bool succeeded);
   void CountPreparedModel(const std::string& result);  // found, missing
   void CountEviction(const std::string& model);
+  void CountShadow(const std::string& model, const std::string& version,
+                   const std::string& outcome);
   void CountRollback(const std::string& model, const std::string& reason);
   void CountConfigReload(bool succeeded);
   void CountAccessRefusal(Protocol protocol, StatusCode code);

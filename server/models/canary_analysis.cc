@@ -22,6 +22,8 @@ const char* RollbackCauseName(RollbackCause cause) {
       return "errors";
     case RollbackCause::kLatency:
       return "latency";
+    case RollbackCause::kMismatch:
+      return "mismatch";
     case RollbackCause::kRequest:
       return "request";
   }
@@ -46,7 +48,8 @@ void CanaryAnalysis::Follow(Plan plan) {
   }
   plan_ = std::move(plan);
   std::erase_if(records_, [this](const auto& record) {
-    return record.first != plan_.baseline && !plan_.canaries.contains(record.first);
+    return record.first != plan_.baseline && record.first != plan_.shadow &&
+           !plan_.canaries.contains(record.first);
   });
   active_ = !plan_.baseline.empty() && !plan_.canaries.empty() &&
             (plan_.settings.error_percent > 0 || plan_.settings.latency_percent > 0);
@@ -81,10 +84,35 @@ void CanaryAnalysis::Note(const std::string& version, AnswerKind kind,
   if (verdict) on_verdict_(*verdict);
 }
 
+void CanaryAnalysis::NoteComparison(const std::string& version, bool same) {
+  std::optional<Verdict> verdict;
+  {
+    std::lock_guard lock(mutex_);
+    if (version != plan_.shadow) return;
+    Record& record = records_[version];
+    record.different.Add(!same);
+    if (record.condemned) return;
+    verdict = JudgeShadow(version, record);
+    record.condemned = verdict.has_value();
+  }
+  if (verdict) on_verdict_(*verdict);
+}
+
+std::optional<CanaryAnalysis::Verdict> CanaryAnalysis::JudgeShadow(const std::string& version,
+                                                                   const Record& record) const {
+  const int64_t percent = plan_.settings.mismatch_percent;
+  for (const AnswerCount count : {record.different.recent(), record.different.all()}) {
+    if (percent == 0 || !IsEnough(count)) continue;
+    if (LeastRate(count) <= static_cast<double>(percent) / 100) continue;
+    return Verdict{version, RollbackCause::kMismatch,
+                   StrCat(count.with, " of its last ", count.all, " answers to copies differ")};
+  }
+  return std::nullopt;
+}
+
 std::optional<CanaryAnalysis::Verdict> CanaryAnalysis::Judge(const std::string& version,
                                                              const Record& record) const {
   const RollbackSettings& settings = plan_.settings;
-  const auto enough = [&](AnswerCount count) { return count.all >= settings.min_requests; };
   const auto found = records_.find(plan_.baseline);
   const AnswerWindow baseline = found == records_.end() ? AnswerWindow() : found->second.failed;
   // What fails for both fails for another reason, however lately it began.
@@ -92,13 +120,14 @@ std::optional<CanaryAnalysis::Verdict> CanaryAnalysis::Judge(const std::string& 
       baseline.recent().rate() > baseline.all().rate() ? baseline.recent() : baseline.all();
   const double most = theirs.rate() + static_cast<double>(settings.error_percent) / 100;
   for (const AnswerCount count : {record.failed.recent(), record.failed.all()}) {
-    if (settings.error_percent == 0 || !enough(count) || LeastRate(count) <= most) continue;
+    if (settings.error_percent == 0 || !IsEnough(count) || LeastRate(count) <= most) continue;
     return Verdict{version, RollbackCause::kErrors,
                    StrCat(count.with, " of its last ", count.all, " requests failed, of version ",
                           plan_.baseline, "'s ", theirs.with, " of ", theirs.all)};
   }
   for (const AnswerCount count : {record.slow.recent(), record.slow.all()}) {
-    if (settings.latency_percent == 0 || !enough(count) || LeastRate(count) <= kSlowShare) continue;
+    if (settings.latency_percent == 0 || !IsEnough(count) || LeastRate(count) <= kSlowShare)
+      continue;
     return Verdict{version, RollbackCause::kLatency,
                    StrCat(count.with, " of its last ", count.all, " answers took over ",
                           settings.latency_percent, "% of the ", Microseconds(*pace_.most()),

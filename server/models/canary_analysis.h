@@ -16,7 +16,7 @@
 
 namespace onnxd {
 
-enum class RollbackCause { kErrors, kLatency, kRequest };
+enum class RollbackCause { kErrors, kLatency, kMismatch, kRequest };
 const char* RollbackCauseName(RollbackCause cause);
 
 // How a request ended, as far as it says something of the version.
@@ -35,6 +35,7 @@ class CanaryAnalysis {
     // Of them, those whose inputs and outputs are not the baseline's: what they refuse counts as
     // failed. Of others it is the clients' fault.
     std::set<std::string> differing;
+    std::string shadow;  // the version that gets copies; may be empty, or one of the others
     RollbackSettings settings;
     bool operator==(const Plan&) const = default;
   };
@@ -58,6 +59,8 @@ class CanaryAnalysis {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // `duration`: of what was computed.
   void Note(const std::string& version, AnswerKind kind, std::chrono::nanoseconds duration);
+  // What the shadow version computed of a copy.
+  void NoteComparison(const std::string& version, bool same);
 
  private:
   // Durations of the last answers, and what 95% of them keep.
@@ -74,11 +77,14 @@ class CanaryAnalysis {
     std::optional<std::chrono::nanoseconds> most_;
   };
   struct Record {
-    AnswerWindow failed, slow;
+    AnswerWindow failed, slow, different;
     bool condemned = false;
   };
 
+  // With mutex_ held.
   std::optional<Verdict> Judge(const std::string& version, const Record& record) const;
+  std::optional<Verdict> JudgeShadow(const std::string& version, const Record& record) const;
+  bool IsEnough(AnswerCount count) const { return count.all >= plan_.settings.min_requests; }
 
   const OnVerdict on_verdict_;
   std::atomic<bool> active_{false};

@@ -113,7 +113,7 @@ std::vector<Status> ModelManager::LoadAll(const std::vector<WantedVersion>& want
     if (!status.ok()) failures.push_back(status);
   }
   FollowRollouts(wanted, "");
-  FollowAnalyses();
+  UpdateRollouts();
   first_failures_ = failures.size();
   NoteRequired();
   done_.store(true, std::memory_order_release);
@@ -149,7 +149,7 @@ Result<std::shared_ptr<ModelVersion>> ModelManager::LoadVersion(const WantedVers
     if (loaded.ok()) {
       need = {wanted.fingerprint, memory->bytes()};
       (void)memory->Reserve(0);
-      (*loaded)->analysis = AnalysisOf(wanted.model);
+      (*loaded)->rollout = RolloutOf(wanted.model);
       return loaded;
     }
     const int64_t wished = memory->most_refused();
@@ -178,7 +178,7 @@ Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, WorkPriority prio
   sources_[key] = wanted;
   short_of_memory_.erase(key);
   if (priority == WorkPriority::kLow) loader_.TryBatches(*loaded, WayOf(priority));
-  AnalysisOf(wanted.model)->Forget(wanted.version);
+  RolloutOf(wanted.model)->analysis.Forget(wanted.version);
   registry_.Release(wanted.model, wanted.version);
   resident_.Publish(*std::move(loaded), wanted.fingerprint);
   metrics_.CountModelLoad(wanted.model, true);
@@ -276,7 +276,7 @@ void ModelManager::LoadKnownAnew(const std::vector<WantedVersion>& wanted) {
     }
   }
   FollowRollouts(wanted, "");
-  FollowAnalyses();
+  UpdateRollouts();
 }
 
 // Labels and shares of this model, or of all if it is empty. Where a model's file is faulty, what
@@ -431,7 +431,7 @@ Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const st
     resident_.Unload(key, superseded && control_mode_ == "poll");
     Forget(key);
   }
-  FollowAnalyses();
+  UpdateRollouts();
   return failure;
 }
 
@@ -466,7 +466,7 @@ void ModelManager::ReturnTo(const std::vector<WantedVersion>& before, const Want
 }
 
 void ModelManager::Forget(const VersionKey& key) {
-  AnalysisOf(key.first)->Forget(key.second);
+  RolloutOf(key.first)->analysis.Forget(key.second);
   known_.erase(key);
   sources_.erase(key);
   needs_.erase(key);

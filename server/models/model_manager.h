@@ -129,8 +129,8 @@ class ModelManager {
   Result<std::vector<WantedVersion>> Scan(const std::string& model);
   Status KeepQuarantine();
   void NoteRolledBack();
-  std::shared_ptr<CanaryAnalysis> AnalysisOf(const std::string& model);
-  void FollowAnalyses();
+  std::shared_ptr<ModelRollout> RolloutOf(const std::string& model);
+  void UpdateRollouts();
   void Obey(std::function<void()> command);
   bool TryObey(std::function<void()> command);
   void ObeyCommands();
@@ -176,7 +176,7 @@ class ModelManager {
   std::map<VersionKey, std::pair<uint64_t, RolloutSettings>> last_scan_;
   std::set<std::string> required_;
   Quarantine quarantine_;
-  std::map<std::string, std::shared_ptr<CanaryAnalysis>> analyses_;  // by model
+  std::map<std::string, std::shared_ptr<ModelRollout>> rollouts_;  // by model
   int64_t refusals_seen_ = 0;
   bool settled_ = true;  // the last two scans agreed
   bool scan_failed_ = false;

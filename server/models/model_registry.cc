@@ -140,13 +140,15 @@ Version ModelRegistry::Choose(const std::string& model, const Versions& versions
     return !routing.rolled_back.contains({model, version});
   };
   const auto rollout = routing.rollouts.find(model);
+  std::string shadow;  // answers only who names it, or what its share has
   if (rollout != routing.rollouts.end()) {
+    shadow = rollout->second.Resolve(rollout->second.shadow.version);
     const auto share = versions.find(ShareAt(point, model, rollout->second, [&](const auto& v) {
       return versions.contains(v) && may(v);
     }));
     if (share != versions.end()) return share->second;
   }
-  Version newest = Newest(versions, may);
+  Version newest = Newest(versions, [&](const auto& v) { return v != shadow && may(v); });
   return newest != nullptr ? newest : Newest(versions, [](const auto&) { return true; });
 }
 

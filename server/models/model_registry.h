@@ -46,7 +46,8 @@ class ModelRegistry {
   void Release(const std::string& model, const std::string& version);
 
   // The version, or the one that is the label of; with an empty `version` what the model's split
-  // has for the request at `point` (RoutePoint), and without a split the newest published one.
+  // has for the request at `point` (RoutePoint), and without a split the newest published one, but
+  // the shadow.
   // kUnavailable while what is asked for is being loaded or when its load failed, else kNotFound,
   // which names what is missing.
   Result<std::shared_ptr<const ModelVersion>> Find(const std::string& model,

@@ -17,7 +17,7 @@
 #include "server/batching/scheduler.h"
 #include "server/config/model_settings.h"
 #include "server/metrics/server_metrics.h"
-#include "server/models/canary_analysis.h"
+#include "server/models/model_rollout.h"
 
 namespace onnxd {
 
@@ -34,7 +34,7 @@ struct ModelVersion {
   bool evicted = false;  // it has no session, to make room; the next request has it loaded again
   std::shared_ptr<ModelMetrics> metrics;
   std::shared_ptr<ScheduledModel> scheduled;
-  std::shared_ptr<CanaryAnalysis> analysis;  // of the model's versions; may be null
+  std::shared_ptr<ModelRollout> rollout;  // of all versions of the model; may be null
   Time loaded{};
   mutable std::atomic<Time> last_used{Time{}};
 

@@ -23,7 +23,7 @@ std::shared_ptr<const ModelVersion> WithoutSession(const ModelVersion& version) 
   empty->inputs = version.inputs;
   empty->outputs = version.outputs;
   empty->metrics = version.metrics;
-  empty->analysis = version.analysis;
+  empty->rollout = version.rollout;
   empty->evicted = true;
   empty->last_used = version.last_used.load();
   const std::string why_alone = version.why_alone();

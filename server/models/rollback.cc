@@ -27,12 +27,33 @@ std::vector<std::string> VersionsOf(const RolloutSettings& rollout) {
   return versions;
 }
 
+CanaryAnalysis::Plan PlanOf(const RolloutSettings& rollout,
+                            const ModelRegistry::Versions& serving) {
+  CanaryAnalysis::Plan plan;
+  plan.settings = rollout.rollback;
+  for (const std::string& version : VersionsOf(rollout)) {
+    const auto found = serving.find(version);
+    if (found == serving.end()) continue;
+    if (plan.baseline.empty()) {
+      plan.baseline = version;
+      continue;
+    }
+    plan.canaries.insert(version);
+    const ModelVersion &canary = *found->second, &baseline = *serving.at(plan.baseline);
+    if (!SameSignature(canary.inputs, baseline.inputs) ||
+        !SameSignature(canary.outputs, baseline.outputs)) {
+      plan.differing.insert(version);
+    }
+  }
+  return plan;
+}
+
 }  // namespace
 
-std::shared_ptr<CanaryAnalysis> ModelManager::AnalysisOf(const std::string& model) {
-  auto& analysis = analyses_[model];
-  if (analysis == nullptr) {
-    analysis = std::make_shared<CanaryAnalysis>([this, model](const CanaryAnalysis::Verdict& bad) {
+std::shared_ptr<ModelRollout> ModelManager::RolloutOf(const std::string& model) {
+  auto& rollout = rollouts_[model];
+  if (rollout == nullptr) {
+    rollout = std::make_shared<ModelRollout>([this, model](const CanaryAnalysis::Verdict& bad) {
       // At once, by the thread of the answer that decided; the rest when there is time.
       registry_.RollBack(model, bad.version, bad.reason);
       Obey([this, model, bad] {
@@ -42,31 +63,23 @@ std::shared_ptr<CanaryAnalysis> ModelManager::AnalysisOf(const std::string& mode
       watch_.Wake();
     });
   }
-  return analysis;
+  return rollout;
 }
 
-void ModelManager::FollowAnalyses() {
+void ModelManager::UpdateRollouts() {
   const auto models = registry_.Snapshot();
-  for (const auto& [model, analysis] : analyses_) {
+  static const ModelRegistry::Versions kNone;
+  for (const auto& [model, shared] : rollouts_) {
     const RolloutSettings rollout = registry_.Rollout(model);
-    CanaryAnalysis::Plan plan;
-    plan.settings = rollout.rollback;
     const auto served = models->find(model);
-    for (const std::string& version : VersionsOf(rollout)) {
-      if (served == models->end() || !served->second.contains(version)) continue;
-      if (plan.baseline.empty()) {
-        plan.baseline = version;
-        continue;
-      }
-      const ModelVersion &canary = *served->second.at(version),
-                         &baseline = *served->second.at(plan.baseline);
-      plan.canaries.insert(version);
-      if (!SameSignature(canary.inputs, baseline.inputs) ||
-          !SameSignature(canary.outputs, baseline.outputs)) {
-        plan.differing.insert(version);
-      }
-    }
-    analysis->Follow(std::move(plan));
+    const ModelRegistry::Versions& versions = served == models->end() ? kNone : served->second;
+    ShadowSettings shadow = rollout.shadow;
+    shadow.version = rollout.Resolve(shadow.version);
+    if (!versions.contains(shadow.version)) shadow.version.clear();
+    shared->shadow.Follow(shadow);
+    CanaryAnalysis::Plan plan = PlanOf(rollout, versions);
+    plan.shadow = shadow.version;
+    shared->analysis.Follow(std::move(plan));
   }
 }
 
@@ -158,7 +171,7 @@ Status ModelManager::Replace(const VersionKey& key) {
   if (known_.contains(key)) {  // one that did not load does not keep it
     resident_.Unload(key, false);
     Forget(key);
-    FollowAnalyses();
+    UpdateRollouts();
   }
   RememberLoaded();
   return Status::Ok();

@@ -99,12 +99,12 @@ bool IsServersFault(StatusCode code) {
 
 // For the analysis of the model's versions. What its client or the server gave up says nothing.
 void NoteResult(const ModelVersion& version, const BatchResult& result) {
-  if (version.analysis == nullptr || !version.analysis->active()) return;
+  if (version.rollout == nullptr || !version.rollout->analysis.active()) return;
   const StatusCode code = result.outputs.status().code();
   if (code == StatusCode::kCancelled || code == StatusCode::kUnavailable) return;
   const bool failed = code != StatusCode::kOk;
-  version.analysis->Note(version.version, failed ? AnswerKind::kFailed : AnswerKind::kAnswered,
-                         result.compute_time);
+  version.rollout->analysis.Note(
+      version.version, failed ? AnswerKind::kFailed : AnswerKind::kAnswered, result.compute_time);
 }
 
 }  // namespace
@@ -123,7 +123,8 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
       quota_(options.limits.requests_per_client),
       shared_memory_(options.server.shared_memory),
       load_meter_(
-          AvailableProcessors(), [this] { return ReadLoad(); }, Clock::now()) {
+          AvailableProcessors(), [this] { return ReadLoad(); }, Clock::now()),
+      shadow_traffic_(metrics) {
   Reconfigure(options);
 }
 
@@ -313,7 +314,7 @@ Result<ModelMetadata> InferenceService::Metadata(const std::string& model,
 Result<InferenceService::Rollout> InferenceService::RolloutOf(const std::string& model) const {
   ONNXD_RETURN_IF_ERROR(registry_.Find(model, "").status());
   return Rollout{registry_.Rollout(model), manager_.OverlayOf(model), manager_.RolledBack(model),
-                 manager_.keeps_rollouts()};
+                 shadow_traffic_.Examples(model), manager_.keeps_rollouts()};
 }
 
 Result<std::vector<std::shared_ptr<const ModelVersion>>> InferenceService::Versions(
@@ -344,6 +345,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version,
                              InferenceRequest&& request, Protocol protocol,
                              InferenceCallback done) {
   auto cancelled = std::move(request.origin.cancelled);
+  auto copy = CopyFor(version, request.origin);
   const auto in_flight = std::make_shared<InFlight>(*this, *version, std::move(request.origin),
                                                     protocol, std::move(done));
   InferenceCallback finish = [in_flight](Result<InferenceResponse> result) {
@@ -355,7 +357,7 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version,
     NoteRefusal(*version);
     return finish(inputs.ok() ? selected.status() : inputs.status());
   }
-  Checked checked{std::move(*selected), std::move(request.id), {}};
+  Checked checked{std::move(*selected), std::move(request.id), {}, std::move(copy)};
   checked.request.inputs = std::move(*inputs);
   checked.request.deadline =
       RequestDeadline(request, version->settings.batching, in_flight->begin());
@@ -371,14 +373,27 @@ void InferenceService::Infer(std::shared_ptr<const ModelVersion> version,
                   });
 }
 
+// Of this request, where the model has a shadow version that is in memory.
+std::shared_ptr<ShadowTraffic::Copy> InferenceService::CopyFor(
+    const std::shared_ptr<const ModelVersion>& version, const RequestOrigin& origin) const {
+  if (version->rollout == nullptr) return nullptr;
+  const auto target = version->rollout->shadow.Take(version->version);
+  if (!target) return nullptr;
+  auto shadow = registry_.Find(version->model, target->version);
+  if (!shadow.ok() || (*shadow)->evicted) return nullptr;
+  return std::make_shared<ShadowTraffic::Copy>(
+      ShadowTraffic::Copy{version, *std::move(shadow), {}, {}, target->tolerance, origin.id});
+}
+
 void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Checked checked,
                               InferenceCallback finish) {
   version->last_used.store(Clock::now(), std::memory_order_relaxed);
   BatchRequest& request = checked.request;
   if (version->joins_rows()) MarkRows(request);
+  if (checked.copy != nullptr) checked.copy->inputs = request.inputs;
   const auto scheduled = version->scheduled;
-  request.done = [version = std::move(version), id = std::move(checked.id),
-                  finish = std::move(finish),
+  request.done = [this, version = std::move(version), copy = std::move(checked.copy),
+                  id = std::move(checked.id), finish = std::move(finish),
                   selected = std::move(checked.selected)](BatchResult result) {
     version->metrics->ObserveQueue(result.queue_time);
     NoteResult(*version, result);
@@ -386,6 +401,7 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
       return finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
     }
     version->SaveToCacheOnce();
+    if (copy != nullptr) copy->outputs = *result.outputs;
     InferenceResponse response;
     response.model = version->model;
     response.version = version->version;
@@ -396,13 +412,14 @@ void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Check
       response.outputs.push_back({version->outputs[i].name, std::move((*result.outputs)[i])});
     }
     finish(std::move(response));
+    if (copy != nullptr) shadow_traffic_.Offer(std::move(*copy));
   };
   scheduler_.Submit(scheduled, std::move(request));
 }
 
 void InferenceService::NoteRefusal(const ModelVersion& version) {
-  if (version.analysis == nullptr || !version.analysis->active()) return;
-  version.analysis->Note(version.version, AnswerKind::kRefused, {});
+  if (version.rollout == nullptr || !version.rollout->analysis.active()) return;
+  version.rollout->analysis.Note(version.version, AnswerKind::kRefused, {});
 }
 
 void InferenceService::NoteUnrouted(Protocol protocol, const Status& status,

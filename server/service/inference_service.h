@@ -15,6 +15,7 @@
 #include "server/models/model_manager.h"
 #include "server/service/client_quota.h"
 #include "server/service/load_meter.h"
+#include "server/service/shadow_traffic.h"
 #include "server/tracing/tracer.h"
 
 namespace onnxd {
@@ -82,11 +83,13 @@ class InferenceService {
     manager_.ChangeRollout(model, std::move(change), std::move(done));
   }
   // Of a model that serves: its labels and shares, what of them was changed by request, what was
-  // rolled back, and whether that outlasts a restart. Errors as of FindModel.
+  // rolled back, what a shadow version answered otherwise, and whether the changes outlast a
+  // restart. Errors as of FindModel.
   struct Rollout {
     RolloutSettings now;
     RolloutOverlay changed;
     std::vector<QuarantineEntry> rolled_back;
+    std::vector<ShadowTraffic::Example> differences;  // of the shadow version's answers, of late
     bool persistent;
   };
   Result<Rollout> RolloutOf(const std::string& model) const;
@@ -145,7 +148,10 @@ class InferenceService {
     std::vector<size_t> selected;  // outputs
     std::string id;
     BatchRequest request;
+    std::shared_ptr<ShadowTraffic::Copy> copy;  // null: none
   };
+  std::shared_ptr<ShadowTraffic::Copy> CopyFor(const std::shared_ptr<const ModelVersion>& version,
+                                               const RequestOrigin& origin) const;
   void Submit(std::shared_ptr<const ModelVersion> version, Checked checked,
               InferenceCallback finish);
   std::string default_model() const;
@@ -173,6 +179,7 @@ class InferenceService {
   std::atomic<int64_t> buffered_bytes_{0};
   std::atomic<int64_t> answered_{0}, failed_{0};  // inference requests
   LoadMeter load_meter_;
+  ShadowTraffic shadow_traffic_;
 };
 
 }  // namespace onnxd

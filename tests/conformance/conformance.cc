@@ -22,8 +22,8 @@
 #include "runtime/format/value_file.h"
 #include "runtime/ops/functions.h"
 #include "runtime/providers/default_providers.h"
+#include "server/inference/compare_values.h"
 #include "tests/support/case_folders.h"
-#include "tools/compare.h"
 #include "tools/test_case.h"
 
 namespace onnxd {

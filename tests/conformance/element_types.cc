@@ -21,8 +21,8 @@
 #include "runtime/providers/default_providers.h"
 #include "runtime/session/inference_session.h"
 #include "runtime/tensor/convert.h"
+#include "server/inference/compare_values.h"
 #include "tests/support/case_folders.h"
-#include "tools/compare.h"
 #include "tools/test_case.h"
 
 namespace onnxd {

@@ -356,6 +356,7 @@ class Slow(unittest.TestCase):
         before = self.served.resident_bytes()
         with self.connect(receive_buffer=4096) as client:
             client.sendall(sized(body, path=b"/v2/models/expander/infer"))
+            self.assertTrue(select.select([client], [], [], 60)[0])  # it begins
             # The model is free before the answer has been taken.
             self.assertEqual(self.settled(lambda: self.metric("onnxd_inflight_requests") - 0.5, 0, 30), -0.5)
             time.sleep(4)

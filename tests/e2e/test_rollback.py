@@ -173,7 +173,9 @@ class ByRequest(Rollback):
         served = self.serve()
         self.assertEqual({version for _, version in self.ask(served, 20)}, {"3", "4"})
         document = self.models(served, "rollback", "m")
-        self.assertEqual(document["rolled_back"], [{"version": "4", "reason": "by request"}])
+        (entry,) = document["rolled_back"]
+        self.assertEqual((entry["version"], entry["reason"]), ("4", "by request"))
+        self.assertRegex(entry["contents"], "^[0-9a-f]{32}$")
         self.assertFalse(document["persistent"])
         self.assertEqual(set(self.ask(served, 20)), {(200, "3")})
         self.assertTrue(self.is_away(served))

@@ -189,7 +189,8 @@ class Requests(Rollout):
         self.assertEqual(document, {
             "model": "m", "labels": {"canary": "1", "new": "5", "stable": "3"}, "split": {"new": 3, "canary": 1},
             "changed_by_request": {"labels": {"canary": "1", "new": "5"}, "split": {"new": 3, "canary": 1}},
-            "rolled_back": [], "persistent": False})
+            "rolled_back": [], "shadow": {"version": "", "percent": 100, "tolerance": 0.001, "differences": []},
+            "persistent": False})
         self.assertEqual(self.rollout(served), document)
         counts = self.answers(served, lambda _: {}, 100)
         self.assertAlmostEqual(counts["1"], 25, delta=4)

@@ -7,8 +7,8 @@
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/value_file.h"
+#include "server/inference/compare_values.h"
 #include "tests/support/test_model.h"
-#include "tools/compare.h"
 
 namespace onnxd {
 namespace {

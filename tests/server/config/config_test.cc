@@ -87,6 +87,12 @@ TEST(Config, TheReferenceFilesNameEveryKey) {
     const std::string margin = key.section.empty() ? "\n" : "\n  ";
     EXPECT_NE(model.find(margin + key.key + ": "), std::string::npos) << key.key;
   }
+  for (const auto& key : ShadowKeys()) {
+    EXPECT_NE(model.find("\n  " + key.key + ": "), std::string::npos) << key.key;
+  }
+  for (const auto& key : RollbackKeys()) {
+    EXPECT_NE(model.find("\n  " + key.key + ": "), std::string::npos) << key.key;
+  }
 }
 
 // A star in the comment of a key, or of its section, says that a change takes effect while serving.

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 class Canary : public testing::Test {
  protected:
   void Follow(const RollbackSettings& settings = {}, bool differs = false) {
-    CanaryAnalysis::Plan plan{"3", {"4"}, {}, settings};
+    CanaryAnalysis::Plan plan{"3", {"4"}, {}, "", settings};
     if (differs) plan.differing = {"4"};
     analysis_.Follow(plan);
   }
@@ -149,12 +149,31 @@ TEST_F(Canary, OneThatIsSlowIsFoundWhereTheSettingsSaySo) {
               HasSubstr("answers took over 200% of the 118 us that 95% of version 3's keep"));
 }
 
+TEST_F(Canary, AShadowThatAnswersOtherwiseIsFoundWhereTheSettingsSaySo) {
+  const auto compare = [this](int copies, bool same) {
+    for (int i = 0; i < copies; ++i) analysis_.NoteComparison("5", same);
+  };
+  analysis_.Follow({"", {}, {}, "5", {}});
+  compare(1000, false);
+  EXPECT_TRUE(bad_.empty());
+  analysis_.Follow({"", {}, {}, "5", {.mismatch_percent = 10}});
+  analysis_.Forget("5");
+  compare(2000, true);
+  compare(20, false);
+  EXPECT_TRUE(bad_.empty());
+  compare(60, false);
+  ASSERT_EQ(bad_.size(), 1u);
+  EXPECT_EQ(bad_[0].version, "5");
+  EXPECT_EQ(bad_[0].cause, RollbackCause::kMismatch);
+  EXPECT_THAT(bad_[0].reason, HasSubstr("of its last 200 answers to copies differ"));
+}
+
 TEST_F(Canary, SettingsOfZeroSwitchItOff) {
   Follow({.error_percent = 0});
   EXPECT_FALSE(analysis_.active());
   Follow();
   EXPECT_TRUE(analysis_.active());
-  analysis_.Follow({.baseline = "3", .canaries = {}, .differing = {}, .settings = {}});
+  analysis_.Follow({"3", {}, {}, "", {}});
   EXPECT_FALSE(analysis_.active());
 }
 

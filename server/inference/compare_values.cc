@@ -1,4 +1,4 @@
-#include "tools/compare.h"
+#include "server/inference/compare_values.h"
 
 #include <algorithm>
 #include <cmath>
