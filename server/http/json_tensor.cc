@@ -8,6 +8,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/type_dispatch.h"
+#include "server/http/base64.h"
 #include "server/http/json_number.h"
 #include "server/http/plain_number.h"
 
@@ -119,8 +120,29 @@ Status ReadBoolean(JsonValue json, const Target& target, int64_t at, bool& to) {
   return number == 0 || number == 1 ? Status::Ok() : Wrong(target, at, "a number");
 }
 
+// {"b64": "..."}
+Status ReadBase64(JsonObject object, const Target& target, int64_t at, std::string& to) {
+  bool read = false;
+  ONNXD_RETURN_IF_ERROR(ForEachField(object, [&](std::string_view key, JsonValue value) {
+    std::string_view text;
+    if (key != "b64" || value.get_string().get(text) != simdjson::SUCCESS) {
+      return Wrong(target, at, "an object other than {\"b64\": a string}");
+    }
+    auto bytes = DecodeBase64(text);
+    if (!bytes) return Wrong(target, at, "no base64");
+    to = *std::move(bytes);
+    read = true;
+    return Status::Ok();
+  }));
+  return read ? Status::Ok() : Wrong(target, at, "an object");
+}
+
 Status ReadText(JsonValue json, const Target& target, int64_t at, std::string& to) {
   std::string_view text;
+  if (JsonObject object;
+      target.options.base64 && json.get_object().get(object) == simdjson::SUCCESS) {
+    return ReadBase64(object, target, at, to);
+  }
   const auto error = json.get_string().get(text);
   if (error == simdjson::INCORRECT_TYPE) {
     json_type type = json_type::null;
@@ -311,8 +333,10 @@ class NestedReader {
     ONNXD_RETURN_IF_ERROR(elements_.Reserve(expected));
     ONNXD_RETURN_IF_ERROR(ReadAxis(json, 0));
     Shape shape;
-    if (type_.shape && rank_ < static_cast<int>(type_.shape->size())) shape.Append(1);
+    const bool lacks_axis = type_.shape && rank_ < static_cast<int>(type_.shape->size());
+    if (lacks_axis && !target_.options.by_row) shape.Append(1);
     for (int axis = 0; axis < rank_; ++axis) shape.Append(lengths_[static_cast<size_t>(axis)]);
+    if (lacks_axis && target_.options.by_row) shape.Append(1);
     ONNXD_RETURN_IF_ERROR(shape.Validate().WithContext(StrCat("input '", target_.input, "'")));
     return elements_.Take(shape);
   }
@@ -357,7 +381,8 @@ class NestedReader {
     rank_ = rank;
     if (!type_.shape) return Status::Ok();
     const auto declared = static_cast<int>(type_.shape->size());
-    if (rank == declared || rank + 1 == declared) return Status::Ok();
+    if (rank == declared) return Status::Ok();
+    if (rank + 1 == declared && (!target_.options.by_row || rank > 0)) return Status::Ok();
     return InvalidArgument(StrCat("input '", target_.input, "' has ", rank,
                                   " levels of nesting, expected ", ToString(type_)));
   }

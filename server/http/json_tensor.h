@@ -13,6 +13,11 @@ struct JsonTensorOptions {
   // Floating types take the tokens NaN, Infinity, -Infinity, Inf and -Inf, which RFC 8259 does not
   // know but Python's json module and RapidJSON write.
   bool non_finite_tokens = false;
+  // Texts may be {"b64": "..."}.
+  bool base64 = false;
+  // For TensorFromNested: the outermost array has a row in each element. What has one rank fewer
+  // than its type are rows of one element, not one row.
+  bool by_row = false;
 };
 
 // Nested arrays whose shape the nesting gives, for an input of `type`. One rank below the type's

@@ -15,6 +15,7 @@
 #include "server/http/predict.h"
 #include "server/http/repository_api.h"
 #include "server/http/rollout_api.h"
+#include "server/http/tensorflow_serving.h"
 #include "server/http/url.h"
 #include "server/inference/json_writer.h"
 #include "server/inference/request_id.h"
@@ -270,6 +271,11 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   if (joined == "debug/requests") {
     if (!get) return respond(MethodNotAllowed("GET, HEAD"));
     return respond(Json(RequestLogJson(service_.request_log())));
+  }
+  if (const auto route = TensorFlowServingRouteOf(path)) {
+    const bool predict = route->verb == TensorFlowServingRoute::Verb::kPredict;
+    if (predict ? !post : !get) return respond(MethodNotAllowed(predict ? "POST" : "GET, HEAD"));
+    return HandleTensorFlowServing(service_, *route, std::move(request), std::move(respond));
   }
   if (!path.empty() && path[0] == "v2") {
     if (joined == "v2/config/reload") {

@@ -41,6 +41,17 @@ Result<std::string> Decode(std::string_view raw) {
   return out;
 }
 
+// "m:predict" -> {"m", ":predict"}: TensorFlow Serving's verbs stand behind a colon.
+void SplitVerb(std::vector<std::string>& segments) {
+  if (segments.size() < 3 || segments[0] != "v1") return;
+  const size_t colon = segments.back().rfind(':');
+  if (colon == std::string::npos || colon == 0) return;
+  std::string verb = segments.back().substr(colon);
+  if (verb != ":predict" && verb != ":classify" && verb != ":regress" && verb != ":explain") return;
+  segments.back().resize(colon);
+  segments.push_back(std::move(verb));
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> PathSegments(std::string_view target) {
@@ -56,6 +67,7 @@ Result<std::vector<std::string>> PathSegments(std::string_view target) {
     ONNXD_ASSIGN_OR_RETURN(std::string segment, Decode(raw));
     segments.push_back(std::move(segment));
   }
+  SplitVerb(segments);
   return segments;
 }
 

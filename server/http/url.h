@@ -13,6 +13,7 @@ namespace onnxd {
 // a trailing slash, and what comes before the path in the form that proxies send,
 // "http://host/path". kInvalidArgument for other targets that do not begin with '/', empty
 // segments, "." and "..", malformed escapes, and escapes of slashes or control characters.
+// Below v1 the verb of "m:predict" is a segment of its own, ":predict".
 // Source: RFC 9112, 3.2.
 Result<std::vector<std::string>> PathSegments(std::string_view target);
 

@@ -18,7 +18,11 @@ constexpr const char* kPaths[] = {"/predict/iris_forest",
                                   "/v2/trace/setting",
                                   "/v2/models/iris_forest/trace/setting",
                                   "/v2/repository/models/iris_forest/load",
-                                  "/v2/systemsharedmemory/region/r/register"};
+                                  "/v2/systemsharedmemory/region/r/register",
+                                  "/v1/models/iris_forest:predict",
+                                  "/v1/models/digits_rows:predict",
+                                  "/v2/repository/models/iris_forest/rollout",
+                                  "/v2/repository/models/iris_forest/release"};
 
 }  // namespace
 

@@ -84,6 +84,11 @@ def json_seeds():
     yield 8, '{"trace_rate": null}'
     yield 9, '{"parameters": {"config": "{}"}}'
     yield 10, '{"key": "/k", "offset": 0, "byte_size": 16}'
+    yield 11, json.dumps({"instances": ROWS, "signature_name": "serving_default"})
+    yield 11, json.dumps({"instances": [{"measurements": row} for row in ROWS]})
+    yield 12, json.dumps({"inputs": {"x": [[0] * 64]}})
+    yield 13, json.dumps({"labels": {"stable": 1, "old": None}, "split": {"stable": 1}})
+    yield 14, json.dumps({"version": 1})
 
 
 def binary_seeds():

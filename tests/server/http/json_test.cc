@@ -140,6 +140,29 @@ TEST(JsonTensor, TakesTheTokensOfPythonWhereToldTo) {
   EXPECT_FALSE(Data("[NaN]", DataType::kString, Shape{1}, true).ok());
 }
 
+TEST(JsonTensor, RowsKeepTheirAxis) {
+  const auto read = [](const std::string& text, const ValueType& type) {
+    JsonTensorOptions options;
+    options.by_row = true;
+    const auto owned = std::make_shared<std::string>(text);
+    Result<Tensor> tensor = InvalidArgument("");
+    (void)ReadJsonObject({*owned, owned}, [&](std::string_view, JsonValue value) {
+      tensor = TensorFromNested(value, type, "x", 4, options);
+      return tensor.status();
+    });
+    return tensor.ok() ? tensor->shape().ToString() : std::string(tensor.status().message());
+  };
+  const ValueType rows = ValueType::TensorOf(DataType::kFloat, SymbolicShape(2));
+  EXPECT_EQ(read("{\"v\":[[1,2],[3,4],[5,6]]}", rows), "[3, 2]");
+  EXPECT_EQ(read("{\"v\":[1,2,3]}", rows), "[3, 1]");
+  EXPECT_EQ(read("{\"v\":[1,2,3]}", ValueType::TensorOf(DataType::kFloat, SymbolicShape(1))),
+            "[3]");
+  EXPECT_EQ(read("{\"v\":[[[1]]]}", rows),
+            "input 'x' has 3 levels of nesting, expected float[?, ?]");
+  EXPECT_EQ(read("{\"v\":1}", ValueType::TensorOf(DataType::kFloat, SymbolicShape(1))),
+            "input 'x' has 0 levels of nesting, expected float[?]");
+}
+
 TEST(JsonTensor, TakesNoMemoryForWhatTheTextCannotHold) {
   const auto tensor = Data("[1]", DataType::kFloat, Shape{1 << 20, 1 << 10}, false);
   ASSERT_FALSE(tensor.ok());
@@ -253,6 +276,11 @@ TEST(Url, DecodesOnceAndRefusesTricks) {
   EXPECT_TRUE(PathSegments("/")->empty());
   EXPECT_EQ(*PathSegments("http://host:80/a/b?c"), (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(PathSegments("https://host")->empty());
+  EXPECT_EQ(*PathSegments("/v1/models/a:b:predict"),
+            (std::vector<std::string>{"v1", "models", "a:b", ":predict"}));
+  for (const char* whole : {"/v1/models/a:b", "/v1/models/:predict", "/v2/models/a:predict"}) {
+    EXPECT_EQ(PathSegments(whole)->size(), 3u) << whole;
+  }
   for (const char* bad : {"", "x", "*", "//", "/a//b", "/.", "/%2e%2e", "/a/%2f", "/%00", "/%0d%0a",
                           "/%u002e", "/%", "/%4", "/a%5cb", "ftp://h/x", "http:/x"}) {
     EXPECT_FALSE(PathSegments(bad).ok()) << bad;
