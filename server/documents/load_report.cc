@@ -1,13 +1,13 @@
 #include "server/documents/load_report.h"
 
 #include <google/protobuf/util/json_util.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <charconv>
 
 #include "proto/orca_load_report.pb.h"
 #include "runtime/base/str_cat.h"
+#include "server/inference/base64.h"
 
 namespace onnxd {
 namespace {
@@ -51,15 +51,6 @@ std::string JsonOf(const LoadReport& report) {
   return json;
 }
 
-std::string Base64Of(const std::string& bytes) {
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // and the zero that is written, too
-  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                                   reinterpret_cast<const unsigned char*>(bytes.data()),
-                                   static_cast<int>(bytes.size()));
-  text.resize(static_cast<size_t>(size));
-  return text;
-}
-
 bool Same(std::string_view text, std::string_view lower) {
   return std::equal(text.begin(), text.end(), lower.begin(), lower.end(),
                     [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
@@ -83,7 +74,7 @@ LoadReportHeader HeaderOf(const LoadReport& report, LoadReportFormat format) {
     case LoadReportFormat::kBinary:
       break;
   }
-  return {"endpoint-load-metrics-bin", Base64Of(MessageOf(report).SerializeAsString())};
+  return {"endpoint-load-metrics-bin", EncodeBase64(MessageOf(report).SerializeAsString())};
 }
 
 std::optional<LoadReportHeader> LoadReporter::For(std::string_view wanted,

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "runtime/base/str_cat.h"
-#include "server/http/base64.h"
 #include "server/http/json_document.h"
 #include "server/http/json_tensor.h"
+#include "server/inference/base64.h"
 #include "server/inference/json_writer.h"
 
 namespace onnxd {

@@ -8,7 +8,7 @@
 #include "server/http/http_message.h"
 #include "server/inference/inference_request.h"
 #include "server/inference/json_writer.h"
-#include "server/models/model_version.h"
+#include "server/service/inference_service.h"
 
 namespace onnxd {
 

@@ -8,9 +8,9 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/type_dispatch.h"
-#include "server/http/base64.h"
 #include "server/http/json_number.h"
 #include "server/http/plain_number.h"
+#include "server/inference/base64.h"
 
 namespace onnxd {
 namespace {

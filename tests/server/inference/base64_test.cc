@@ -1,4 +1,4 @@
-#include "server/http/base64.h"
+#include "server/inference/base64.h"
 
 #include <gtest/gtest.h>
 
