@@ -12,6 +12,7 @@
 #include "runtime/plugin/plugin.h"
 #include "runtime/providers/default_providers.h"
 #include "runtime/session/prepared_model_cache.h"
+#include "server/config/platform.h"
 #include "server/models/loaded_list.h"
 #include "server/models/quarantine.h"
 #include "server/net/trusted_proxies.h"
@@ -40,9 +41,11 @@ Result<OptionLayers> ReadLayers(const ServeFlags& flags) {
     layers.emplace_back(name, ServerOptions(layers.back().second));
     return layers.back().second;
   };
+  const auto variables = Environment();
+  ONNXD_RETURN_IF_ERROR(ApplyPlatform(variables, add("platform")));
   ServerOptions& of_file = add("file");
   if (!flags.config.empty()) ONNXD_RETURN_IF_ERROR(ApplyConfigFile(flags.config, of_file));
-  ONNXD_RETURN_IF_ERROR(ApplyEnvironment(Environment(), add("environment")));
+  ONNXD_RETURN_IF_ERROR(ApplyEnvironment(variables, add("environment")));
   ServerOptions& options = add("flag");
   for (const auto& [section_key, value] : flags.overrides) {
     for (const auto& key : OptionKeys()) {

@@ -20,6 +20,8 @@ constexpr RestRoute kRestRoutes[] = {
     {"v2/health/ready", {Role::kNobody, Scope::kAny}},
     {"docs", {Role::kNobody, Scope::kAny}},
     {"openapi.json", {Role::kPredict, Scope::kAny}},
+    {"ping", {Role::kNobody, Scope::kAny}},
+    {"invocations", {Role::kPredict, Scope::kAny}},
     {"predict", {Role::kPredict, Scope::kAny}},
     {"predict/*", {Role::kPredict, Scope::kModel}},
     {"v2", {Role::kPredict, Scope::kAny}},

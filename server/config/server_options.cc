@@ -38,6 +38,8 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
       TextKey("load_report", &L::load_report, {"asked", "always", "off"}),
       TextKey("metrics_compat", &L::metrics_compat, {"none", "triton"}),
       SwitchKey("shared_memory", &L::shared_memory),
+      TextKey("predict_route", &L::predict_route),
+      TextKey("health_route", &L::health_route),
   };
 }
 

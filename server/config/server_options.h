@@ -41,6 +41,8 @@ struct ServerOptions {
     // clients with the role admin may register POSIX shared memory for inputs and outputs; only for
     // clients on this machine that are trusted with all of it
     bool shared_memory = false;
+    // paths that stand for /invocations and /ping, like /score; empty: none
+    std::string predict_route, health_route;
   } server;
   struct Models {
     // folders NAME/VERSION/model.onnx, separated by commas, or one .onnx file

@@ -11,6 +11,7 @@
 #include "server/documents/triton_metrics.h"
 #include "server/http/content_type.h"
 #include "server/http/extension_api.h"
+#include "server/http/invocations.h"
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
 #include "server/http/repository_api.h"
@@ -91,6 +92,7 @@ std::optional<HttpResponse> RestApi::FixedPath(const std::string& path) const {
   if (path == "health") return Health(service_);
   if (path == "health/live" || path == "v2/health/live") return Flag("live", service_.Live());
   if (path == "health/ready" || path == "v2/health/ready") return Flag("ready", service_.Ready());
+  if (path == "ping") return Flag("ready", service_.Ready());
   if (path == "metrics") return Metrics();
   return std::nullopt;
 }
@@ -153,6 +155,17 @@ std::string_view KeyOf(const HttpRequest& request) {
 
 }  // namespace
 
+// The configured paths stand for ours. With the one for predictions, Vertex AI's header names a
+// path of the server's own.
+Result<std::vector<std::string>> RestApi::SegmentsOf(const HttpRequest& request) const {
+  const auto path = std::string_view(request.target).substr(0, request.target.find('?'));
+  if (!health_route_.empty() && path == health_route_) return std::vector<std::string>{"ping"};
+  if (predict_route_.empty() || path != predict_route_) return PathSegments(request.target);
+  const std::string* const other = request.Header("X-Vertex-Ai-Triton-Redirect");
+  if (other == nullptr) return std::vector<std::string>{"invocations"};
+  return PathSegments(other->starts_with("/") ? *other : "/" + *other);
+}
+
 // What is not in the table of routes is not there.
 Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::string>& path,
                                                     const HttpRequest& request) const {
@@ -172,7 +185,7 @@ Result<std::shared_ptr<const Grant>> RestApi::Admit(const std::vector<std::strin
 }
 
 std::optional<HttpResponse> RestApi::Refuse(const HttpRequest& request) const {
-  const auto path = PathSegments(request.target);
+  const auto path = SegmentsOf(request);
   if (!path.ok()) return ErrorResponse(path.status());
   const auto route = RouteOfPath(*path);
   if (!route) return ErrorResponse(NotFound("no such path"));
@@ -226,7 +239,7 @@ HttpRespond RestApi::WithLoadReport(const HttpRequest& request, HttpRespond resp
 }
 
 void RestApi::Route(HttpRequest request, HttpRespond respond) const {
-  const auto segments = PathSegments(request.target);
+  const auto segments = SegmentsOf(request);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));
   auto admitted = Admit(*segments, request);
   if (!admitted.ok()) {
@@ -256,6 +269,10 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
     if (!readable.ok()) return respond(ErrorResponse(415, readable.message()));
   }
   if (post) respond = WithLoadReport(request, std::move(respond));
+  if (joined == "invocations") {
+    if (!post) return respond(MethodNotAllowed("POST"));
+    return HandleInvocations(service_, std::move(request), std::move(respond));
+  }
   if (!path.empty() && path[0] == "predict" && path.size() <= 2) {
     if (!post) return respond(MethodNotAllowed("POST"));
     return HandlePredict(service_, path.size() == 2 ? path[1] : "", std::move(request),
@@ -302,7 +319,7 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
 }
 
 void RestApi::HandleMetricsPort(HttpRequest request, HttpRespond respond) const {
-  const auto segments = PathSegments(request.target);
+  const auto segments = SegmentsOf(request);
   if (!segments.ok()) return respond(ErrorResponse(segments.status()));
   auto response = FixedPath(StrJoin(*segments, "/"));
   if (!response) return respond(ErrorResponse(404, "no such path"));

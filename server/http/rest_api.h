@@ -3,6 +3,7 @@
 //   GET  /  /docs  /openapi.json                       where to go, what to send
 //   GET  /health  /health/live  /health/ready          for people and load balancers
 //   POST /predict  /predict/{model}                    JSON in, JSON out
+//   GET  /ping, POST /invocations                      SageMaker's, Vertex AI's and Azure ML's
 //   GET  /v2  /v2/health/live  /v2/health/ready        Open Inference Protocol
 //   GET  /v2/models/{model}[/versions/{version}][/ready]
 //   POST /v2/models/{model}[/versions/{version}]/infer
@@ -38,6 +39,8 @@ class RestApi {
         gate_(gate),
         triton_metrics_(options.metrics_compat == "triton"),
         load_reporter_(service, options),
+        predict_route_(options.predict_route),
+        health_route_(options.health_route),
         cross_origin_(options.cors_origins) {}
 
   void Handle(HttpRequest request, HttpRespond respond) const;
@@ -47,6 +50,7 @@ class RestApi {
   void HandleMetricsPort(HttpRequest request, HttpRespond respond) const;
 
  private:
+  Result<std::vector<std::string>> SegmentsOf(const HttpRequest& request) const;
   TraceContext TraceOf(const HttpRequest& request) const;
   void Route(HttpRequest request, HttpRespond respond) const;
   Result<std::shared_ptr<const Grant>> Admit(const std::vector<std::string>& path,
@@ -59,6 +63,7 @@ class RestApi {
   const AccessGate& gate_;
   const bool triton_metrics_;
   const LoadReporter load_reporter_;
+  const std::string predict_route_, health_route_;
   const CrossOrigin cross_origin_;
 };
 
