@@ -124,7 +124,10 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
       shared_memory_(options.server.shared_memory),
       load_meter_(
           AvailableProcessors(), [this] { return ReadLoad(); }, Clock::now()),
-      shadow_traffic_(metrics) {
+      shadow_traffic_(metrics, [this] {
+        const int64_t in_flight = in_flight_.load();
+        return ShadowTraffic::Activity{answered_.load() + in_flight, in_flight};
+      }) {
   Reconfigure(options);
 }
 

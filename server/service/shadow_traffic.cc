@@ -14,6 +14,7 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kMostWaiting = 256, kMostBytes = 64 << 20;
+constexpr int kRest = 49;  // times a run's time, after one beside requests
 constexpr auto kMostTime = std::chrono::seconds(60);  // of one run
 
 size_t BytesOf(const std::vector<Value>& values) {
@@ -84,24 +85,34 @@ void ShadowTraffic::Offer(Copy copy) {
   wake_.notify_one();
 }
 
+std::optional<ShadowTraffic::Copy> ShadowTraffic::Next() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+  if (stopping_) return std::nullopt;
+  Copy copy = std::move(waiting_.front());
+  waiting_.pop_front();
+  bytes_ -= BytesOf(copy.inputs) + BytesOf(copy.outputs);
+  return copy;
+}
+
+void ShadowTraffic::Rest(std::chrono::nanoseconds time) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_for(lock, time, [this] { return stopping_.load(); });
+}
+
 void ShadowTraffic::Work() {
   YieldAlways();
   const ThreadPool::OnCaller alone;
-  while (!stopping_) {
-    Copy copy;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-      if (stopping_) return;
-      copy = std::move(waiting_.front());
-      waiting_.pop_front();
-      bytes_ -= BytesOf(copy.inputs) + BytesOf(copy.outputs);
-    }
+  while (const auto copy = Next()) {
+    const Activity before = activity_();
+    const auto begin = std::chrono::steady_clock::now();
     const Status compared = CatchExceptions([&] {
-      Compare(copy);
+      Compare(*copy);
       return Status::Ok();
     });
     if (!compared.ok()) LogWarning(StrCat("a copy of a request was lost: ", compared.ToString()));
+    const bool beside = before.in_flight > 0 || activity_().begun != before.begun;
+    if (beside) Rest(kRest * (std::chrono::steady_clock::now() - begin));
   }
 }
 
