@@ -68,9 +68,9 @@ void CanaryAnalysis::Note(const std::string& version, AnswerKind kind,
     const auto lock = LockBriefly(mutex_);
     const bool is_baseline = version == plan_.baseline;
     if (!is_baseline && !plan_.canaries.contains(version)) return;
-    if (kind == AnswerKind::kRefused && !plan_.differing.contains(version)) return;
     Record& record = records_[version];
-    record.failed.Add(kind != AnswerKind::kAnswered);
+    record.failed_or_refused.Add(kind != AnswerKind::kAnswered);
+    if (kind != AnswerKind::kRefused) record.failed.Add(kind != AnswerKind::kAnswered);
     if (kind == AnswerKind::kAnswered) {
       if (is_baseline) pace_.Add(duration);
       if (!is_baseline && pace_.most()) {
@@ -113,13 +113,16 @@ std::optional<CanaryAnalysis::Verdict> CanaryAnalysis::JudgeShadow(const std::st
 std::optional<CanaryAnalysis::Verdict> CanaryAnalysis::Judge(const std::string& version,
                                                              const Record& record) const {
   const RollbackSettings& settings = plan_.settings;
+  const auto window =
+      plan_.differing.contains(version) ? &Record::failed_or_refused : &Record::failed;
+  const AnswerWindow& own = record.*window;
   const auto found = records_.find(plan_.baseline);
-  const AnswerWindow baseline = found == records_.end() ? AnswerWindow() : found->second.failed;
+  const AnswerWindow baseline = found == records_.end() ? AnswerWindow() : found->second.*window;
   // What fails for both fails for another reason, however lately it began.
   const AnswerCount theirs =
       baseline.recent().rate() > baseline.all().rate() ? baseline.recent() : baseline.all();
   const double most = theirs.rate() + static_cast<double>(settings.error_percent) / 100;
-  for (const AnswerCount count : {record.failed.recent(), record.failed.all()}) {
+  for (const AnswerCount count : {own.recent(), own.all()}) {
     if (settings.error_percent == 0 || !IsEnough(count) || LeastRate(count) <= most) continue;
     return Verdict{version, RollbackCause::kErrors,
                    StrCat(count.with, " of its last ", count.all, " requests failed, of version ",

@@ -77,7 +77,7 @@ class CanaryAnalysis {
     std::optional<std::chrono::nanoseconds> most_;
   };
   struct Record {
-    AnswerWindow failed, slow, different;
+    AnswerWindow failed, failed_or_refused, slow, different;
     bool condemned = false;
   };
 
