@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::string_view kBase64Key = "b64";
 
-int64_t ExpectedElements(size_t text) { return static_cast<int64_t>(text / 8 + 16); }
-
 // The first character of an array's or an object's first element, or what ends it.
 char FirstInside(JsonValue json) {
   const std::string_view bracket = json.raw_json_token();  // up to the next token
@@ -169,10 +167,6 @@ class InstancesReader {
   std::map<std::string, Column> columns_;
 };
 
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // Texts as {"b64": ..}, nested by shape.
 void AppendBase64(std::string& out, const Tensor& tensor, int axis, size_t& next) {
   if (axis == tensor.shape().rank()) {
@@ -190,7 +184,7 @@ void AppendBase64(std::string& out, const Tensor& tensor, int axis, size_t& next
 Status AppendOutput(std::string& out, const std::string& name, const Value& value,
                     NonFiniteNumbers& non_finite) {
   const bool is_bytes =
-      value.is_tensor() && value.tensor().type() == DataType::kString && EndsWith(name, "_bytes");
+      value.is_tensor() && value.tensor().type() == DataType::kString && name.ends_with("_bytes");
   if (!is_bytes) {
     return AppendNested(out, value, non_finite).WithContext(StrCat("output '", name, "'"));
   }

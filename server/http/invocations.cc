@@ -3,6 +3,7 @@
 #include <boost/beast/core/string.hpp>
 
 #include "runtime/base/str_cat.h"
+#include "server/http/infer_body.h"
 #include "server/http/json_document.h"
 #include "server/http/open_inference.h"
 #include "server/http/predict.h"
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::string_view kBinaryType =
     "application/vnd.sagemaker-triton.binary+json;json-header-size=";
-constexpr const char* kHeaderLength = "Inference-Header-Content-Length";
 
 enum class Form { kPredict, kInstances, kInfer };
 

@@ -20,6 +20,9 @@ struct JsonTensorOptions {
   bool by_row = false;
 };
 
+// About as many elements as so many bytes of text hold.
+constexpr int64_t ExpectedElements(size_t text) { return static_cast<int64_t>(text / 8 + 16); }
+
 // Nested arrays whose shape the nesting gives, for an input of `type`. One rank below the type's
 // adds the batch dimension. Integers serve floats, whole floats serve integers. kInvalidArgument
 // names `input` and the index: ragged nesting, wrong element type, or out of range. `expected`

@@ -23,9 +23,6 @@ Result<std::string> TextOf(JsonValue json, std::string_view key) {
   return InvalidArgument(StrCat("\"", key, "\" must be a string"));
 }
 
-// About as many elements as the text of a tensor holds.
-int64_t ExpectedElements(size_t text) { return static_cast<int64_t>(text / 8 + 16); }
-
 Result<NamedValue> ReadInput(const ModelVersion& version, std::string_view name, JsonValue json,
                              int64_t expected, const JsonTensorOptions& options) {
   for (const auto& signature : version.inputs) {

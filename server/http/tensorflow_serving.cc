@@ -15,7 +15,7 @@ namespace {
 
 using Verb = TensorFlowServingRoute::Verb;
 
-// As its numbers in tensorflow/core/framework/types.proto are named; empty: it has none.
+// As its numbers in tensorflow/core/framework/types.proto are named.
 std::string_view DtypeName(DataType type) {
   static const std::map<DataType, std::string_view> kNames = {
       {DataType::kFloat, "DT_FLOAT"},         {DataType::kDouble, "DT_DOUBLE"},
@@ -118,7 +118,8 @@ void AppendSignature(std::string& out, const std::vector<TensorMetadata>& values
 HttpResponse MetadataOf(const InferenceService& service, const TensorFlowServingRoute& route) {
   const auto config = service.Config(route.model, route.version);
   const auto metadata = service.Metadata(route.model, route.version);
-  if (!config.ok() || !metadata.ok()) return ErrorResponse(config.status());
+  if (!config.ok()) return ErrorResponse(config.status());
+  if (!metadata.ok()) return ErrorResponse(metadata.status());
   std::string out = "{\"model_spec\":{\"name\":";
   AppendJsonString(out, metadata->name);
   out += ",\"signature_name\":\"\",\"version\":";

@@ -26,9 +26,7 @@ struct TensorMetadata {
 };
 
 struct InferenceRequest {
-  std::string model;    // empty: the default model
-  std::string version;  // empty: the newest
-  std::string id;       // echoed
+  std::string id;  // echoed
   RequestOrigin origin;
   std::vector<NamedValue> inputs;
   std::vector<std::string> outputs;  // empty: all

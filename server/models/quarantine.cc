@@ -80,13 +80,6 @@ std::optional<std::string> Quarantine::Holds(const WantedVersion& version) {
   return std::nullopt;
 }
 
-std::vector<QuarantineEntry> Quarantine::Of(const std::string& model) const {
-  std::vector<QuarantineEntry> of;
-  std::copy_if(entries_.begin(), entries_.end(), std::back_inserter(of),
-               [&](const QuarantineEntry& entry) { return entry.model == model; });
-  return of;
-}
-
 Status WriteQuarantine(const std::string& folder, const Quarantine& quarantine) {
   std::error_code error;
   fs::create_directories(folder, error);

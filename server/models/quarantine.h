@@ -29,7 +29,6 @@ class Quarantine {
   // The reason why the version stays away, if it does. Reads its files where its model has entries
   // and they have changed since; what cannot be read is not held.
   std::optional<std::string> Holds(const WantedVersion& version);
-  std::vector<QuarantineEntry> Of(const std::string& model) const;
   const std::vector<QuarantineEntry>& entries() const { return entries_; }
 
  private:
