@@ -16,7 +16,7 @@ Status ApplyConfigText(const std::string& text, const std::string& name, ServerO
     keys.push_back({key.section, key.key, key.is_list, key.takes_null,
                     [&](const std::string& value) { return key.set(options, value); }});
   }
-  return ApplyYaml(text, name, keys);
+  return ApplyYaml(text, name, {std::move(keys), {}, {}});
 }
 
 Status ApplyConfigFile(const std::string& path, ServerOptions& options) {

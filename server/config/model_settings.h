@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "server/config/ensemble_settings.h"
 #include "server/config/option_key.h"
+#include "server/config/padding_settings.h"
 #include "server/config/rollout_settings.h"
+#include "server/config/sequence_settings.h"
 
 namespace onnxd {
 
@@ -29,6 +32,31 @@ struct BatchingOptions {
   bool operator==(const BatchingOptions&) const = default;
 };
 
+// Answers that are kept, for equal requests to come.
+struct ResponseCacheSettings {
+  bool enabled = false;
+  int64_t ttl_s = 0;  // how long one is given; 0: until its memory is needed
+  bool operator==(const ResponseCacheSettings&) const = default;
+};
+
+// Of requests; more are refused. 0: any number.
+struct RateLimitSettings {
+  int64_t requests_per_second = 0;      // of all together
+  int64_t burst = 0;                    // at once, after a rest; 0: one second's
+  int64_t key_requests_per_second = 0;  // of one API key
+  int64_t key_burst = 0;
+  bool operator==(const RateLimitSettings&) const = default;
+};
+
+// An input or output as a config.pbtxt declares it.
+struct DeclaredTensor {
+  bool is_input = true;
+  std::string name;
+  std::string data_type;      // of the protocol, like "FP32"; empty: any
+  std::vector<int64_t> dims;  // with the batch; -1: any
+  bool operator==(const DeclaredTensor&) const = default;
+};
+
 struct ModelSettings {
   std::string versions = "latest";  // latest, latest:N, all, or numbers
   // availability: a new version loads beside the old one; unload_first: after it is gone
@@ -45,12 +73,24 @@ struct ModelSettings {
   std::vector<int64_t> duration_buckets_us;
   BatchingOptions batching;
   bool batch_size_given = false;  // batching.max_batch_size stands in the file
-  RolloutSettings rollout;        // a change of it loads nothing
+  SequenceSettings sequence;
+  std::vector<PaddedDimension> padding;  // by dimension
+  ResponseCacheSettings response_cache;
+  RateLimitSettings rate_limit;
+  EnsembleSettings ensemble;
+  // Of a config.pbtxt: what the model must have, and what was read but has no use here.
+  std::vector<DeclaredTensor> declared;
+  std::string ignored;
+  RolloutSettings rollout;  // a change of it loads nothing
   bool operator==(const ModelSettings&) const = default;
 };
 
 const std::vector<OptionKey<BatchingOptions>>& BatchingKeys();
+// Of all that stands in one value or a list of values; what is a list of maps has no key.
 const std::vector<OptionKey<ModelSettings>>& ModelSettingsKeys();
+
+// All that is no key of ModelSettingsKeys, but the rollout, as one text.
+std::string DescribeRecords(const ModelSettings& settings);
 
 // Applies the text of a model.yaml, which messages call `name`. As ApplyConfigText.
 Status ApplyModelSettings(const std::string& text, const std::string& name,
@@ -58,5 +98,6 @@ Status ApplyModelSettings(const std::string& text, const std::string& name,
 
 // What must hold between keys.
 Status CheckSettings(const BatchingOptions& batching);
+Status CheckSettings(const ModelSettings& settings);
 
 }  // namespace onnxd

@@ -89,6 +89,7 @@ std::vector<OptionKey<ServerOptions::Limits>> LimitsKeys() {
       NumberKey("write_timeout_s", &L::write_timeout_s, 1, kMaxSeconds, "s"),
       NumberKey("body_bytes", &L::body_bytes, 1024, kMaxBytes, "bytes"),
       NumberKey("buffered_bytes", &L::buffered_bytes, 1024, kMaxBytes, "bytes"),
+      NumberKey("response_cache_bytes", &L::response_cache_bytes, 0, kMaxBytes, "bytes"),
       NumberKey("json_depth", &L::json_depth, 4, 1000),
       NumberKey("queue_requests", &L::queue_requests, 1, 10000000),
       NumberKey("requests_per_connection", &L::requests_per_connection, 1,
@@ -160,11 +161,11 @@ const Keys& OptionKeys() {
 
 bool ChangesWhileServing(const std::string& section_key) {
   static const std::set<std::string> keys = {
-      "models.default_model",   "models.readiness",      "models.poll_interval_s",
-      "models.versions",        "models.update_policy",  "models.warm_up",
-      "models.warm_up_failure", "models.load_timeout_s", "models.min_resident_s",
-      "limits.buffered_bytes",  "limits.memory_bytes",   "limits.drain_delay_s",
-      "limits.drain_timeout_s"};
+      "models.default_model",   "models.readiness",           "models.poll_interval_s",
+      "models.versions",        "models.update_policy",       "models.warm_up",
+      "models.warm_up_failure", "models.load_timeout_s",      "models.min_resident_s",
+      "limits.buffered_bytes",  "limits.memory_bytes",        "limits.drain_delay_s",
+      "limits.drain_timeout_s", "limits.response_cache_bytes"};
   return section_key.starts_with("batching.") || section_key.starts_with("log.") ||
          keys.contains(section_key);
 }

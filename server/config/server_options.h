@@ -85,12 +85,13 @@ struct ServerOptions {
     int64_t header_timeout_s = 10;
     int64_t idle_timeout_s = 620;
     int64_t write_timeout_s = 10;
-    int64_t body_bytes = int64_t{64} << 20;     // REST bodies and gRPC messages
-    int64_t buffered_bytes = int64_t{1} << 30;  // bodies of all requests together
+    int64_t body_bytes = int64_t{64} << 20;            // REST bodies and gRPC messages
+    int64_t buffered_bytes = int64_t{1} << 30;         // bodies of all requests together
+    int64_t response_cache_bytes = int64_t{64} << 20;  // of models that want one, together
     int64_t json_depth = 64;
     int64_t queue_requests = 1024;
     int64_t requests_per_connection = 10000;
-    int64_t connection_age_s = 0;  // about; then the client is told to open another; 0: never
+    int64_t connection_age_s = 0;     // about; then the client is told to open another; 0: never
     int64_t requests_per_client = 0;  // of one address at once; 0: any number
     int64_t drain_delay_s = 5;
     int64_t drain_timeout_s = 25;

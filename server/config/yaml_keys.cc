@@ -67,10 +67,10 @@ std::string FullName(const std::string& section, const std::string& key) {
 }
 
 // One value, or the parts of a list separated by commas.
-Result<std::string> TextOf(const YAML::Node& node, const YamlKey& key) {
+Result<std::string> TextOf(const YAML::Node& node, bool is_list, bool takes_null) {
   if (node.IsScalar()) return node.Scalar();
-  if (node.IsNull() && key.takes_null) return std::string("null");
-  if (!key.is_list) return InvalidArgument("must be one value");
+  if (node.IsNull() && takes_null) return std::string("null");
+  if (!is_list) return InvalidArgument("must be one value");
   if (!node.IsSequence()) return InvalidArgument("must be one value or a list of values");
   std::vector<std::string> parts;
   for (const auto& part : node) {
@@ -82,13 +82,11 @@ Result<std::string> TextOf(const YAML::Node& node, const YamlKey& key) {
 
 class Reader {
  public:
-  Reader(const std::string& file, const std::vector<YamlKey>& keys,
-         const std::vector<YamlSection>& open)
-      : file_(file), keys_(keys), open_(open) {
-    for (const YamlSection& section : open) sections_.insert(section.name);
-    for (const YamlKey& key : keys) {
-      if (!key.section.empty()) sections_.insert(key.section);
-    }
+  Reader(const std::string& file, const YamlForm& form)
+      : file_(file), keys_(form.keys), open_(form.open), records_(form.records) {
+    for (const YamlSection& section : open_) sections_.insert(section.name);
+    for (const YamlKey& key : keys_) AddSection(key.section);
+    for (const YamlRecords& records : records_) AddSection(records.section);
   }
 
   Status Read(const YAML::Node& root) const {
@@ -98,24 +96,92 @@ class Reader {
   }
 
  private:
-  Status ReadMap(const YAML::Node& map, const std::string& section) const {
+  void AddSection(const std::string& section) {
+    if (!section.empty()) sections_.insert(section);
+  }
+
+  // Calls `read` with the name and the value of each entry.
+  template <typename Read>
+  Status ForEach(const YAML::Node& map, Read read) const {
     std::set<std::string> seen;
     for (const auto& entry : map) {
       const YAML::Mark mark = entry.first.Mark();
       if (!entry.first.IsScalar()) return At(file_, mark, "a key must be a word");
       const std::string name = entry.first.Scalar();
       if (!seen.insert(name).second) return At(file_, mark, StrCat("'", name, "' stands twice"));
-      if (section.empty() && sections_.contains(name)) {
-        if (entry.second.IsNull()) continue;
-        if (!entry.second.IsMap()) {
-          return At(file_, entry.second.Mark(), StrCat("section '", name, "' must be a map"));
-        }
-        ONNXD_RETURN_IF_ERROR(ReadMap(entry.second, name));
-      } else {
-        ONNXD_RETURN_IF_ERROR(ReadValue(section, name, mark, entry.second));
-      }
+      ONNXD_RETURN_IF_ERROR(read(name, mark, entry.second));
     }
     return Status::Ok();
+  }
+
+  Status ReadMap(const YAML::Node& map, const std::string& section) const {
+    return ForEach(
+        map,
+        [&](const std::string& name, const YAML::Mark& mark, const YAML::Node& value) -> Status {
+          if (!section.empty() || !sections_.contains(name)) {
+            return ReadValue(section, name, mark, value);
+          }
+          if (value.IsNull()) return Status::Ok();
+          if (!value.IsMap()) {
+            return At(file_, value.Mark(), StrCat("section '", name, "' must be a map"));
+          }
+          return ReadMap(value, name);
+        });
+  }
+
+  Status ReadRecords(const YamlRecords& records, const YAML::Node& list) const {
+    const std::string name = FullName(records.section, records.key);
+    const auto refuse = [&](const YAML::Mark& mark, const char* what) {
+      return At(file_, mark, StrCat("'", name, "': ", what));
+    };
+    if (list.IsNull()) return Status::Ok();
+    if (!list.IsSequence()) return refuse(list.Mark(), "must be a list of maps");
+    if (list.size() > YamlRecords::kMost) return refuse(list.Mark(), "has too many");
+    for (const auto& node : list) {
+      if (!node.IsMap()) return refuse(node.Mark(), "must be a list of maps");
+      YamlRecord record;
+      ONNXD_RETURN_IF_ERROR(ForEach(
+          node, [&](const std::string& key, const YAML::Mark& mark, const YAML::Node& value) {
+            return ReadField(records, key, mark, value, record);
+          }));
+      const Status added = records.add(record);
+      if (!added.ok()) return At(file_, node.Mark(), StrCat("'", name, "': ", added.message()));
+    }
+    return Status::Ok();
+  }
+
+  Status ReadField(const YamlRecords& records, const std::string& key, const YAML::Mark& mark,
+                   const YAML::Node& value, YamlRecord& record) const {
+    const auto has = [&key](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), key) != names.end();
+    };
+    const std::string name = StrCat(FullName(records.section, records.key), ".", key.substr(0, 64));
+    if (has(records.maps)) {
+      if (!value.IsMap()) return At(file_, value.Mark(), StrCat("'", name, "': must be a map"));
+      auto& map = record.maps[key];
+      return ForEach(
+          value,
+          [&](const std::string& inner, const YAML::Mark&, const YAML::Node& text) -> Status {
+            if (!text.IsScalar()) {
+              return At(file_, text.Mark(), StrCat("'", name, ".", inner, "': must be one value"));
+            }
+            map[inner] = text.Scalar();
+            return Status::Ok();
+          });
+    }
+    if (has(records.values) || has(records.lists)) {
+      auto text = TextOf(value, has(records.lists), false);
+      if (!text.ok())
+        return At(file_, value.Mark(), StrCat("'", name, "': ", text.status().message()));
+      record.values[key] = *std::move(text);
+      return Status::Ok();
+    }
+    std::set<std::string> known(records.values.begin(), records.values.end());
+    known.insert(records.lists.begin(), records.lists.end());
+    known.insert(records.maps.begin(), records.maps.end());
+    return At(file_, mark,
+              StrCat("unknown key '", name, "'; did you mean '",
+                     FullName(records.section, records.key), ".", Nearest(key, known), "'?"));
   }
 
   Status ReadValue(const std::string& section, const std::string& name, const YAML::Mark& mark,
@@ -127,11 +193,15 @@ class Reader {
       return Named(section, name, value,
                    one ? open->set(name, value.Scalar()) : InvalidArgument("must be one value"));
     }
+    const auto records = std::find_if(records_.begin(), records_.end(), [&](const YamlRecords& r) {
+      return r.section == section && r.key == name;
+    });
+    if (records != records_.end()) return ReadRecords(*records, value);
     const auto key = std::find_if(keys_.begin(), keys_.end(), [&](const YamlKey& k) {
       return k.section == section && k.key == name;
     });
     if (key == keys_.end()) return Unknown(section, name, mark);
-    auto text = TextOf(value, *key);
+    auto text = TextOf(value, key->is_list, key->takes_null);
     return Named(section, name, value, text.ok() ? key->set(*text) : text.status());
   }
 
@@ -149,6 +219,9 @@ class Reader {
     for (const YamlKey& key : keys_) {
       if (key.section == section) known.insert(key.key);
     }
+    for (const YamlRecords& records : records_) {
+      if (records.section == section) known.insert(records.key);
+    }
     return At(file_, mark,
               StrCat("unknown key '", FullName(section, name.substr(0, 64)), "'; did you mean '",
                      FullName(section, Nearest(name, known)), "'?"));
@@ -157,19 +230,19 @@ class Reader {
   const std::string& file_;
   const std::vector<YamlKey>& keys_;
   const std::vector<YamlSection>& open_;
+  const std::vector<YamlRecords>& records_;
   std::set<std::string> sections_;
 };
 
 }  // namespace
 
-Status ApplyYaml(const std::string& text, const std::string& name, const std::vector<YamlKey>& keys,
-                 const std::vector<YamlSection>& open) {
+Status ApplyYaml(const std::string& text, const std::string& name, const YamlForm& form) {
   if (text.find('\0') != std::string::npos) {
     return InvalidArgument(StrCat(name, ": not a text file"));
   }
   ONNXD_RETURN_IF_ERROR(RefuseExpansion(text, name));
   try {
-    return Reader(name, keys, open).Read(YAML::Load(text));
+    return Reader(name, form).Read(YAML::Load(text));
   } catch (const YAML::Exception& error) {
     return At(name, error.mark, error.msg);
   }

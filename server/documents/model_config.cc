@@ -73,6 +73,61 @@ void AppendDynamicBatching(std::string& out, const BatchingOptions& options,
                 ",\"max_queue_size\":", options.queue_requests, "}}");
 }
 
+void AppendMap(std::string& out, const std::map<std::string, std::string>& map) {
+  out += '{';
+  for (const auto& [key, value] : map) {
+    if (out.back() != '{') out += ',';
+    AppendJsonString(out, key);
+    out += ':';
+    AppendJsonString(out, value);
+  }
+  out += '}';
+}
+
+void AppendEnsemble(std::string& out, const EnsembleSettings& ensemble) {
+  out += ",\"ensemble_scheduling\":{\"step\":[";
+  for (const EnsembleStep& step : ensemble.steps) {
+    if (out.back() == '}') out += ',';
+    out += "{\"model_name\":";
+    AppendJsonString(out, step.model);
+    // Triton's are numbers; a label stands for the one that it means now.
+    const bool is_number =
+        !step.version.empty() && step.version.find_first_not_of("0123456789") == std::string::npos;
+    out += StrCat(",\"model_version\":", is_number ? step.version : "-1", ",\"input_map\":");
+    AppendMap(out, step.inputs);
+    out += ",\"output_map\":";
+    AppendMap(out, step.outputs);
+    out += '}';
+  }
+  out += "]}";
+}
+
+void AppendSequence(std::string& out, const SequenceSettings& sequence) {
+  out += StrCat(",\"sequence_batching\":{\"max_sequence_idle_microseconds\":",
+                sequence.idle_timeout_ms * 1000, ",\"oldest\":{},\"control_input\":[");
+  const std::pair<const std::string&, const char*> controls[] = {{sequence.start_input, "START"},
+                                                                 {sequence.end_input, "END"},
+                                                                 {sequence.ready_input, "READY"},
+                                                                 {sequence.id_input, "CORRID"}};
+  for (const auto& [input, kind] : controls) {
+    if (input.empty()) continue;
+    if (out.back() == '}') out += ',';
+    out += "{\"name\":";
+    AppendJsonString(out, input);
+    out += StrCat(",\"control\":[{\"kind\":\"CONTROL_SEQUENCE_", kind, "\"}]}");
+  }
+  out += "],\"state\":[";
+  for (const SequenceState& state : sequence.states) {
+    if (out.back() == '}') out += ',';
+    out += "{\"input_name\":";
+    AppendJsonString(out, state.input);
+    out += ",\"output_name\":";
+    AppendJsonString(out, state.output);
+    out += StrCat(",\"dims\":[", StrJoin(state.shape, ","), "]}");
+  }
+  out += "]}";
+}
+
 }  // namespace
 
 std::string ModelConfigJson(const ModelVersion& version, const BatchSettings& batching) {
@@ -80,15 +135,24 @@ std::string ModelConfigJson(const ModelVersion& version, const BatchSettings& ba
                        std::all_of(version.outputs.begin(), version.outputs.end(), HasBatch);
   std::string out = "{\"name\":";
   AppendJsonString(out, version.model);
-  out += StrCat(",\"platform\":\"onnx_onnxv1\",\"backend\":\"onnxd\",\"version_policy\":",
-                VersionPolicyJson(version.settings.versions),
-                ",\"max_batch_size\":", batched ? batching.max_batch_size : 0, ",\"input\":");
+  const ModelSettings& settings = version.settings;
+  const char* platform = settings.ensemble.active() ? "ensemble" : "onnx_onnxv1";
+  out +=
+      StrCat(",\"platform\":\"", platform,
+             "\",\"backend\":\"onnxd\",\"version_policy\":", VersionPolicyJson(settings.versions),
+             ",\"max_batch_size\":", batched ? batching.max_batch_size : 0, ",\"input\":");
   AppendTensors(out, version.inputs, batched);
   out += ",\"output\":";
   AppendTensors(out, version.outputs, batched);
-  if (batching.max_batch_size > 1) {
-    AppendDynamicBatching(out, version.settings.batching, batching);
+  // Triton's may have one of these.
+  if (settings.ensemble.active()) {
+    AppendEnsemble(out, settings.ensemble);
+  } else if (settings.sequence.enabled) {
+    AppendSequence(out, settings.sequence);
+  } else if (batching.max_batch_size > 1) {
+    AppendDynamicBatching(out, settings.batching, batching);
   }
+  if (settings.response_cache.enabled) out += ",\"response_cache\":{\"enable\":true}";
   if (const std::string why = version.why_alone(); !why.empty()) {
     out += ",\"parameters\":{\"requests_run_alone\":{\"string_value\":";
     AppendJsonString(out, why);

@@ -7,10 +7,12 @@
 
 namespace onnxd {
 
-inline constexpr std::array<std::string_view, 11> kServerExtensions = {
+inline constexpr std::array<std::string_view, 13> kServerExtensions = {
     "classification",
     "model_repository",
     "model_repository(unload_dependents)",
+    "sequence",
+    "sequence(string_id)",
     "schedule_policy",
     "model_configuration",
     "system_shared_memory",

@@ -349,6 +349,7 @@ Status GrpcApi::Admit(GrpcCall& call) const {
   Status admitted = grant.status();
   if (grant.ok()) {
     call.grant = *std::move(grant);
+    call.origin.api_key = call.grant->key_name();
     if (call.origin.route_key.empty()) call.origin.route_key = call.grant->key_name();
     admitted = CheckScope(call, route->scope);
   }

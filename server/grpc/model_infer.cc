@@ -13,10 +13,33 @@
 namespace onnxd {
 namespace {
 
-// The protocol's parameters: timeout, microseconds; priority.
+Status ReadSequenceId(const inference::InferParameter& parameter, SequenceControl::Id& id) {
+  using Parameter = inference::InferParameter;
+  switch (parameter.parameter_choice_case()) {
+    case Parameter::kUint64Param:
+      id.number = parameter.uint64_param();
+      return Status::Ok();
+    case Parameter::kInt64Param:
+      if (parameter.int64_param() < 0) break;
+      id.number = static_cast<uint64_t>(parameter.int64_param());
+      return Status::Ok();
+    case Parameter::kStringParam:
+      id.text = parameter.string_param();
+      return Status::Ok();
+    default:
+      break;
+  }
+  return InvalidArgument("sequence_id must be a positive whole number or a string");
+}
+
+// The protocol's parameters: timeout, microseconds; priority; those of sequences.
 Status ApplyParameters(const inference::ModelInferRequest& request, InferenceRequest& out) {
   for (const auto& [name, parameter] : request.parameters()) {
-    if (name == "sequence_id") return Unimplemented("sequence requests are not supported");
+    if (name == "sequence_id") {
+      ONNXD_RETURN_IF_ERROR(ReadSequenceId(parameter, out.sequence.id));
+    }
+    if (name == "sequence_start") out.sequence.starts = parameter.bool_param();
+    if (name == "sequence_end") out.sequence.ends = parameter.bool_param();
     if (name != "timeout" && name != "priority") continue;
     const int64_t number =
         parameter.has_uint64_param()
@@ -44,7 +67,7 @@ void Infer(InferenceService& service, const GrpcCall& call, Result<Routed>&& rou
     service.NoteUnrouted(Protocol::kGrpc, routed.status(), call.origin);
     return done(routed.status());
   }
-  auto ticket = service.EnterClient(call.origin.client);
+  auto ticket = service.EnterClient(*routed->version, call.origin);
   if (!ticket.ok()) return done(ticket.status());
   service.Infer(std::move(routed->version), std::move(routed->request), Protocol::kGrpc,
                 [ticket = *std::move(ticket), done = std::move(done)](

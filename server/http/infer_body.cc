@@ -204,6 +204,16 @@ Result<OutputRequest> ReadOutput(JsonObject object, int64_t max_depth) {
   return output;
 }
 
+Status ReadSequenceId(JsonValue value, SequenceControl::Id& id) {
+  if (value.get_uint64().get(id.number) == simdjson::SUCCESS) return Status::Ok();
+  std::string_view text;
+  if (value.get_string().get(text) == simdjson::SUCCESS) {
+    id.text = text;
+    return Status::Ok();
+  }
+  return InvalidArgument("sequence_id must be a positive whole number or a string");
+}
+
 Status ReadParameter(std::string_view key, JsonValue value, int64_t max_depth, InferBody& parsed) {
   if (key == "binary_data_output") {
     if (value.get_bool().get(parsed.binary_default) != simdjson::SUCCESS) {
@@ -229,7 +239,13 @@ Status ReadParameter(std::string_view key, JsonValue value, int64_t max_depth, I
     }
     return Status::Ok();
   }
-  if (key == "sequence_id") return Unimplemented("sequence requests are not supported");
+  if (key == "sequence_id") return ReadSequenceId(value, parsed.request.sequence.id);
+  if (key == "sequence_start" || key == "sequence_end") {
+    SequenceControl& sequence = parsed.request.sequence;
+    bool& flag = key == "sequence_start" ? sequence.starts : sequence.ends;
+    if (value.get_bool().get(flag) == simdjson::SUCCESS) return Status::Ok();
+    return InvalidArgument(StrCat(key, " must be true or false"));
+  }
   return CheckIgnored(value, max_depth);
 }
 

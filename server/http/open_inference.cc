@@ -160,7 +160,7 @@ void Infer(InferenceService& service, const OpenInferenceRoute& route, const Htt
   }
   const Status timeout = ApplyTimeout(request, parsed->request);
   if (!timeout.ok()) return fail(timeout);
-  auto ticket = service.EnterClient(request.origin.client);
+  auto ticket = service.EnterClient(**version, request.origin);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
   parsed->request.origin = request.origin;
   service.Infer(*version, std::move(parsed->request), Protocol::kHttp,

@@ -184,7 +184,7 @@ void HandlePredict(InferenceService& service, const std::string& model, HttpRequ
     service.NoteUnrouted(Protocol::kHttp, status, request.origin);
     return respond(ErrorResponse(status));
   }
-  auto ticket = service.EnterClient(request.origin.client);
+  auto ticket = service.EnterClient(*body.version, request.origin);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
   inference.origin = std::move(request.origin);
   inference.inputs = std::move(body.inputs);

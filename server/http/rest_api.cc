@@ -253,6 +253,7 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   };
   request.grant = *std::move(admitted);
   const std::string* route_key = request.Header("X-Route-Key");
+  request.origin.api_key = request.grant->key_name();
   request.origin.route_key = route_key == nullptr ? request.grant->key_name() : *route_key;
   const bool get = request.method == "GET" || request.method == "HEAD";
   const bool post = request.method == "POST";

@@ -149,7 +149,7 @@ void Predict(InferenceService& service, const TensorFlowServingRoute& route, Htt
   InferenceRequest inference;
   const Status timeout = ApplyTimeout(request, inference);
   if (!timeout.ok()) return fail(timeout);
-  auto ticket = service.EnterClient(request.origin.client);
+  auto ticket = service.EnterClient(**version, request.origin);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
   inference.origin = std::move(request.origin);
   inference.inputs = std::move(form->inputs);

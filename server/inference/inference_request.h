@@ -11,6 +11,7 @@
 #include "runtime/base/status.h"
 #include "runtime/tensor/value.h"
 #include "server/inference/request_origin.h"
+#include "server/inference/sequence_control.h"
 
 namespace onnxd {
 
@@ -36,6 +37,7 @@ struct InferenceRequest {
   std::optional<std::chrono::microseconds> timeout;
   static constexpr std::chrono::hours kMostTimeout{24};
   int64_t priority = 0;  // 1 is the most urgent; 0: the default
+  SequenceControl sequence;
 };
 
 struct InferenceResponse {

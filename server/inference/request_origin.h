@@ -16,6 +16,7 @@ struct RequestOrigin {
   // X-Route-Key, else the name of its API key: requests of one keep to one version of a model's
   // split. May be empty.
   std::string route_key;
+  std::string api_key;  // its key's name; empty: it has none
   TraceContext trace;
   // Its first byte was there: what it states as a duration counts from here.
   std::chrono::steady_clock::time_point arrived{};

@@ -119,6 +119,19 @@ struct ModelMetrics::Families {
                             .Help("Copies of requests for a shadow version, by outcome: same, "
                                   "different, failed or dropped")
                             .Register(registry)),
+        response_cache(BuildCounter()
+                           .Name("onnxd_response_cache_requests_total")
+                           .Help("Requests of models with a response cache, by result: hit, miss "
+                                 "or joined (an equal one was being computed)")
+                           .Register(registry)),
+        padding(BuildCounter()
+                    .Name("onnxd_padding_elements_total")
+                    .Help("Elements that were added to inputs to make them one of few sizes")
+                    .Register(registry)),
+        sequences(BuildGauge()
+                      .Name("onnxd_sequences")
+                      .Help("Sequences of a stateful model that are not over")
+                      .Register(registry)),
         model_loads(BuildCounter()
                         .Name("onnxd_model_loads_total")
                         .Help("Loads of versions of a model, by result: succeeded or failed")
@@ -145,6 +158,9 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Counter>& model_evictions;
   prometheus::Family<prometheus::Counter>& model_rollbacks;
   prometheus::Family<prometheus::Counter>& shadow_requests;
+  prometheus::Family<prometheus::Counter>& response_cache;
+  prometheus::Family<prometheus::Counter>& padding;
+  prometheus::Family<prometheus::Gauge>& sequences;
   prometheus::Family<prometheus::Counter>& model_loads;
   prometheus::Family<prometheus::Gauge>& model_state;
 };
@@ -169,6 +185,16 @@ struct ServerMetrics::State {
                              "piles up")
                        .Register(registry)
                        .Add({})),
+        response_cache_bytes(BuildGauge()
+                                 .Name("onnxd_response_cache_bytes")
+                                 .Help("Bytes of requests and answers in the response cache")
+                                 .Register(registry)
+                                 .Add({})),
+        response_cache_evictions(BuildCounter()
+                                     .Name("onnxd_response_cache_evictions_total")
+                                     .Help("Answers that left the response cache to others")
+                                     .Register(registry)
+                                     .Add({})),
         buffered_bytes(BuildGauge()
                            .Name("onnxd_buffered_request_bytes")
                            .Help("Bytes of request bodies in memory")
@@ -273,6 +299,8 @@ struct ServerMetrics::State {
   prometheus::Gauge& build_info;
   prometheus::Gauge& ready;
   prometheus::Gauge& saturation;
+  prometheus::Gauge& response_cache_bytes;
+  prometheus::Counter& response_cache_evictions;
   prometheus::Gauge& buffered_bytes;
   prometheus::Counter& accept_errors;
   prometheus::Counter& tls_failures;
@@ -493,6 +521,24 @@ void ServerMetrics::CountModelLoad(const std::string& model, bool succeeded) {
 
 void ServerMetrics::CountEviction(const std::string& model) {
   state_->families.model_evictions.Add({{"model", model}}).Increment();
+}
+
+void ServerMetrics::CountResponseCache(const std::string& model, const std::string& result) {
+  state_->families.response_cache.Add({{"model", model}, {"result", result}}).Increment();
+}
+
+void ServerMetrics::CountResponseCacheEviction() { state_->response_cache_evictions.Increment(); }
+
+void ServerMetrics::SetResponseCacheBytes(int64_t bytes) {
+  state_->response_cache_bytes.Set(static_cast<double>(bytes));
+}
+
+void ServerMetrics::CountPadding(const std::string& model, int64_t elements) {
+  state_->families.padding.Add({{"model", model}}).Increment(static_cast<double>(elements));
+}
+
+void ServerMetrics::SetSequences(const std::string& model, int64_t count) {
+  state_->families.sequences.Add({{"model", model}}).Set(static_cast<double>(count));
 }
 
 void ServerMetrics::CountRollback(const std::string& model, const std::string& reason) {

@@ -111,12 +111,18 @@ class ServerMetrics {
   void ObserveSerialize(Protocol protocol, std::chrono::nanoseconds duration);
   void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
   void CountSpans(const std::string& result, int64_t count);      // sent, dropped, failed
-  void CountShed(const std::string& reason);  // queue_full, deadline, memory, client
+  void CountShed(const std::string& reason);  // queue_full, deadline, memory, client, rate
   void CountModelLoad(const std::string& model, bool succeeded);
   void CountPreparedModel(const std::string& result);  // found, missing
   void CountEviction(const std::string& model);
   void CountShadow(const std::string& model, const std::string& version,
                    const std::string& outcome);
+  void CountResponseCache(const std::string& model,
+                          const std::string& result);  // hit, miss, joined
+  void CountResponseCacheEviction();
+  void SetResponseCacheBytes(int64_t bytes);
+  void CountPadding(const std::string& model, int64_t elements);
+  void SetSequences(const std::string& model, int64_t count);
   void CountRollback(const std::string& model, const std::string& reason);
   void CountConfigReload(bool succeeded);
   void CountAccessRefusal(Protocol protocol, StatusCode code);

@@ -7,7 +7,10 @@
 #include "runtime/session/prepared_model_cache.h"
 #include "runtime/tensor/convert.h"
 #include "server/models/batch_trial.h"
+#include "server/models/declared_signature.h"
+#include "server/models/padding_plan.h"
 #include "server/models/random_rows.h"
+#include "server/models/sequence_plan.h"
 
 namespace onnxd {
 namespace {
@@ -147,6 +150,41 @@ Result<std::unique_ptr<InferenceSession>> LoadUnchanged(
   return session;
 }
 
+// How its requests become the session's.
+struct Plans {
+  std::shared_ptr<const SequencePlan> sequence;
+  std::shared_ptr<const PaddingPlan> padding;
+};
+
+Result<Plans> PlansOf(const ModelSettings& settings, const InferenceSession& session) {
+  Plans plans;
+  if (settings.sequence.enabled) {
+    ONNXD_ASSIGN_OR_RETURN(
+        plans.sequence, MakeSequencePlan(settings.sequence, session.inputs(), session.outputs()));
+  }
+  if (!settings.padding.empty()) {
+    ONNXD_ASSIGN_OR_RETURN(plans.padding,
+                           MakePaddingPlan(settings.padding, session.inputs(), session.outputs()));
+    ONNXD_RETURN_IF_ERROR(CheckPadding(*plans.padding, session, nullptr));
+  }
+  return plans;
+}
+
+// What its clients see of the session's.
+void SetSignature(ModelVersion& version) {
+  version.inputs = version.session->inputs();
+  version.outputs = version.session->outputs();
+  if (version.sequence == nullptr) return;
+  version.inputs.clear();
+  version.outputs.clear();
+  for (const size_t i : version.sequence->client_inputs) {
+    version.inputs.push_back(version.session->inputs()[i]);
+  }
+  for (const size_t i : version.sequence->client_outputs) {
+    version.outputs.push_back(version.session->outputs()[i]);
+  }
+}
+
 }  // namespace
 
 ModelLoader::ModelLoader(SessionOptions session, Scheduler& scheduler, ServerMetrics& metrics,
@@ -176,6 +214,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   // Of the thread that loads as well, should it stay behind.
   struct Loaded {
     std::optional<Result<std::unique_ptr<InferenceSession>>> session;
+    Plans plans;
     int64_t bytes = 0;  // before any run
   };
   const auto loaded = std::make_shared<Loaded>();
@@ -183,8 +222,15 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
     auto& result = loaded->session;
     result = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, options); });
     loaded->bytes = options.memory->bytes();
-    if (!result->ok() || !wanted.settings.warm_up) return;
+    if (!result->ok()) return;
     const InferenceSession& session = ***result;
+    auto plans = PlansOf(wanted.settings, session);
+    if (!plans.ok()) {
+      result = plans.status();
+      return;
+    }
+    loaded->plans = *std::move(plans);
+    if (!wanted.settings.warm_up) return;
     const Status warmed = CheckWarmUp(session, RunOnce(session, 1, nullptr));
     if (!warmed.ok() && wanted.settings.warm_up_failure == "refuse") result = warmed;
   };
@@ -199,8 +245,14 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->model = wanted.model;
   version->version = wanted.version;
   version->settings = wanted.settings;
-  version->inputs = version->session->inputs();
-  version->outputs = version->session->outputs();
+  version->sequence = std::move(loaded->plans.sequence);
+  version->padding = std::move(loaded->plans.padding);
+  SetSignature(*version);
+  ONNXD_RETURN_IF_ERROR(CheckDeclared(wanted.settings.declared, version->inputs, version->outputs));
+  if (!wanted.settings.ignored.empty()) {
+    LogWarning(
+        StrCat("model '", wanted.model, "': without effect here: ", wanted.settings.ignored));
+  }
   version->memory = std::move(memory);
   version->metrics =
       metrics_.ForModel(wanted.model, wanted.version, wanted.settings.duration_buckets_us);

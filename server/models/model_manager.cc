@@ -9,6 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/session/prepared_model_cache.h"
+#include "server/models/ensemble.h"
 #include "server/models/loaded_list.h"
 
 namespace onnxd {
@@ -141,6 +142,7 @@ int64_t ModelManager::EstimateOf(const WantedVersion& wanted) const {
 
 Result<std::shared_ptr<ModelVersion>> ModelManager::LoadVersion(const WantedVersion& wanted,
                                                                 WorkPriority priority) {
+  if (wanted.settings.ensemble.active()) return LoadEnsemble(wanted);
   for (int attempt = 1;; ++attempt) {
     auto memory = std::make_shared<MemoryAccount>(resident_.memory());
     ONNXD_RETURN_IF_ERROR(resident_.Reserve(*memory, EstimateOf(wanted), wanted.model));
@@ -157,6 +159,44 @@ Result<std::shared_ptr<ModelVersion>> ModelManager::LoadVersion(const WantedVers
     // It takes more than it seemed to.
     need = {wanted.fingerprint, wished + wished / 4};
     if (attempt == kMostAttempts || stopping_) return loaded;
+  }
+}
+
+Result<std::shared_ptr<ModelVersion>> ModelManager::LoadEnsemble(const WantedVersion& wanted) {
+  ONNXD_RETURN_IF_ERROR(wanted.fault);
+  ONNXD_ASSIGN_OR_RETURN(auto version,
+                         MakeEnsemble(wanted.model, wanted.version, wanted.settings, registry_));
+  version->memory = std::make_shared<MemoryAccount>(resident_.memory());
+  version->metrics =
+      metrics_.ForModel(wanted.model, wanted.version, wanted.settings.duration_buckets_us);
+  version->scheduled = std::make_shared<ScheduledModel>(
+      wanted.model,
+      [](auto, const auto&) -> Result<std::vector<Value>> {
+        return Internal("an ensemble runs by its models");
+      },
+      version->metrics);
+  version->loaded = std::chrono::steady_clock::now();
+  version->last_used = version->loaded;
+  version->rollout = RolloutOf(wanted.model);
+  LogInfo(StrCat("model '", wanted.model, "' version ", wanted.version, " is an ensemble of ",
+                 version->ensemble->steps.size(), " steps"));
+  return version;
+}
+
+// Of ensembles that need the model, which is about to go.
+void ModelManager::WithdrawEnsembles(const std::string& model) {
+  for (;;) {
+    const std::string ensemble = EnsembleThatNeeds(model, registry_);
+    if (ensemble.empty()) return;
+    WithdrawEnsembles(ensemble);
+    for (const auto& [known_key, known] : KnownOf(ensemble)) {
+      const VersionKey key = known_key;
+      resident_.Unload(key, false);
+      Forget(key);
+      registry_.GiveUp(key.first, key.second, StrCat("model '", model, "' is not there any more"));
+      LogWarning(StrCat("model '", key.first, "' version ", key.second,
+                        " does not serve any more: its model '", model, "' goes"));
+    }
   }
 }
 
@@ -177,7 +217,9 @@ Status ModelManager::LoadOrGiveUp(const WantedVersion& wanted, WorkPriority prio
   known_[key] = {wanted.fingerprint, true};
   sources_[key] = wanted;
   short_of_memory_.erase(key);
-  if (priority == WorkPriority::kLow) loader_.TryBatches(*loaded, WayOf(priority));
+  if (priority == WorkPriority::kLow && (*loaded)->session != nullptr) {
+    loader_.TryBatches(*loaded, WayOf(priority));
+  }
   RolloutOf(wanted.model)->analysis.Forget(wanted.version);
   registry_.Release(wanted.model, wanted.version);
   resident_.Publish(*std::move(loaded), wanted.fingerprint);
@@ -190,8 +232,11 @@ Status ModelManager::GiveUp(const WantedVersion& wanted, const Status& reason) {
   const bool serving = registry_.Has(wanted.model, wanted.version);
   const Status failure = reason.WithContext(
       StrCat("model '", wanted.model, "' version ", wanted.version, " (", wanted.path, ")"));
-  // What lacks only memory is tried again as soon as there is more, and complained of once.
-  const bool short_of_memory = reason.code() == StatusCode::kResourceExhausted;
+  // What lacks only memory, or a model of an ensemble, is tried again as soon as that may be there,
+  // and complained of once.
+  const bool short_of_memory =
+      reason.code() == StatusCode::kResourceExhausted ||
+      (wanted.settings.ensemble.active() && reason.code() == StatusCode::kFailedPrecondition);
   if (!short_of_memory) known_[key] = {wanted.fingerprint, serving};
   if (!short_of_memory || short_of_memory_.insert(key).second) {
     LogError(failure.ToString());
@@ -216,7 +261,8 @@ void ModelManager::Stop() {
 void ModelManager::Work() {
   for (const auto& [key, known] : known_) {
     const auto found = registry_.Find(key.first, key.second);
-    if (found.ok() && !(*found)->evicted) loader_.TryBatches(*found, WayOf(WorkPriority::kLow));
+    if (found.ok() && (*found)->session != nullptr)
+      loader_.TryBatches(*found, WayOf(WorkPriority::kLow));
   }
   while (!stopping_) {
     const Status status = CatchExceptions([this] {
@@ -382,14 +428,32 @@ Result<std::vector<WantedVersion>> ModelManager::Scan(const std::string& model) 
 Status ModelManager::Load(const std::string& model) {
   ONNXD_ASSIGN_OR_RETURN(const auto wanted, Scan(model));
   if (wanted.empty()) return NotFound(StrCat("the repository has no model '", model, "'"));
+  ONNXD_RETURN_IF_ERROR(LoadNeeded(wanted));
   for (const VersionKey& key : resident_.Evicted(model)) ONNXD_RETURN_IF_ERROR(Revive(key));
   const Status status = Approach(wanted, model);
   RememberLoaded();
   return status;
 }
 
+// The models of ensembles that do not serve yet, one that is named again and again once.
+Status ModelManager::LoadNeeded(const std::vector<WantedVersion>& ensembles) {
+  for (const WantedVersion& version : ensembles) {
+    for (const EnsembleStep& step : version.settings.ensemble.steps) {
+      if (registry_.HasOther(step.model, "") || !needed_.insert(step.model).second) continue;
+      const Status loaded = Load(step.model);
+      needed_.erase(step.model);
+      if (!loaded.ok()) return loaded.WithContext(StrCat("model '", step.model, "'"));
+    }
+  }
+  return Status::Ok();
+}
+
 Status ModelManager::Unload(const std::string& model) {
   if (KnownOf(model).empty()) return NotFound(StrCat("model '", model, "' is not loaded"));
+  if (const std::string ensemble = EnsembleThatNeeds(model, registry_); !ensemble.empty()) {
+    return FailedPrecondition(
+        StrCat("model '", model, "' is part of the ensemble '", ensemble, "': unload that first"));
+  }
   const Status status = Approach({}, model);
   RememberLoaded();
   return status;
@@ -428,6 +492,7 @@ Status ModelManager::Approach(const std::vector<WantedVersion>& wanted, const st
   for (const VersionKey& key : Reconcile(wanted, KnownOf(model)).unload) {
     // A newer one took its place: its like may be wanted again.
     const bool superseded = Exists(sources_[key].path) && registry_.HasOther(key.first, key.second);
+    if (!registry_.HasOther(key.first, key.second)) WithdrawEnsembles(key.first);
     resident_.Unload(key, superseded && control_mode_ == "poll");
     Forget(key);
   }

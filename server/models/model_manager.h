@@ -147,6 +147,9 @@ class ModelManager {
   Status LoadOrGiveUp(const WantedVersion& wanted, WorkPriority priority);
   Result<std::shared_ptr<ModelVersion>> LoadVersion(const WantedVersion& wanted,
                                                     WorkPriority priority);
+  Result<std::shared_ptr<ModelVersion>> LoadEnsemble(const WantedVersion& wanted);
+  void WithdrawEnsembles(const std::string& model);
+  Status LoadNeeded(const std::vector<WantedVersion>& ensembles);
   int64_t EstimateOf(const WantedVersion& wanted) const;
   Status GiveUp(const WantedVersion& wanted, const Status& failure);
   void Forget(const VersionKey& key);
@@ -173,6 +176,7 @@ class ModelManager {
   std::map<VersionKey, WantedVersion> sources_;  // what the known ones were loaded from
   std::map<VersionKey, std::pair<uint64_t, int64_t>> needs_;  // bytes, by fingerprint
   std::set<VersionKey> short_of_memory_;                      // that the log knows of
+  std::set<std::string> needed_;  // models that are loaded for ensembles
   std::map<VersionKey, std::pair<uint64_t, RolloutSettings>> last_scan_;
   std::set<std::string> required_;
   Quarantine quarantine_;

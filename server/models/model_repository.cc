@@ -12,6 +12,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
+#include "server/config/triton_config.h"
 
 namespace onnxd {
 namespace {
@@ -28,6 +29,7 @@ std::optional<int64_t> VersionNumber(const std::string& name) {
 
 constexpr const char* kModelFile = "model.onnx";
 constexpr const char* kSettingsFile = "model.yaml";
+constexpr const char* kTritonFile = "config.pbtxt";
 constexpr uint64_t kMaxSettingsBytes = 64 << 10;
 constexpr size_t kMostEntries = 100'000;  // looked at in one folder
 constexpr size_t kMostFiles = 1000;       // of one version
@@ -76,7 +78,7 @@ uint64_t HashOf(const ModelSettings& settings) {
   for (const auto& key : ModelSettingsKeys()) {
     hash = Mix(hash, std::hash<std::string>{}(key.get(settings)));
   }
-  return hash;
+  return Mix(hash, std::hash<std::string>{}(DescribeRecords(settings)));
 }
 
 int64_t TimeOf(const fs::path& path) {
@@ -84,15 +86,33 @@ int64_t TimeOf(const fs::path& path) {
   return stat(path.c_str(), &status) == 0 ? status.st_mtim.tv_sec : 0;
 }
 
-// The defaults with what the model's own file says; the fault is that of the file.
-std::pair<ModelSettings, Status> SettingsOf(const fs::path& folder, const ModelSettings& defaults) {
-  const std::string path = (folder / kSettingsFile).string();
+// What says how the model is served: its model.yaml, else a config.pbtxt, else nothing.
+fs::path SettingsFileOf(const fs::path& folder) {
   std::error_code error;
-  if (!fs::exists(path, error)) return {defaults, Status::Ok()};
+  const bool is_triton =
+      !fs::exists(folder / kSettingsFile, error) && fs::exists(folder / kTritonFile, error);
+  return folder / (is_triton ? kTritonFile : kSettingsFile);
+}
+
+Status ApplySettings(const fs::path& file, ModelSettings& settings) {
+  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(file.string(), kMaxSettingsBytes));
+  if (file.filename() == kTritonFile) {
+    const std::string model = file.parent_path().filename().string();
+    ONNXD_RETURN_IF_ERROR(ApplyTritonConfig(text, file.string(), model, settings));
+  } else {
+    ONNXD_RETURN_IF_ERROR(ApplyModelSettings(text, file.string(), settings));
+    std::error_code error;
+    if (fs::exists(file.parent_path() / kTritonFile, error)) settings.ignored = kTritonFile;
+  }
+  return ParseVersionPolicy(settings.versions).status().WithContext(file.string());
+}
+
+// The defaults with what the model's own file says; the fault is that of the file.
+std::pair<ModelSettings, Status> SettingsOf(const fs::path& file, const ModelSettings& defaults) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return {defaults, Status::Ok()};
   ModelSettings settings = defaults;
-  const auto text = ReadFile(path, kMaxSettingsBytes);
-  Status fault = text.ok() ? ApplyModelSettings(*text, path, settings) : text.status();
-  if (fault.ok()) fault = ParseVersionPolicy(settings.versions).status().WithContext(path);
+  Status fault = ApplySettings(file, settings);
   if (fault.ok()) return {std::move(settings), std::move(fault)};
   settings = defaults;
   settings.batching.mode = StrCat("faulty: ", fault.message());  // another fault, another try
@@ -131,31 +151,45 @@ std::vector<int64_t> ChosenOf(const ModelSettings& settings, std::vector<int64_t
   }
 }
 
+// Of folders with a model, or of all for an ensemble.
+std::vector<int64_t> NumbersOf(const fs::path& folder, const std::vector<std::string>& names,
+                               bool is_ensemble) {
+  std::vector<int64_t> numbers;
+  for (const std::string& name : names) {
+    const auto number = VersionNumber(name);
+    std::error_code none;
+    const bool counts = is_ensemble ? fs::is_directory(folder / name, none)
+                                    : fs::is_regular_file(folder / name / kModelFile, none);
+    if (number && counts) numbers.push_back(*number);
+  }
+  return numbers;
+}
+
 Status AddVersions(const fs::path& folder, const RepositoryOptions& options,
                    std::vector<WantedVersion>& wanted) {
-  std::vector<int64_t> numbers;
   const auto names = ListFolder(folder.string(), kMostEntries);
   if (names.status().code() == StatusCode::kNotFound) return Status::Ok();  // gone meanwhile
   ONNXD_RETURN_IF_ERROR(names.status());
-  for (const std::string& name : *names) {
-    const auto number = VersionNumber(name);
-    std::error_code none;
-    if (number && fs::is_regular_file(folder / name / kModelFile, none)) numbers.push_back(*number);
-  }
   ModelSettings settings;
   Status fault;
-  std::tie(settings, fault) = SettingsOf(folder, options.defaults);
+  const fs::path settings_file = SettingsFileOf(folder);
+  std::tie(settings, fault) = SettingsOf(settings_file, options.defaults);
+  const bool is_ensemble = settings.ensemble.active();
+  std::vector<int64_t> numbers = NumbersOf(folder, *names, is_ensemble);
+  if (numbers.empty() && (is_ensemble || !fault.ok())) numbers = {1};
   settings.rollout = RolloutOf(folder.filename().string(), settings, options.rollouts);
   const auto version_of = [&](int64_t number) {
     WantedVersion version;
     version.model = folder.filename().string();
     version.version = std::to_string(number);
-    version.path = (folder / version.version / kModelFile).string();
+    const fs::path file = folder / version.version / kModelFile;
+    std::error_code none;
+    version.path = (is_ensemble || !fs::exists(file, none) ? settings_file : file).string();
     version.settings = settings;
     version.fault = fault;
     version.fingerprint = HashOf(settings);
     AddFiles(version);
-    version.changed = std::max(version.changed, TimeOf(folder / kSettingsFile));
+    version.changed = std::max(version.changed, TimeOf(settings_file));
     return version;
   };
   for (const int64_t number : ChosenOf(settings, std::move(numbers), [&](int64_t candidate) {
@@ -178,9 +212,11 @@ Status AddFolder(const std::string& path, const RepositoryOptions& options,
   return Status::Ok();
 }
 
-// The folder, of FOLDER/NAME/VERSION/model.onnx.
+// The folder, of FOLDER/NAME/VERSION/model.onnx and of FOLDER/NAME/model.yaml or config.pbtxt.
 std::string FolderOf(const WantedVersion& version) {
-  return fs::path(version.path).parent_path().parent_path().parent_path().string();
+  fs::path folder = fs::path(version.path).parent_path();
+  if (fs::path(version.path).filename() == kModelFile) folder = folder.parent_path();
+  return folder.parent_path().string();
 }
 
 Status RefuseSharedNames(const std::vector<WantedVersion>& wanted) {
@@ -191,6 +227,34 @@ Status RefuseSharedNames(const std::vector<WantedVersion>& wanted) {
                                   FolderOf(wanted[i - 1]), " and ", FolderOf(wanted[i])));
   }
   return Status::Ok();
+}
+
+// Mixes into an ensemble's fingerprint those of its models, and puts it behind them. Ensembles that
+// need each other come last, as they are.
+void OrderEnsembles(std::vector<WantedVersion>& wanted) {
+  const auto begin = std::stable_partition(
+      wanted.begin(), wanted.end(),
+      [](const WantedVersion& version) { return !version.settings.ensemble.active(); });
+  std::set<std::string> waiting;  // ensembles
+  for (auto it = begin; it != wanted.end(); ++it) waiting.insert(it->model);
+  for (auto next = begin; next != wanted.end();) {
+    const auto ready = std::stable_partition(next, wanted.end(), [&](const WantedVersion& version) {
+      const auto& steps = version.settings.ensemble.steps;
+      return std::none_of(steps.begin(), steps.end(),
+                          [&](const EnsembleStep& step) { return waiting.contains(step.model); });
+    });
+    if (ready == next) return;
+    for (auto it = next; it != ready; ++it) {
+      for (const EnsembleStep& step : it->settings.ensemble.steps) {
+        for (auto member = wanted.begin(); member != next; ++member) {
+          if (member->model == step.model) it->needs = Mix(it->needs, member->fingerprint);
+        }
+      }
+      it->fingerprint += it->needs;
+    }
+    for (auto it = next; it != ready; ++it) waiting.erase(it->model);
+    next = ready;
+  }
 }
 
 Result<std::vector<WantedVersion>> SingleFile(const std::string& path,
@@ -214,7 +278,7 @@ Result<std::vector<WantedVersion>> SingleFile(const std::string& path,
 uint64_t FingerprintOf(const WantedVersion& version) {
   WantedVersion now;
   now.path = version.path;
-  now.fingerprint = HashOf(version.settings);
+  now.fingerprint = HashOf(version.settings) + version.needs;
   AddFiles(now);
   return now.fingerprint;
 }
@@ -274,6 +338,7 @@ Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& optio
       wanted.begin(), wanted.end(),
       [](const WantedVersion& a, const WantedVersion& b) { return a.model < b.model; });
   ONNXD_RETURN_IF_ERROR(RefuseSharedNames(wanted));
+  OrderEnsembles(wanted);
   return wanted;
 }
 

@@ -1,7 +1,11 @@
 // ModelRepository: what is on disk.
 //
 //   FOLDER/NAME/VERSION/model.onnx   a repository
-//   FOLDER/NAME/model.yaml           what this model wants otherwise than others (ModelSettings)
+//   FOLDER/NAME/model.yaml           what this model wants otherwise than others (ModelSettings);
+//   that
+//                                    of an ensemble is all there need be, else with folders of
+//                                    versions
+//   FOLDER/NAME/config.pbtxt         the same as Triton has it, where there is no model.yaml
 //   FILE.onnx                        one model, version 1
 #pragma once
 
@@ -25,6 +29,7 @@ struct WantedVersion {
   uint64_t fingerprint = 0;
   int64_t changed = 0;  // the newest of those times, seconds since 1970
   int64_t bytes = 0;    // of those files
+  uint64_t needs = 0;   // of an ensemble: part of its fingerprint, changes with its models
   ModelSettings settings;
   Status fault;  // why it cannot be loaded: a bad model.yaml
 };
@@ -40,11 +45,11 @@ struct RepositoryOptions {
 
 RepositoryOptions RepositoryOptionsOf(const ServerOptions& options);
 
-// The versions to serve, ordered by name and number. Names that begin with a dot are ignored;
-// versions are numbers. kNotFound when a path does not exist; kInvalidArgument when one is neither
-// a file nor a folder, two folders have a model of the same name, or the
-// defaults are wrong; kUnavailable when one cannot be read; kResourceExhausted when too much is in
-// it. A folder without models is empty.
+// The versions to serve, ordered by name and number, ensembles after the models that they need.
+// Names that begin with a dot are ignored; versions are numbers. kNotFound when a path does not
+// exist; kInvalidArgument when one is neither a file nor a folder, two folders have a model of the
+// same name, or the defaults are wrong; kUnavailable when one cannot be read; kResourceExhausted
+// when too much is in it. A folder without models is empty.
 Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& options);
 
 // Of the version's files as they are now, and its settings.

@@ -21,6 +21,10 @@
 
 namespace onnxd {
 
+struct Ensemble;
+struct PaddingPlan;
+struct SequencePlan;
+
 // Any thread.
 struct ModelVersion {
   using Time = std::chrono::steady_clock::time_point;
@@ -28,9 +32,13 @@ struct ModelVersion {
   std::string model;
   std::string version;
   ModelSettings settings;
-  std::vector<TensorSignature> inputs, outputs;
-  std::shared_ptr<MemoryAccount> memory;  // all that the session allocates
-  std::unique_ptr<InferenceSession> session;
+  std::vector<TensorSignature> inputs, outputs;  // of its requests
+  std::shared_ptr<MemoryAccount> memory;         // all that the session allocates
+  std::unique_ptr<InferenceSession> session;     // null: an ensemble, or evicted
+  std::shared_ptr<const Ensemble> ensemble;      // null: it has a session
+  std::shared_ptr<const SequencePlan>
+      sequence;                                // null: requests have nothing to do with each other
+  std::shared_ptr<const PaddingPlan> padding;  // null: none
   bool evicted = false;  // it has no session, to make room; the next request has it loaded again
   std::shared_ptr<ModelMetrics> metrics;
   std::shared_ptr<ScheduledModel> scheduled;

@@ -21,6 +21,8 @@ std::shared_ptr<const ModelVersion> WithoutSession(const ModelVersion& version) 
   empty->version = version.version;
   empty->settings = version.settings;
   empty->inputs = version.inputs;
+  empty->sequence = version.sequence;
+  empty->padding = version.padding;
   empty->outputs = version.outputs;
   empty->metrics = version.metrics;
   empty->rollout = version.rollout;
@@ -45,7 +47,7 @@ std::vector<ResidentVersion> ResidentModels::Candidates(const std::string& own) 
     candidate.key = KeyOf(version);
     candidate.bytes = version.memory->bytes();
     candidate.kept = kept;
-    candidate.pinned = version.settings.pinned;
+    candidate.pinned = version.settings.pinned || version.ensemble != nullptr;
     candidate.busy = !scheduler_.IsIdle(*version.scheduled);
     candidate.resident = now - version.loaded;
     candidate.unused = now - version.last_used.load();

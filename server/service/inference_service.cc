@@ -4,6 +4,11 @@
 
 #include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
+#include "server/inference/route_point.h"
+#include "server/models/ensemble.h"
+#include "server/models/padding_plan.h"
+#include "server/models/sequence_plan.h"
+#include "server/service/ensemble_run.h"
 #include "server/service/request_deadline.h"
 #include "server/tracing/request_span.h"
 
@@ -33,6 +38,9 @@ Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceReq
       return InvalidArgument(StrCat("input '", input.name, "' is given twice"));
     }
     slot = std::move(input.value);
+  }
+  if (version.padding != nullptr) {
+    ONNXD_RETURN_IF_ERROR(AddMasks(*version.padding, signature, ordered));
   }
   for (size_t i = 0; i < signature.size(); ++i) {
     if (ordered[i].absent()) {
@@ -98,13 +106,24 @@ bool IsServersFault(StatusCode code) {
 }
 
 // For the analysis of the model's versions. What its client or the server gave up says nothing.
-void NoteResult(const ModelVersion& version, const BatchResult& result) {
+void NoteResult(const ModelVersion& version, const Status& status,
+                std::chrono::nanoseconds compute_time) {
   if (version.rollout == nullptr || !version.rollout->analysis.active()) return;
-  const StatusCode code = result.outputs.status().code();
+  const StatusCode code = status.code();
   if (code == StatusCode::kCancelled || code == StatusCode::kUnavailable) return;
   const bool failed = code != StatusCode::kOk;
   version.rollout->analysis.Note(
-      version.version, failed ? AnswerKind::kFailed : AnswerKind::kAnswered, result.compute_time);
+      version.version, failed ? AnswerKind::kFailed : AnswerKind::kAnswered, compute_time);
+}
+
+// Whether a request for the one reads as one for the other.
+bool HaveSameNames(const ModelVersion& a, const ModelVersion& b) {
+  const auto same = [](const TensorSignature& x, const TensorSignature& y) {
+    return x.name == y.name;
+  };
+  return &a == &b ||
+         (std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(), same) &&
+          std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(), same));
 }
 
 }  // namespace
@@ -121,6 +140,7 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
       tracer_(tracer),
       json_(JsonOf(options)),
       quota_(options.limits.requests_per_client),
+      response_cache_(metrics, memory_),
       shared_memory_(options.server.shared_memory),
       load_meter_(
           AvailableProcessors(), [this] { return ReadLoad(); }, Clock::now()),
@@ -133,6 +153,7 @@ InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& 
 
 void InferenceService::Reconfigure(const ServerOptions& options) {
   max_buffered_bytes_ = options.limits.buffered_bytes;
+  response_cache_.SetLimit(options.limits.response_cache_bytes);
   request_log_.SetLines(options.log.requests == "off"   ? RequestLog::Lines::kNone
                         : options.log.requests == "all" ? RequestLog::Lines::kAll
                                                         : RequestLog::Lines::kNotable);
@@ -267,6 +288,12 @@ std::string InferenceService::Metrics() const {
     states.push_back({entry.model, entry.version, state});
   }
   metrics_.SetModelStates(states);
+  for (const auto& [name, versions] : *registry_.Snapshot()) {
+    const bool stateful = std::any_of(versions.begin(), versions.end(), [](const auto& version) {
+      return version.second->sequence != nullptr;
+    });
+    if (stateful) metrics_.SetSequences(name, sequences_.Count(name));
+  }
   metrics_.SetReady(Ready());
   scheduler_.ObserveLoad();
   return metrics_.Serialize();
@@ -347,74 +374,224 @@ Result<InferenceService::ModelConfig> InferenceService::Config(const std::string
 void InferenceService::Infer(std::shared_ptr<const ModelVersion> version,
                              InferenceRequest&& request, Protocol protocol,
                              InferenceCallback done) {
-  auto cancelled = std::move(request.origin.cancelled);
-  auto copy = CopyFor(version, request.origin);
+  Asker asker{request.origin.cancelled, request.origin.id, 0, {}};
+  if (version->ensemble != nullptr) asker.point = RoutePoint(request.origin.route_key);
   const auto in_flight = std::make_shared<InFlight>(*this, *version, std::move(request.origin),
                                                     protocol, std::move(done));
-  InferenceCallback finish = [in_flight](Result<InferenceResponse> result) {
-    in_flight->Finish(std::move(result));
-  };
+  asker.deadline = RequestDeadline(request, version->settings.batching, in_flight->begin());
+  Answer(std::move(version), std::move(request), std::move(asker),
+         [in_flight](Result<InferenceResponse> result) { in_flight->Finish(std::move(result)); });
+}
+
+void InferenceService::Answer(Version version, InferenceRequest&& request, Asker asker,
+                              InferenceCallback finish) {
+  auto copy = CopyFor(version, asker.request_id);
   auto inputs = OrderInputs(*version, request);
   auto selected = SelectOutputs(*version, request.outputs);
   if (!inputs.ok() || !selected.ok()) {
     NoteRefusal(*version);
     return finish(inputs.ok() ? selected.status() : inputs.status());
   }
-  Checked checked{std::move(*selected), std::move(request.id), {}, std::move(copy)};
+  if (request.sequence.id.given() && version->sequence == nullptr && version->ensemble == nullptr) {
+    return finish(InvalidArgument(
+        StrCat("model '", version->model, "' keeps no state: it takes no sequence_id")));
+  }
+  Checked checked{std::move(*selected),
+                  std::move(request.id),
+                  std::move(request.sequence),
+                  std::move(asker),
+                  {},
+                  std::move(copy),
+                  nullptr};
   checked.request.inputs = std::move(*inputs);
-  checked.request.deadline =
-      RequestDeadline(request, version->settings.batching, in_flight->begin());
+  checked.request.deadline = checked.asker.deadline;
   checked.request.priority = request.priority;
-  checked.request.cancelled = std::move(cancelled);
+  checked.request.cancelled = checked.asker.cancelled;
+  if (version->settings.response_cache.enabled) {
+    return AnswerFromCache(std::move(version), std::move(checked), std::move(finish));
+  }
+  Compute(std::move(version), std::move(checked), std::move(finish));
+}
+
+void InferenceService::AnswerFromCache(Version version, Checked checked, InferenceCallback finish) {
+  const auto held = std::make_shared<Checked>(std::move(checked));
+  const auto answer = [this, version, held, finish](const Result<std::vector<Value>>& outputs) {
+    if (outputs.status().code() == StatusCode::kAborted) {
+      return Compute(version, std::move(*held), finish);
+    }
+    if (!outputs.ok()) return finish(outputs.status());
+    InferenceResponse response{version->model, version->version, held->id, {}};
+    for (size_t i = 0; i < held->selected.size(); ++i) {
+      response.outputs.push_back({version->outputs[held->selected[i]].name, (*outputs)[i]});
+    }
+    finish(std::move(response));
+  };
+  const auto decision = response_cache_.Ask(
+      {version, held->request.inputs, held->selected, held->request.deadline}, answer);
+  if (!decision.computes) return;
+  if (decision.computation != nullptr) {
+    finish = [computation = decision.computation, finish](Result<InferenceResponse> result) {
+      Result<std::vector<Value>> outputs = std::vector<Value>();
+      if (result.ok()) {
+        for (const NamedValue& output : result->outputs) outputs->push_back(output.value);
+      } else {
+        outputs = result.status();
+      }
+      finish(std::move(result));
+      computation->Settle(outputs);
+    };
+  }
+  Compute(std::move(version), std::move(*held), std::move(finish));
+}
+
+void InferenceService::Compute(Version version, Checked checked, InferenceCallback finish) {
+  if (version->ensemble != nullptr) {
+    RunSteps(std::move(version), std::move(checked), std::move(finish));
+  } else if (version->sequence != nullptr) {
+    TakeTurn(std::move(version), std::move(checked), std::move(finish));
+  } else {
+    BringToMemory(std::move(version), std::move(checked), std::move(finish));
+  }
+}
+
+void InferenceService::RunSteps(Version version, Checked checked, InferenceCallback finish) {
+  version->last_used.store(Clock::now(), std::memory_order_relaxed);
+  const auto ensemble = version->ensemble;
+  auto inputs = std::move(checked.request.inputs);
+  const auto held = std::make_shared<const Checked>(std::move(checked));
+  const RunStep run_step = [this, held](const Ensemble::Step& step, std::vector<NamedValue> values,
+                                        std::vector<std::string> outputs, StepDone done) {
+    auto member = registry_.Find(step.model, step.version, held->asker.point);
+    if (!member.ok()) return done({member.status()});
+    InferenceRequest request;
+    request.inputs = std::move(values);
+    request.outputs = std::move(outputs);
+    request.priority = held->request.priority;
+    if ((*member)->sequence != nullptr || (*member)->ensemble != nullptr) {
+      request.sequence = held->sequence;
+    }
+    Answer(*std::move(member), std::move(request), held->asker,
+           [done = std::move(done)](Result<InferenceResponse> response) {
+             if (!response.ok()) return done({response.status()});
+             std::vector<Value> made;
+             for (NamedValue& output : response->outputs) made.push_back(std::move(output.value));
+             done({std::move(made), response->queue_time, response->compute_time});
+           });
+  };
+  RunEnsemble(
+      ensemble, std::move(inputs), run_step,
+      [version = std::move(version), held, finish = std::move(finish)](StepResult result) {
+        version->metrics->ObserveQueue(result.queue_time);
+        NoteResult(*version, result.outputs.status(), result.compute_time);
+        if (!result.outputs.ok()) {
+          return finish(
+              result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
+        }
+        InferenceResponse response{version->model, version->version, held->id, {}};
+        response.queue_time = result.queue_time;
+        response.compute_time = result.compute_time;
+        for (const size_t i : held->selected) {
+          response.outputs.push_back({version->outputs[i].name, std::move((*result.outputs)[i])});
+        }
+        finish(std::move(response));
+      });
+}
+
+void InferenceService::TakeTurn(Version version, Checked checked, InferenceCallback finish) {
+  const auto held = std::make_shared<Checked>(std::move(checked));
+  sequences_.Enter(
+      version, held->sequence,
+      [this, version, held, finish](Result<std::unique_ptr<Sequences::Turn>> turn) {
+        if (!turn.ok()) return finish(turn.status());
+        Version pinned = (*turn)->version();
+        if (!HaveSameNames(*pinned, *version)) {
+          return finish(FailedPrecondition(StrCat(
+              "the sequence began with version ", pinned->version, " of model '", version->model,
+              "', which has other inputs or outputs than version ", version->version)));
+        }
+        held->turn = *std::move(turn);
+        BringToMemory(std::move(pinned), std::move(*held), finish);
+      });
+}
+
+void InferenceService::BringToMemory(Version version, Checked checked, InferenceCallback finish) {
   if (!version->evicted) return Submit(std::move(version), std::move(checked), std::move(finish));
   const ModelManager::Patience patience{checked.request.deadline, checked.request.cancelled};
   const auto waiting = std::make_shared<Checked>(std::move(checked));
-  manager_.Revive(*version, patience,
-                  [this, waiting, finish](Result<std::shared_ptr<const ModelVersion>> revived) {
-                    if (!revived.ok()) return finish(revived.status());
-                    Submit(*std::move(revived), std::move(*waiting), finish);
-                  });
+  manager_.Revive(*version, patience, [this, waiting, finish](Result<Version> revived) {
+    if (!revived.ok()) return finish(revived.status());
+    Submit(*std::move(revived), std::move(*waiting), finish);
+  });
 }
 
 // Of this request, where the model has a shadow version that is in memory.
 std::shared_ptr<ShadowTraffic::Copy> InferenceService::CopyFor(
-    const std::shared_ptr<const ModelVersion>& version, const RequestOrigin& origin) const {
+    const Version& version, const std::string& request_id) const {
   if (version->rollout == nullptr) return nullptr;
   const auto target = version->rollout->shadow.Take(version->version);
   if (!target) return nullptr;
   auto shadow = registry_.Find(version->model, target->version);
-  if (!shadow.ok() || (*shadow)->evicted) return nullptr;
+  const bool is_like = shadow.ok() && (*shadow)->session != nullptr &&
+                       (*shadow)->sequence == nullptr && version->sequence == nullptr;
+  if (!is_like) return nullptr;
   return std::make_shared<ShadowTraffic::Copy>(
-      ShadowTraffic::Copy{version, *std::move(shadow), {}, {}, target->tolerance, origin.id});
+      ShadowTraffic::Copy{version, *std::move(shadow), {}, {}, target->tolerance, request_id});
 }
 
-void InferenceService::Submit(std::shared_ptr<const ModelVersion> version, Checked checked,
-                              InferenceCallback finish) {
+void InferenceService::Submit(Version version, Checked checked, InferenceCallback finish) {
   version->last_used.store(Clock::now(), std::memory_order_relaxed);
   BatchRequest& request = checked.request;
-  if (version->joins_rows()) MarkRows(request);
+  if (checked.turn != nullptr) {
+    auto inputs = InputsOfTurn(*version->sequence, std::move(request.inputs),
+                               checked.turn->states(), checked.turn->control());
+    if (!inputs.ok()) return finish(inputs.status());
+    request.inputs = *std::move(inputs);
+    checked.turn->SetVersion(version);
+  }
   if (checked.copy != nullptr) checked.copy->inputs = request.inputs;
+  Padded padded;
+  if (version->padding != nullptr) {
+    auto done = Pad(*version->padding, request.inputs);
+    if (!done.ok()) return finish(done.status());
+    padded = *std::move(done);
+    if (padded.elements > 0) metrics_.CountPadding(version->model, padded.elements);
+  }
+  if (version->joins_rows()) MarkRows(request);
   const auto scheduled = version->scheduled;
   request.done = [this, version = std::move(version), copy = std::move(checked.copy),
+                  turn = std::move(checked.turn), padded = std::move(padded),
                   id = std::move(checked.id), finish = std::move(finish),
-                  selected = std::move(checked.selected)](BatchResult result) {
+                  selected = std::move(checked.selected)](BatchResult result) mutable {
     version->metrics->ObserveQueue(result.queue_time);
-    NoteResult(*version, result);
+    NoteResult(*version, result.outputs.status(), result.compute_time);
+    if (result.outputs.ok() && version->padding != nullptr) {
+      const Status cropped = Crop(*version->padding, padded, *result.outputs);
+      if (!cropped.ok()) result.outputs = cropped;
+    }
+    if (result.outputs.ok() && turn != nullptr) {
+      auto states = StatesOf(*version->sequence, *result.outputs);
+      if (states.ok()) {
+        turn->SetStates(*std::move(states));
+      } else {
+        result.outputs = states.status();
+      }
+    }
     if (!result.outputs.ok()) {
-      return finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
+      finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
+      turn.reset();  // now: the next may begin
+      return;
     }
     version->SaveToCacheOnce();
     if (copy != nullptr) copy->outputs = *result.outputs;
-    InferenceResponse response;
-    response.model = version->model;
-    response.version = version->version;
-    response.id = id;
+    InferenceResponse response{version->model, version->version, id, {}};
     response.queue_time = result.queue_time;
     response.compute_time = result.compute_time;
     for (const size_t i : selected) {
-      response.outputs.push_back({version->outputs[i].name, std::move((*result.outputs)[i])});
+      const size_t output = turn == nullptr ? i : version->sequence->client_outputs[i];
+      response.outputs.push_back({version->outputs[i].name, std::move((*result.outputs)[output])});
     }
     finish(std::move(response));
+    turn.reset();
     if (copy != nullptr) shadow_traffic_.Offer(std::move(*copy));
   };
   scheduler_.Submit(scheduled, std::move(request));
@@ -443,11 +620,21 @@ void InferenceService::NoteUnrouted(Protocol protocol, const Status& status,
   request_log_.Note(record);
 }
 
-Result<ClientQuota::Ticket> InferenceService::EnterClient(const std::string& client) {
-  auto entry = quota_.Enter(client);
-  if (entry.admitted) return std::move(entry.ticket);
-  metrics_.CountShed("client");
-  return ResourceExhausted(StrCat("client ", client, " has limits.requests_per_client requests"));
+Result<ClientQuota::Ticket> InferenceService::EnterClient(const ModelVersion& version,
+                                                          const RequestOrigin& origin) {
+  auto entry = quota_.Enter(origin.client);
+  if (!entry.admitted) {
+    metrics_.CountShed("client");
+    return ResourceExhausted(
+        StrCat("client ", origin.client, " has limits.requests_per_client requests"));
+  }
+  const Status paced =
+      rate_limiter_.Enter(version.model, version.settings.rate_limit, origin.api_key, Clock::now());
+  if (!paced.ok()) {
+    metrics_.CountShed("rate");
+    return paced;
+  }
+  return std::move(entry.ticket);
 }
 
 bool InferenceService::AdmitBytes(int64_t bytes) {

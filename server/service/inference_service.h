@@ -15,6 +15,9 @@
 #include "server/models/model_manager.h"
 #include "server/service/client_quota.h"
 #include "server/service/load_meter.h"
+#include "server/service/rate_limiter.h"
+#include "server/service/response_cache.h"
+#include "server/service/sequences.h"
 #include "server/service/shadow_traffic.h"
 #include "server/tracing/tracer.h"
 
@@ -119,8 +122,8 @@ class InferenceService {
   Tracer& tracer() const { return tracer_; }
 
   // For each inference request, by its client's address, until the ticket is gone.
-  // kResourceExhausted when the client has too many.
-  Result<ClientQuota::Ticket> EnterClient(const std::string& client);
+  // kResourceExhausted when the client has too many, or the model or key too many a second.
+  Result<ClientQuota::Ticket> EnterClient(const ModelVersion& version, const RequestOrigin& origin);
 
   // Memory of request bodies in flight, against one budget. False: refuse with kUnavailable.
   bool AdmitBytes(int64_t bytes);
@@ -143,17 +146,35 @@ class InferenceService {
 
  private:
   class InFlight;
+  // Who asks, in all that comes of one request.
+  struct Asker {
+    std::shared_ptr<std::atomic<bool>> cancelled;  // may be null
+    std::string request_id;
+    uint64_t point = 0;  // RoutePoint, of an ensemble's
+    std::optional<std::chrono::steady_clock::time_point> deadline;
+  };
   // A request that fits its model.
   struct Checked {
     std::vector<size_t> selected;  // outputs
     std::string id;
+    SequenceControl sequence;
+    Asker asker;
     BatchRequest request;
     std::shared_ptr<ShadowTraffic::Copy> copy;  // null: none
+    std::shared_ptr<Sequences::Turn> turn;      // null: it belongs to no sequence
   };
-  std::shared_ptr<ShadowTraffic::Copy> CopyFor(const std::shared_ptr<const ModelVersion>& version,
-                                               const RequestOrigin& origin) const;
-  void Submit(std::shared_ptr<const ModelVersion> version, Checked checked,
-              InferenceCallback finish);
+  using Version = std::shared_ptr<const ModelVersion>;
+
+  std::shared_ptr<ShadowTraffic::Copy> CopyFor(const Version& version,
+                                               const std::string& request_id) const;
+  // The way of a request, each step to one of those behind it.
+  void Answer(Version version, InferenceRequest&& request, Asker asker, InferenceCallback finish);
+  void AnswerFromCache(Version version, Checked checked, InferenceCallback finish);
+  void Compute(Version version, Checked checked, InferenceCallback finish);
+  void RunSteps(Version version, Checked checked, InferenceCallback finish);
+  void TakeTurn(Version version, Checked checked, InferenceCallback finish);
+  void BringToMemory(Version version, Checked checked, InferenceCallback finish);
+  void Submit(Version version, Checked checked, InferenceCallback finish);
   std::string default_model() const;
   void CountAnswer(const Status& status);
   LoadMeter::Reading ReadLoad();
@@ -171,6 +192,9 @@ class InferenceService {
   std::atomic<int64_t> max_buffered_bytes_{0};
   Json json_;
   ClientQuota quota_;
+  RateLimiter rate_limiter_;
+  ResponseCache response_cache_;
+  Sequences sequences_;
   RequestLog request_log_;
   SharedMemory shared_memory_;
   std::atomic<bool> draining_{false};

@@ -151,6 +151,70 @@ TEST(Config, AModelsOwnFileNamesWhatIsWrong) {
   }
 }
 
+TEST(Config, AnEnsembleIsAListOfSteps) {
+  ModelSettings settings;
+  const Status status = ApplyModelSettings(
+      "ensemble:\n  steps:\n"
+      "  - {model: a, inputs: {x: raw}, outputs: {y: mid, z: side}}\n"
+      "  - model: b\n    version: stable\n    inputs: {x: mid}\n    outputs: {y: end}\n",
+      "m", settings);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_EQ(settings.ensemble.steps.size(), 2u);
+  EXPECT_EQ(settings.ensemble.steps[1].version, "stable");
+  EXPECT_EQ(InputsOf(settings.ensemble), (std::vector<std::string>{"raw"}));
+  EXPECT_EQ(OutputsOf(settings.ensemble), (std::vector<std::string>{"side", "end"}));
+}
+
+TEST(Config, StatesAndPaddedDimensionsAreListsOfMaps) {
+  ModelSettings settings;
+  const Status status = ApplyModelSettings(
+      "sequence:\n  states:\n  - {input: h, output: hn, shape: [2, 1, 64]}\n"
+      "padding:\n- dimension: length\n  sizes: [8, 16]\n  values: {ids: 0, mask: 0.5}\n"
+      "  mask: mask\n  tolerance: 1e-4\n",
+      "m", settings);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_EQ(settings.sequence.states.size(), 1u);
+  EXPECT_EQ(settings.sequence.states[0], (SequenceState{"h", "hn", {2, 1, 64}}));
+  ASSERT_EQ(settings.padding.size(), 1u);
+  EXPECT_EQ(settings.padding[0],
+            (PaddedDimension{"length", {8, 16}, {{"ids", 0}, {"mask", 0.5}}, "mask", 1e-4}));
+}
+
+TEST(Config, WhatIsWrongWithAListOfMapsIsNamed) {
+  const std::string a = "ensemble:\n  steps:\n  - {model: a, inputs: {x: r}, outputs: {y: m}}\n";
+  const std::pair<std::string, const char*> cases[] = {
+      {"ensemble:\n  steps: 3\n", "m:2:10: 'ensemble.steps': must be a list of maps"},
+      {"ensemble:\n  steps: [3]\n", "m:2:11: 'ensemble.steps': must be a list of maps"},
+      {"ensemble:\n  steps:\n  - {modl: a}\n",
+       "m:3:6: unknown key 'ensemble.steps.modl'; did you mean 'ensemble.steps.model'?"},
+      {"ensemble:\n  step: []\n", "did you mean 'ensemble.steps'?"},
+      {"ensemble:\n  steps:\n  - {model: a, inputs: x, outputs: {y: m}}\n",
+       "'ensemble.steps.inputs': must be a map"},
+      {"ensemble:\n  steps:\n  - {model: a, inputs: {x: [1]}, outputs: {y: m}}\n",
+       "'ensemble.steps.inputs.x': must be one value"},
+      {"ensemble:\n  steps:\n  - {model: a, model: b}\n", "'model' stands twice"},
+      {"ensemble:\n  steps:\n  - {inputs: {x: r}, outputs: {y: m}}\n", "step 1: it names no model"},
+      {"ensemble:\n  steps:\n  - {model: a, outputs: {y: m}}\n", "step 1: it has no inputs"},
+      {a + "  - {model: b, inputs: {x: m}, outputs: {y: m}}\n", "tensor 'm' is made twice"},
+      {"ensemble:\n  steps:\n  - {model: a, inputs: {x: m}, outputs: {y: m}}\n",
+       "its steps wait for each other"},
+      {a + "  outputs: [z]\n", "no step makes the output 'z'"},
+      {a + "sequence:\n  enabled: true\n", "not for itself"},
+      {"padding:\n- {sizes: [4]}\n", "it names no dimension"},
+      {"padding:\n- {dimension: n, sizes: [8, 4], values: {x: 0}}\n", "not in ascending order"},
+      {"padding:\n- {dimension: n, sizes: [8], values: {x: none}}\n", "'none' is no number"},
+      {"padding:\n- {dimension: n, sizes: [8], values: {x: 0}, mask: y}\n", "its mask 'y'"},
+      {"sequence:\n  states:\n  - {input: h}\n", "both an input and an output"},
+      {"sequence:\n  start_input: h\n  states:\n  - {input: h, output: g}\n", "set twice"},
+      {"sequence:\n  enabled: true\nresponse_cache:\n  enabled: true\n", "neither with"}};
+  for (const auto& [text, wanted] : cases) {
+    ModelSettings settings;
+    const Status status = ApplyModelSettings(text, "m", settings);
+    EXPECT_NE(std::string(status.message()).find(wanted), std::string::npos)
+        << text << status.ToString();
+  }
+}
+
 TEST(Config, AModelsVersionsHaveLabelsAndShares) {
   ModelSettings settings;
   const std::string text =
