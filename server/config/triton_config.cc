@@ -3,6 +3,7 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <map>
@@ -140,7 +141,12 @@ class TritonConfig {
 
   void ApplyBatching() {
     BatchingOptions& batching = settings_.batching;
-    batching.max_batch_size = std::clamp(config_.max_batch_size(), 1, 65536);
+    // Of a file that says nothing of inputs, Triton finds out, and so do we.
+    if (config_.max_batch_size() > 0) {
+      batching.max_batch_size = std::min(config_.max_batch_size(), 65536);
+    } else if (config_.input_size() > 0) {
+      batching.max_batch_size = 1;
+    }
     if (!config_.has_dynamic_batching()) return;
     const auto& dynamic = config_.dynamic_batching();
     const auto& preferred = dynamic.preferred_batch_size();
@@ -294,6 +300,15 @@ Status ApplyTritonConfig(const std::string& text, const std::string& name, const
   if (!config.ok()) return InvalidArgument(StrCat(name, ":", config.status().message()));
   ONNXD_RETURN_IF_ERROR(TritonConfig(*config, model, settings).Apply().WithContext(name));
   return CheckSettings(settings).WithContext(name);
+}
+
+Status ApplyTritonConfigJson(const std::string& json, const std::string& model,
+                             ModelSettings& settings) {
+  ModelConfig config;
+  const auto read = pb::util::JsonStringToMessage(json, &config);
+  if (!read.ok()) return InvalidArgument(StrCat("config: ", std::string(read.message())));
+  ONNXD_RETURN_IF_ERROR(TritonConfig(config, model, settings).Apply().WithContext("config"));
+  return CheckSettings(settings).WithContext("config");
 }
 
 }  // namespace onnxd

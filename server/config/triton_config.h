@@ -15,4 +15,8 @@ namespace onnxd {
 Status ApplyTritonConfig(const std::string& text, const std::string& name, const std::string& model,
                          ModelSettings& settings);
 
+// The same of the JSON form, as a request to load a model brings it: over `settings`, no file.
+Status ApplyTritonConfigJson(const std::string& json, const std::string& model,
+                             ModelSettings& settings);
+
 }  // namespace onnxd

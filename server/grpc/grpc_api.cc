@@ -30,7 +30,6 @@ Result<std::string> Answer(const GrpcCall& call, Handle handle) {
 }
 
 // Clients always send it; models here do not depend on each other.
-constexpr std::string_view kUnloadDependents = "unload_dependents";
 
 void AddMetadata(const std::vector<TensorMetadata>& tensors, auto add) {
   for (const TensorMetadata& tensor : tensors) {
@@ -76,16 +75,21 @@ template <typename Request, typename Response, bool load>
 void Control(InferenceService& service, const GrpcCall& call, GrpcRespond respond) {
   const auto request = ParseMessage<Request>(call.message);
   if (!request.ok()) return respond(request.status());
+  ModelManager::Command command{load, request->model_name()};
   for (const auto& [name, parameter] : request->parameters()) {
-    if (!load && name == kUnloadDependents) continue;
-    return respond(
-        InvalidArgument(StrCat("parameter '", name.substr(0, 64), "' is not supported")));
+    if (!load && name == "unload_dependents") {
+      command.unload_dependents = parameter.bool_param();
+    } else if (load && name == "config" && parameter.has_string_param()) {
+      command.config = parameter.string_param();
+    } else {
+      return respond(
+          InvalidArgument(StrCat("parameter '", name.substr(0, 64), "' is not supported")));
+    }
   }
-  service.Control(load, request->model_name(),
-                  [respond = std::move(respond)](const Status& status) {
-                    if (!status.ok()) return respond(status);
-                    respond(Response().SerializeAsString());
-                  });
+  service.Control(std::move(command), [respond = std::move(respond)](const Status& status) {
+    if (!status.ok()) return respond(status);
+    respond(Response().SerializeAsString());
+  });
 }
 
 // A message of a document's JSON: its members are the message's fields.

@@ -19,9 +19,24 @@ Result<bool> ReadyOnly(const HttpBody& body) {
   return ready;
 }
 
-// Of a load or unload: only "unload_dependents", which clients always send; models here do not
-// depend on each other.
-Status CheckParameters(const HttpBody& body, bool load) {
+Status ReadParameter(std::string_view name, JsonValue value, ModelManager::Command& command) {
+  std::string_view text;
+  if (command.load && name == "config") {
+    if (value.get_string().get(text) != simdjson::SUCCESS) {
+      return InvalidArgument("parameter 'config' must be a string of JSON");
+    }
+    command.config = text;
+    return Status::Ok();
+  }
+  if (!command.load && name == "unload_dependents") {
+    if (value.get_bool().get(command.unload_dependents) == simdjson::SUCCESS) return Status::Ok();
+    return InvalidArgument("parameter 'unload_dependents' must be true or false");
+  }
+  return InvalidArgument(
+      StrCat("parameter '", std::string(name.substr(0, 64)), "' is not supported"));
+}
+
+Status ReadParameters(const HttpBody& body, ModelManager::Command& command) {
   if (body.bytes.empty()) return Status::Ok();
   return ReadJsonObject(body, [&](std::string_view member, JsonValue value) {
     JsonObject parameters;
@@ -29,9 +44,7 @@ Status CheckParameters(const HttpBody& body, bool load) {
       return InvalidArgument("the body may have one member, \"parameters\": an object");
     }
     return ForEachField(parameters, [&](std::string_view name, JsonValue parameter) {
-      if (!load && name == "unload_dependents") return CheckIgnored(parameter, 0);
-      return InvalidArgument(
-          StrCat("parameter '", std::string(name.substr(0, 64)), "' is not supported"));
+      return ReadParameter(name, parameter, command);
     });
   });
 }
@@ -72,10 +85,10 @@ void HandleRepository(InferenceService& service, const std::vector<std::string>&
     return respond(ready_only.ok() ? Index(service, *request.grant, *ready_only)
                                    : ErrorResponse(ready_only.status()));
   }
-  const bool load = path[4] == "load";
-  const Status known = CheckParameters(request.body, load);
-  if (!known.ok()) return respond(ErrorResponse(known));
-  service.Control(load, path[3], [respond = std::move(respond)](const Status& status) {
+  ModelManager::Command command{path[4] == "load", path[3]};
+  const Status read = ReadParameters(request.body, command);
+  if (!read.ok()) return respond(ErrorResponse(read));
+  service.Control(std::move(command), [respond = std::move(respond)](const Status& status) {
     respond(status.ok() ? HttpResponse{} : ErrorResponse(status));
   });
 }

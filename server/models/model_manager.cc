@@ -9,6 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/session/prepared_model_cache.h"
+#include "server/config/triton_config.h"
 #include "server/models/ensemble.h"
 #include "server/models/loaded_list.h"
 
@@ -20,6 +21,7 @@ constexpr auto kMoment = std::chrono::milliseconds(200);
 constexpr int64_t kFreshSeconds = 2;
 constexpr size_t kMostCommands = 64;
 constexpr size_t kMostWaiters = 1024;
+constexpr size_t kMostIgnored = 1000;
 constexpr auto kUnloadFirst = std::chrono::seconds(10);
 constexpr int64_t kLeastEstimate = 1 << 20;
 constexpr int kMostAttempts = 3;
@@ -338,16 +340,35 @@ void ModelManager::FollowRollouts(const std::vector<WantedVersion>& wanted,
   registry_.SetRollouts(model, rollouts);
 }
 
-void ModelManager::Control(bool load, const std::string& model, Done done) {
+void ModelManager::Control(Command command, Done done) {
   if (control_mode_ != "explicit") {
     return done(FailedPrecondition(
         StrCat("models.control_mode is ", control_mode_, ": models are not loaded by request")));
   }
-  if (!IsModelName(model)) return done(InvalidArgument("this cannot name a model"));
-  const bool waits = TryObey([this, load, model, done] {
-    done(stopping_ ? Unavailable("the server is stopping") : (load ? Load(model) : Unload(model)));
+  if (!IsModelName(command.model)) return done(InvalidArgument("this cannot name a model"));
+  const bool waits = TryObey([this, command = std::move(command), done] {
+    done(stopping_ ? Unavailable("the server is stopping") : Obey(command));
   });
   if (!waits) done(Unavailable("too many loads wait, or the server is stopping"));
+}
+
+Status ModelManager::Obey(const Command& command) {
+  const std::string& model = command.model;
+  if (!command.load) return Unload(model, command.unload_dependents);
+  if (command.config) {
+    ModelSettings settings = DefaultSettings(options_);
+    ONNXD_RETURN_IF_ERROR(ApplyTritonConfigJson(*command.config, model, settings));
+    ONNXD_RETURN_IF_ERROR(ParseVersionPolicy(settings.versions).status());
+  }
+  const auto before = configs_;
+  if (command.config) {
+    configs_[model] = *command.config;
+  } else {
+    configs_.erase(model);
+  }
+  const Status status = Load(model);
+  if (!status.ok()) configs_ = before;  // what serves goes on as it did
+  return status;
 }
 
 void ModelManager::ChangeRollout(const std::string& model, RolloutChange change,
@@ -390,6 +411,13 @@ RepositoryOptions ModelManager::Repository() {
     const auto reason = quarantine_.Holds(version);
     if (reason) registry_.RollBack(version.model, version.version, *reason);
     return reason.has_value();
+  };
+  repository.configs = configs_;
+  repository.note_ignored = [this](const std::string& path) {
+    if (ignored_.size() >= kMostIgnored || !ignored_.insert(path).second) return;
+    LogWarning(StrCat(path,
+                      " is no version: its name is not a whole number from 1 without leading "
+                      "zeros"));
   };
   std::lock_guard lock(mutex_);
   repository.rollouts = overlays_;
@@ -448,13 +476,27 @@ Status ModelManager::LoadNeeded(const std::vector<WantedVersion>& ensembles) {
   return Status::Ok();
 }
 
-Status ModelManager::Unload(const std::string& model) {
+Status ModelManager::Unload(const std::string& model, bool with_members) {
   if (KnownOf(model).empty()) return NotFound(StrCat("model '", model, "' is not loaded"));
   if (const std::string ensemble = EnsembleThatNeeds(model, registry_); !ensemble.empty()) {
     return FailedPrecondition(
         StrCat("model '", model, "' is part of the ensemble '", ensemble, "': unload that first"));
   }
-  const Status status = Approach({}, model);
+  std::set<std::string> members;
+  if (with_members) {
+    for (const auto& [key, version] : KnownOf(model)) {
+      for (const EnsembleStep& step : sources_[key].settings.ensemble.steps) {
+        members.insert(step.model);
+      }
+    }
+  }
+  Status status = Approach({}, model);
+  configs_.erase(model);
+  for (const std::string& member : members) {
+    if (KnownOf(member).empty() || !EnsembleThatNeeds(member, registry_).empty()) continue;
+    const Status unloaded = Unload(member, true);
+    if (!unloaded.ok()) status = unloaded;
+  }
   RememberLoaded();
   return status;
 }

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -55,12 +56,20 @@ class ModelManager {
   // Ends the thread; a load in progress is finished first, within its time limit.
   void Stop();
 
-  // With models.control_mode `explicit`: loads what models.versions wants of a model in the
-  // repository, or unloads all of it. `done` is called once, by the manager's thread or at once:
-  // kFailedPrecondition in other modes, kUnavailable when too many wait, kNotFound, or why a load
-  // failed. Any thread.
+  // With models.control_mode `explicit`: loads what the model's settings want of it in the
+  // repository, for an ensemble also its models, or unloads all of it. `done` is called once, by
+  // the manager's thread or at once: kFailedPrecondition in other modes, or where an ensemble that
+  // serves needs the model, kUnavailable when too many wait, kNotFound, or why a load failed. Any
+  // thread.
+  struct Command {
+    bool load;
+    std::string model;
+    // Of a load: Triton's configuration as JSON, in place of the model's file until the next load.
+    std::optional<std::string> config = std::nullopt;
+    bool unload_dependents = false;  // of an ensemble: its models as well, but what others need
+  };
   using Done = std::function<void(const Status&)>;
-  void Control(bool load, const std::string& model, Done done);
+  void Control(Command command, Done done);
 
   // Changes labels and shares of a model that is loaded, over what its model.yaml says, and loads
   // what they name. In models.state_dir they outlast a restart. `done` is called once, by the
@@ -135,7 +144,8 @@ class ModelManager {
   bool TryObey(std::function<void()> command);
   void ObeyCommands();
   Status Load(const std::string& model);
-  Status Unload(const std::string& model);
+  Status Unload(const std::string& model, bool with_members);
+  Status Obey(const Command& command);
   // Loads and unloads until what serves of this model, or of all if it is empty, is what is wanted.
   // The last failure.
   Status Approach(const std::vector<WantedVersion>& wanted, const std::string& model);
@@ -176,6 +186,8 @@ class ModelManager {
   std::map<VersionKey, WantedVersion> sources_;  // what the known ones were loaded from
   std::map<VersionKey, std::pair<uint64_t, int64_t>> needs_;  // bytes, by fingerprint
   std::set<VersionKey> short_of_memory_;                      // that the log knows of
+  std::map<std::string, std::string> configs_;                // of loads by request, by model
+  std::set<std::string> ignored_;                             // paths that the log knows of
   std::set<std::string> needed_;  // models that are loaded for ensembles
   std::map<VersionKey, std::pair<uint64_t, RolloutSettings>> last_scan_;
   std::set<std::string> required_;

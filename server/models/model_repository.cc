@@ -108,11 +108,22 @@ Status ApplySettings(const fs::path& file, ModelSettings& settings) {
 }
 
 // The defaults with what the model's own file says; the fault is that of the file.
-std::pair<ModelSettings, Status> SettingsOf(const fs::path& file, const ModelSettings& defaults) {
+std::pair<ModelSettings, Status> SettingsOf(const fs::path& file,
+                                            const RepositoryOptions& options) {
+  const ModelSettings& defaults = options.defaults;
+  const std::string model = file.parent_path().filename().string();
+  const auto config = options.configs.find(model);
   std::error_code error;
-  if (!fs::exists(file, error)) return {defaults, Status::Ok()};
+  if (config == options.configs.end() && !fs::exists(file, error)) return {defaults, Status::Ok()};
   ModelSettings settings = defaults;
-  Status fault = ApplySettings(file, settings);
+  Status fault = fs::exists(file, error) ? ApplySettings(file, settings) : Status::Ok();
+  if (config != options.configs.end()) {
+    const RolloutSettings rollout = settings.rollout;
+    settings = defaults;
+    if (fault.ok()) settings.rollout = rollout;
+    fault = ApplyTritonConfigJson(config->second, model, settings);
+    if (fault.ok()) fault = ParseVersionPolicy(settings.versions).status();
+  }
   if (fault.ok()) return {std::move(settings), std::move(fault)};
   settings = defaults;
   settings.batching.mode = StrCat("faulty: ", fault.message());  // another fault, another try
@@ -153,14 +164,18 @@ std::vector<int64_t> ChosenOf(const ModelSettings& settings, std::vector<int64_t
 
 // Of folders with a model, or of all for an ensemble.
 std::vector<int64_t> NumbersOf(const fs::path& folder, const std::vector<std::string>& names,
-                               bool is_ensemble) {
+                               bool is_ensemble, const RepositoryOptions& options) {
   std::vector<int64_t> numbers;
   for (const std::string& name : names) {
     const auto number = VersionNumber(name);
     std::error_code none;
-    const bool counts = is_ensemble ? fs::is_directory(folder / name, none)
-                                    : fs::is_regular_file(folder / name / kModelFile, none);
-    if (number && counts) numbers.push_back(*number);
+    const bool has_model = fs::is_regular_file(folder / name / kModelFile, none);
+    const bool counts = is_ensemble ? fs::is_directory(folder / name, none) : has_model;
+    if (number && counts) {
+      numbers.push_back(*number);
+    } else if (!number && has_model && name[0] != '.' && options.note_ignored) {
+      options.note_ignored((folder / name).string());
+    }
   }
   return numbers;
 }
@@ -173,9 +188,9 @@ Status AddVersions(const fs::path& folder, const RepositoryOptions& options,
   ModelSettings settings;
   Status fault;
   const fs::path settings_file = SettingsFileOf(folder);
-  std::tie(settings, fault) = SettingsOf(settings_file, options.defaults);
+  std::tie(settings, fault) = SettingsOf(settings_file, options);
   const bool is_ensemble = settings.ensemble.active();
-  std::vector<int64_t> numbers = NumbersOf(folder, *names, is_ensemble);
+  std::vector<int64_t> numbers = NumbersOf(folder, *names, is_ensemble, options);
   if (numbers.empty() && (is_ensemble || !fault.ok())) numbers = {1};
   settings.rollout = RolloutOf(folder.filename().string(), settings, options.rollouts);
   const auto version_of = [&](int64_t number) {
@@ -301,7 +316,7 @@ RepositoryOptions RepositoryOptionsOf(const ServerOptions& options) {
   const std::string& named = options.models.repository;
   std::error_code error;
   auto paths = fs::exists(named, error) ? std::vector{named} : SplitList(named, ',');
-  return {std::move(paths), options.models.model_name, DefaultSettings(options), {}, {}};
+  return {std::move(paths), options.models.model_name, DefaultSettings(options), {}, {}, {}, {}};
 }
 
 bool IsModelName(const std::string& name) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ struct RepositoryOptions {
   std::string model_name;          // of a single file; empty: its stem
   ModelSettings defaults;          // of what a model.yaml does not say
   RolloutOverlays rollouts;        // over what a model.yaml says
+  // Of a model, Triton's configuration as JSON: in place of its file, but for its rollout.
+  std::map<std::string, std::string> configs;
+  // Called with what stands in a model's folder and looks like a version, but is none.
+  std::function<void(const std::string& path)> note_ignored;
   // Of versions in folders: as if they were not there. Null: none.
   std::function<bool(const WantedVersion&)> is_withheld;
 };

@@ -68,8 +68,8 @@ class InferenceService {
 
   std::vector<ModelRegistry::Entry> Index() const { return registry_.Index(); }
   // As ModelManager::Control.
-  void Control(bool load, const std::string& model, ModelManager::Done done) {
-    manager_.Control(load, model, std::move(done));
+  void Control(ModelManager::Command command, ModelManager::Done done) {
+    manager_.Control(std::move(command), std::move(done));
   }
 
   // As of ModelManager.

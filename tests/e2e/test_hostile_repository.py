@@ -5,19 +5,140 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import socket
+import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
 
+import grpc
 import numpy
 import onnx
 from onnx import TensorProto, helper
 
 import daemon
+import protos
 from repositories import RepositoryCase, factor_model
 from soak import scaled
+
+
+# What names no model, or none in a repository.
+BAD_NAMES = ("../x", "..", ".", " .. ", "/abs", "/etc/passwd", "a/b", "a\\b", "%2e%2e", "%252e%252e", "", " ", "a b",
+             "m" * 129, "m\0", "m\r\nX: y", "\u2024\u2024/x", "\uff0e\uff0e/x", "m\u2215x", ".hidden", "-x", "--help", "index",
+             "m/1", "m/../m", "\x7f")
+
+
+class Requests(RepositoryCase):
+    """Loads by request, beside a folder that must not be touched."""
+
+    def setUp(self):
+        super().setUp()
+        outside = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, outside)
+        self.put(1, factor_model(9), "x", folder=outside)
+        inner = outside / "repository"
+        shutil.copytree(self.folder, inner)
+        self.folder = inner
+
+    def explicit(self, **options):
+        return self.serve(ONNXD_MODELS_CONTROL_MODE="explicit", **options)
+
+    def request(self, served, name, verb="load", parameters=None):
+        document = None if parameters is None else {"parameters": parameters}
+        return self.post(served, f"/v2/repository/models/{urllib.parse.quote(name, safe='')}/{verb}", document)
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed")
+    def test_r01_names_that_lead_elsewhere_touch_no_file(self):
+        trace = pathlib.Path(tempfile.mkdtemp()) / "trace"
+        self.addCleanup(shutil.rmtree, trace.parent)
+        served = self.explicit(prefix=("strace", "-D", "-f", "-qq", "-o", str(trace), "-e", "trace=%file"))
+        self.assertEqual(self.request(served, "m")[0], 200)
+        before = trace.read_text().count("\n")
+        channel = grpc.insecure_channel(f"127.0.0.1:{served.grpc_port}")
+        load = protos.unary(channel, "inference.GRPCInferenceService", "RepositoryModelLoad")
+        request = protos.message("inference.RepositoryModelLoadRequest")
+        for name in BAD_NAMES:
+            for verb in ("load", "unload"):
+                status, answer = self.request(served, name, verb)
+                self.assertIn(status, (400, 404), (name, verb, answer))
+            with self.assertRaises(grpc.RpcError) as refused:
+                load(request(model_name=name), timeout=10)
+            self.assertIn(refused.exception.code(), (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND), name)
+        channel.close()
+        opened = re.findall(r'"([^"]*)"', "\n".join(trace.read_text().splitlines()[before:]))
+        folder = str(self.folder)
+        self.assertTrue(any(path.startswith(folder) for path in opened))  # of names that could be there
+        # "": what is open already.
+        elsewhere = {path for path in opened if path and not (path + "/").startswith(folder + "/")
+                     and not path.startswith(("/proc/self", "/sys/"))}
+        self.assertEqual(elsewhere, set())
+        self.assertEqual([model["name"] for model in self.post(served, "/v2/repository/index")[1]], ["m"])
+
+    def test_r02_folders_that_are_no_versions_are_left_out_and_named_once(self):
+        folder = self.folder / "m"
+        names = ("0", "-1", "01", "1.5", "latest", str(2**64), "+2", "2 ", "0x2", "\u0662")
+        for name in names:
+            shutil.copytree(folder / "1", folder / name)
+        served = self.serve(ONNXD_MODELS_VERSIONS="all", ONNXD_MODELS_POLL_INTERVAL_S="1")
+        for name in names:
+            self.assertTrue(served.logged(f"{folder / name} is no version"), name)
+        self.assertEqual(self.get(served, "/v2/models/m")[1]["versions"], ["1"])
+        time.sleep(2.5)
+        self.assertEqual(sum("is no version" in line for line in served.stderr_lines), len(names))
+        for name in (*names, "1/../2", "..", "1%00"):
+            path = f"/v2/models/m/versions/{urllib.parse.quote(name, safe='')}"
+            self.assertIn(self.get(served, path)[0], (400, 404), name)
+
+    def test_r03_a_load_may_bring_a_configuration_of_its_own(self):
+        self.settings("batching:\n  max_batch_size: 32\n")
+        self.put(2, factor_model(2))
+        served = self.explicit()
+
+        def limit():
+            return self.get(served, "/v2/models/m/config")[1]["max_batch_size"]
+
+        self.assertEqual(self.request(served, "m")[0], 200)
+        self.assertTrue(self.eventually(lambda: limit() == 32))
+        config = json.dumps({"max_batch_size": 8, "version_policy": {"specific": {"versions": [1]}}})
+        self.assertEqual(self.request(served, "m", parameters={"config": config})[0], 200)
+        self.assertTrue(self.eventually(lambda: limit() == 8))
+        self.assertEqual(self.get(served, "/v2/models/m")[1]["versions"], ["1"])
+        for bad, reason in (("{", "config: "), ('{"max_batch_sise": 1}', "max_batch_sise"), ('{"backend": "python"}', "only ONNX"),
+                            ('{"version_policy": {"specific": {"versions": [-1]}}}', "-1"), ("[]", "config: "),
+                            ('{"dynamic_batching": {"preferred_batch_size": [64]}, "max_batch_size": 8}', "is over the 8")):
+            status, answer = self.request(served, "m", parameters={"config": bad})
+            self.assertEqual(status, 400, bad)
+            self.assertIn(reason, answer["error"])
+            self.assertEqual((limit(), self.answer(served)), (8, 1))  # serves on
+        self.assertEqual(self.request(served, "m")[0], 200)  # and is over with the next load
+        self.assertTrue(self.eventually(lambda: limit() == 32))
+        self.assertEqual(self.answer(served), 2)
+
+    def test_r03_other_parameters_are_refused(self):
+        served = self.explicit()
+        for parameters in ({"file:1/model.onnx": "AAAA"}, {"config": 3}, {"config": "{}", "file:x": ""}, {"unknown": 1},
+                           {"unload_dependents": True}):
+            status, answer = self.request(served, "m", parameters=parameters)
+            self.assertEqual(status, 400, parameters)
+            self.assertIn("parameter '", answer["error"])
+        self.assertEqual(self.request(served, "m", "unload", {"unload_dependents": 1})[0], 400)
+        self.assertEqual(self.post(served, "/v2/repository/index")[1], [])
+
+    def test_an_ensemble_may_take_its_members_with_it(self):
+        for name, members in (("e", ("m",)), ("f", ("m",))):
+            (self.folder / name).mkdir()
+            self.settings("ensemble:\n  steps:\n" + "".join(
+                f"  - {{model: {member}, inputs: {{x: x}}, outputs: {{y: y}}}}\n" for member in members), name)
+        served = self.explicit()
+        for name in ("e", "f"):
+            self.assertEqual(self.request(served, name)[0], 200)
+        self.assertEqual(self.request(served, "e", "unload", {"unload_dependents": True})[0], 200)
+        self.assertEqual(self.answer(served, "/predict/f"), 1)  # which needs m
+        self.assertEqual(self.request(served, "f", "unload", {"unload_dependents": True})[0], 200)
+        self.assertEqual(self.get(served, "/v2/models/m/ready")[0], 404)
 
 
 class Worst(RepositoryCase):

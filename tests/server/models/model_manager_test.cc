@@ -94,7 +94,7 @@ class ManagerTest : public testing::Test {
 
   Status Control(bool load, const std::string& model) {
     std::promise<Status> done;
-    manager_->Control(load, model, [&](const Status& status) { done.set_value(status); });
+    manager_->Control({load, model}, [&](const Status& status) { done.set_value(status); });
     return done.get_future().get();
   }
 
