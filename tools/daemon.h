@@ -41,6 +41,7 @@ class Daemon {
   void StopLoading() { manager_.StopLoading(); }
 
   bool Ready() const { return service_.Ready(); }
+  ServerMetrics& metrics() { return metrics_; }
   // Whether an I/O thread comes to work within that time.
   bool Responds(std::chrono::milliseconds most);
 

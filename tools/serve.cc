@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "server/models/beside.h"
+#include "server/sources/remote_sources.h"
 #include "tools/command.h"
 #include "tools/daemon.h"
 #include "tools/memory_reserve.h"
@@ -58,28 +59,55 @@ int AwaitEnd(const ServiceManager& manager, Daemon& daemon) {
   }
 }
 
+// What to load: of repositories elsewhere, once their first models are here.
+Result<std::vector<WantedVersion>> Expected(ServerOptions& options, RemoteSources& sources,
+                                            Daemon& daemon) {
+  ONNXD_RETURN_IF_ERROR(sources.SyncFirst(daemon.metrics()));
+  ONNXD_ASSIGN_OR_RETURN(auto wanted, FirstModels(options));
+  daemon.Expect(wanted);
+  return wanted;
+}
+
+// Ends what served nothing.
+int GiveUp(Daemon& daemon, const Status& failure) {
+  Fail(failure);
+  daemon.BeginDrain();
+  daemon.Drain(kEnding);
+  return kExitModelFailed;
+}
+
 // From the first load to the end; the exit code.
-int RunDaemon(Daemon& daemon, const ServerOptions& options,
-              const std::vector<WantedVersion>& wanted) {
-  auto loading = std::async(std::launch::async, [&] { return daemon.Load(wanted); });
+int RunDaemon(Daemon& daemon, ServerOptions& options, std::vector<WantedVersion> wanted,
+              RemoteSources& sources) {
+  Status first;
+  auto loading = std::async(std::launch::async, [&] {
+    if (!sources.empty()) {
+      auto expected = Expected(options, sources, daemon);
+      first = expected.status();
+      if (!first.ok()) return std::vector<Status>();
+      wanted = *std::move(expected);
+    }
+    return daemon.Load(wanted);
+  });
   int received = 0;
   while (received == 0 && loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     received = WaitForSignal(kEnding, std::chrono::milliseconds(10));
   }
-  if (received != 0) daemon.StopLoading();
+  if (received != 0) {
+    sources.Stop();
+    daemon.StopLoading();
+  }
   const auto failures = loading.get();
   const bool single_file = wanted.size() == 1 && wanted[0].path == options.models.repository;
-  if (single_file && !failures.empty()) {
-    Fail(failures[0]);
-    daemon.BeginDrain();
-    daemon.Drain(kEnding);
-    return kExitModelFailed;
-  }
+  if (single_file && !failures.empty()) return GiveUp(daemon, failures[0]);
+  if (!first.ok() && received == 0) return GiveUp(daemon, first);
+  sources.Follow(daemon.metrics());
   const ServiceManager manager;
   if (received == 0) {
     manager.Notify("READY=1");
     received = AwaitEnd(manager, daemon);
   }
+  sources.Stop();
   manager.Notify("STOPPING=1");
   const bool was_ready = daemon.Ready();
   daemon.BeginDrain();
@@ -101,7 +129,10 @@ int Serve(const ServeFlags& flags) {
   ConfigureLogging(*options);
   TuneAllocator();
   KeepMemoryReserve();
-  const auto wanted = FirstModels(*options);
+  const auto sources = RemoteSources::Open(*options);
+  if (!sources.ok()) return usage(sources.status());
+  (*sources)->Localize(*options);
+  const auto wanted = (*sources)->empty() ? FirstModels(*options) : std::vector<WantedVersion>();
   if (!wanted.ok()) return usage(wanted.status());
   const auto session = SessionOptionsOf(*options);
   if (!session.ok()) return usage(session.status());
@@ -112,7 +143,11 @@ int Serve(const ServeFlags& flags) {
   }
 
   BlockSignals();
-  Daemon daemon(*options, *session, *std::move(keys), [flags] { return ReadOptions(flags); });
+  Daemon daemon(*options, *session, *std::move(keys), [flags, &sources] {
+    auto read = ReadOptions(flags);
+    if (read.ok()) (*sources)->Localize(*read);
+    return read;
+  });
   const Status listening = daemon.Listen();
   if (!listening.ok()) {
     Fail(listening);
@@ -120,7 +155,7 @@ int Serve(const ServeFlags& flags) {
   }
   daemon.Expect(*wanted);
   daemon.Start();
-  const int code = RunDaemon(daemon, *options, *wanted);
+  const int code = RunDaemon(daemon, *options, *wanted, **sources);
   if (WorkIsLeftBehind()) {  // a load that hangs goes on while statics would be destroyed
     std::fflush(nullptr);
     _exit(code);

@@ -43,6 +43,15 @@ std::vector<OptionKey<ServerOptions::Listen>> ListenKeys() {
   };
 }
 
+std::vector<OptionKey<ServerOptions::Sources>> SourcesKeys() {
+  using S = ServerOptions::Sources;
+  return {
+      TextKey("cache_dir", &S::cache_dir),
+      NumberKey("cache_bytes", &S::cache_bytes, 1 << 20, kMaxBytes, "bytes"),
+      NumberKey("poll_interval_s", &S::poll_interval_s, 0, kMaxSeconds, "s"),
+  };
+}
+
 std::vector<OptionKey<ServerOptions::Models>> ModelsKeys() {
   using M = ServerOptions::Models;
   return {
@@ -147,6 +156,7 @@ const Keys& OptionKeys() {
     Keys all;
     AddSection("server", &O::server, ListenKeys(), all);
     AddSection("models", &O::models, ModelsKeys(), all);
+    AddSection("sources", &O::sources, SourcesKeys(), all);
     AddSection("runtime", &O::runtime, RuntimeKeys(), all);
     AddSection("batching", &O::batching, BatchingKeys(), all);
     AddSection("limits", &O::limits, LimitsKeys(), all);

@@ -64,6 +64,12 @@ struct ServerOptions {
     std::string state_dir;         // remembers what was changed by request; empty: nothing does
     std::string model_name;        // the name of a single-file model; empty: the file's stem
   } models;
+  // Of repositories that are no folders: s3://, gs://, az://, hf://, https://.
+  struct Sources {
+    std::string cache_dir;                    // empty: onnxd/sources in the user's cache folder
+    int64_t cache_bytes = int64_t{64} << 30;  // of that folder; repositories nobody serves go first
+    int64_t poll_interval_s = 60;             // between looks for changes; 0: only at the start
+  } sources;
   struct Runtime {
     std::string providers = "cpu";  // by priority, separated by commas
     std::string plugins;            // shared libraries with operators, separated by commas

@@ -185,6 +185,15 @@ struct ServerMetrics::State {
                              "piles up")
                        .Register(registry)
                        .Add({})),
+        source_syncs(BuildCounter()
+                         .Name("onnxd_source_syncs_total")
+                         .Help("Looks at remote repositories, by result: succeeded or failed")
+                         .Register(registry)),
+        source_bytes(BuildCounter()
+                         .Name("onnxd_source_bytes_total")
+                         .Help("Bytes that were downloaded from remote repositories")
+                         .Register(registry)
+                         .Add({})),
         response_cache_bytes(BuildGauge()
                                  .Name("onnxd_response_cache_bytes")
                                  .Help("Bytes of requests and answers in the response cache")
@@ -299,6 +308,8 @@ struct ServerMetrics::State {
   prometheus::Gauge& build_info;
   prometheus::Gauge& ready;
   prometheus::Gauge& saturation;
+  prometheus::Family<prometheus::Counter>& source_syncs;
+  prometheus::Counter& source_bytes;
   prometheus::Gauge& response_cache_bytes;
   prometheus::Counter& response_cache_evictions;
   prometheus::Gauge& buffered_bytes;
@@ -525,6 +536,14 @@ void ServerMetrics::CountEviction(const std::string& model) {
 
 void ServerMetrics::CountResponseCache(const std::string& model, const std::string& result) {
   state_->families.response_cache.Add({{"model", model}, {"result", result}}).Increment();
+}
+
+void ServerMetrics::CountSourceSync(bool succeeded) {
+  state_->source_syncs.Add({{"result", succeeded ? "succeeded" : "failed"}}).Increment();
+}
+
+void ServerMetrics::CountSourceBytes(int64_t bytes) {
+  state_->source_bytes.Increment(static_cast<double>(bytes));
 }
 
 void ServerMetrics::CountResponseCacheEviction() { state_->response_cache_evictions.Increment(); }

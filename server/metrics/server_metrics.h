@@ -123,6 +123,8 @@ class ServerMetrics {
   void SetResponseCacheBytes(int64_t bytes);
   void CountPadding(const std::string& model, int64_t elements);
   void SetSequences(const std::string& model, int64_t count);
+  void CountSourceSync(bool succeeded);
+  void CountSourceBytes(int64_t bytes);  // that were downloaded
   void CountRollback(const std::string& model, const std::string& reason);
   void CountConfigReload(bool succeeded);
   void CountAccessRefusal(Protocol protocol, StatusCode code);

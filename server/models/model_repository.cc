@@ -12,6 +12,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
+#include "server/config/mlflow_model.h"
 #include "server/config/triton_config.h"
 
 namespace onnxd {
@@ -30,6 +31,7 @@ std::optional<int64_t> VersionNumber(const std::string& name) {
 constexpr const char* kModelFile = "model.onnx";
 constexpr const char* kSettingsFile = "model.yaml";
 constexpr const char* kTritonFile = "config.pbtxt";
+constexpr const char* kMlflowFile = "MLmodel";
 constexpr uint64_t kMaxSettingsBytes = 64 << 10;
 constexpr size_t kMostEntries = 100'000;  // looked at in one folder
 constexpr size_t kMostFiles = 1000;       // of one version
@@ -272,10 +274,11 @@ void OrderEnsembles(std::vector<WantedVersion>& wanted) {
   }
 }
 
-Result<std::vector<WantedVersion>> SingleFile(const std::string& path,
+// `stem`: its name, unless something else was said.
+Result<std::vector<WantedVersion>> SingleFile(const std::string& path, const std::string& stem,
                                               const RepositoryOptions& options) {
   WantedVersion version;
-  version.model = options.model_name.empty() ? fs::path(path).stem().string() : options.model_name;
+  version.model = options.model_name.empty() ? stem : options.model_name;
   if (!IsModelName(version.model)) {
     return InvalidArgument(StrCat("'", version.model, "' cannot name a model"));
   }
@@ -286,6 +289,16 @@ Result<std::vector<WantedVersion>> SingleFile(const std::string& path,
   version.fingerprint = HashOf(version.settings);
   AddFiles(version);
   return std::vector<WantedVersion>{std::move(version)};
+}
+
+// A folder that MLflow saved a model to.
+Result<std::vector<WantedVersion>> MlflowModel(const fs::path& folder,
+                                               const RepositoryOptions& options) {
+  const fs::path description = folder / kMlflowFile;
+  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(description.string(), kMaxSettingsBytes));
+  ONNXD_ASSIGN_OR_RETURN(const std::string file, OnnxFileOf(text, description.string()));
+  const fs::path named = folder.has_filename() ? folder : folder.parent_path();
+  return SingleFile((folder / file).string(), named.filename().string(), options);
 }
 
 }  // namespace
@@ -341,11 +354,14 @@ Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& optio
       return NotFound(StrCat("no such model or repository: ", path));
     }
     if (fs::is_regular_file(status)) {
-      if (options.paths.size() == 1) return SingleFile(path, options);
+      if (options.paths.size() == 1) return SingleFile(path, fs::path(path).stem(), options);
       return InvalidArgument(StrCat(path, " is a file: one file, or several folders, are served"));
     }
     if (!fs::is_directory(status)) {
       return InvalidArgument(StrCat(path, " is neither a model file nor a folder"));
+    }
+    if (options.paths.size() == 1 && fs::is_regular_file(fs::path(path) / kMlflowFile, error)) {
+      return MlflowModel(path, options);
     }
     ONNXD_RETURN_IF_ERROR(AddFolder(path, options, wanted));
   }

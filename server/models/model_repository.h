@@ -6,6 +6,7 @@
 //                                    of an ensemble is all there need be, else with folders of
 //                                    versions
 //   FOLDER/NAME/config.pbtxt         the same as Triton has it, where there is no model.yaml
+//   FOLDER/MLmodel                   one model as MLflow saves it, version 1
 //   FILE.onnx                        one model, version 1
 #pragma once
 
