@@ -1,7 +1,11 @@
 // onnxd config check, print: the configuration a server would have.
 #include <cstdio>
+#include <filesystem>
 
+#include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
+#include "server/config/model_settings.h"
+#include "server/config/triton_config.h"
 #include "tools/command.h"
 #include "tools/serve_setup.h"
 
@@ -24,12 +28,25 @@ std::string Scalar(const std::string& value) {
   return out + "\"";
 }
 
+constexpr uint64_t kMostBytes = 64 << 10;
+
+// Of one model's own file, by its name.
+Status CheckModelFile(const std::filesystem::path& file) {
+  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(file.string(), kMostBytes));
+  ModelSettings settings;
+  if (file.filename() == "model.yaml") return ApplyModelSettings(text, file.string(), settings);
+  const std::string model = std::filesystem::absolute(file).parent_path().filename().string();
+  return ApplyTritonConfig(text, file.string(), model, settings);
+}
+
 }  // namespace
 
 int CheckConfig(const ServeFlags& flags) {
-  const auto options = ReadOptions(flags);
-  if (!options.ok()) {
-    Fail(options.status());
+  const std::filesystem::path file(flags.config);
+  const bool of_model = file.filename() == "model.yaml" || file.filename() == "config.pbtxt";
+  const Status checked = of_model ? CheckModelFile(file) : ReadOptions(flags).status();
+  if (!checked.ok()) {
+    Fail(checked);
     return kExitUsage;
   }
   std::printf("ok\n");

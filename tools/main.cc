@@ -202,7 +202,8 @@ void AddConfig(CLI::App& app, ServeFlags& flags, RunCommand& run) {
   config->require_subcommand(1);
   const auto add = [&](const char* name, const char* help, int (*command)(const ServeFlags&)) {
     CLI::App* verb = config->add_subcommand(name, help);
-    verb->add_option("FILE", flags.config, "YAML configuration file");
+    verb->add_option("FILE", flags.config,
+                     "YAML configuration file; to check, also a model.yaml or config.pbtxt");
     verb->callback([&flags, &run, command] { run = [&flags, command] { return command(flags); }; });
   };
   add("check", "Say ok, or what is wrong (exit code 2)", CheckConfig);

@@ -57,8 +57,6 @@ Status Sequences::Admit(const Key& key, const Waiting& waiting) {
     return InvalidArgument(
         StrCat("the sequence_id is longer than ", SequenceControl::kMostIdBytes, " bytes"));
   }
-  const auto now = Clock::now();
-  DropIdle(now);
   const auto found = entries_.find(key);
   if (found != entries_.end()) {
     if (static_cast<int64_t>(found->second.waiting.size()) < settings.queue_requests) {
@@ -68,13 +66,14 @@ Status Sequences::Admit(const Key& key, const Waiting& waiting) {
                               "' has its ", settings.queue_requests, " waiting requests"));
   }
   if (!control.starts) return NotBegun(key.first, key.second);
+  if (!expiry_.joinable()) expiry_ = std::thread([this] { Expire(); });
+  if (count_[key.first] >= settings.max_sequences) DropIdle(Clock::now());
   int64_t& count = count_[key.first];
   if (count >= settings.max_sequences) {
     return Unavailable(
         StrCat("model '", key.first, "' has its ", settings.max_sequences, " sequences"));
   }
   ++count;
-  if (!expiry_.joinable()) expiry_ = std::thread([this] { Expire(); });
   wake_.notify_all();
   return Status::Ok();
 }

@@ -105,6 +105,7 @@ AwsCredentials FromMachine() {
   if (machine.empty()) machine = kMachine;
   const Fetcher fetcher(nullptr);
   const auto ask = [&](FetchRequest request) -> std::string {
+    request.is_local = true;
     std::string body;
     const auto response = fetcher.Stream(
         request, {[](const FetchResponse&) { return Status::Ok(); },

@@ -65,7 +65,7 @@ class AzureStore final : public ObjectStore {
 
   Result<std::vector<RemoteObject>> List() override {
     if (account_.name.empty()) {
-      return InvalidArgument(StrCat(url_.text,
+      return InvalidArgument(StrCat(url_.shown,
                                     " needs AZURE_STORAGE_ACCOUNT or "
                                     "AZURE_STORAGE_CONNECTION_STRING"));
     }
@@ -78,7 +78,7 @@ class AzureStore final : public ObjectStore {
       request.url += StrCat("&prefix=", EncodeUrl(url_.path, false), "&restype=container");
       ONNXD_ASSIGN_OR_RETURN(request, Authorized(std::move(request)));
       ONNXD_ASSIGN_OR_RETURN(const auto response, fetcher_.Fetch(request));
-      if (response.status != 200) return StatusOf(response, url_.text);
+      if (response.status != 200) return StatusOf(response, url_.shown);
       ONNXD_ASSIGN_OR_RETURN(auto page, ReadXml(response.body, "Blob"));
       for (auto& record : page.records) {
         RemoteObject object;
@@ -177,6 +177,7 @@ class AzureStore final : public ObjectStore {
     std::string machine = FromEnvironment("AZURE_POD_IDENTITY_AUTHORITY_HOST");
     if (machine.empty()) machine = "http://169.254.169.254";
     FetchRequest request;
+    request.is_local = true;
     request.url =
         StrCat(machine, "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=",
                "https%3A%2F%2Fstorage.azure.com%2F");

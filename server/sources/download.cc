@@ -88,7 +88,7 @@ Status ReadOn(ObjectStore& store, const RemoteObject& object, const Fetcher& fet
     return file.CutTo(0) ? Unavailable("the server has no such part") : Unavailable("cannot write");
   }
   if (response.status == 412) return Aborted("it changed while it was read");
-  return response.status / 100 == 2 ? Status::Ok() : StatusOf(response, object.url);
+  return response.status / 100 == 2 ? Status::Ok() : StatusOf(response, object.path);
 }
 
 Status ReadAll(ObjectStore& store, const RemoteObject& object, const Fetcher& fetcher,

@@ -18,6 +18,7 @@ constexpr size_t kMostError = 64 << 10;
 constexpr int kMostRedirections = 10;
 constexpr auto kConnect = std::chrono::seconds(10);
 constexpr auto kIdle = std::chrono::seconds(30);
+constexpr auto kLocal = std::chrono::seconds(2);
 constexpr const char* kSecrets[] = {"Authorization", "Cookie", "x-amz-security-token"};
 
 std::string Lowered(std::string text) {
@@ -92,51 +93,6 @@ bool IsRedirection(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-// One exchange, no redirection followed.
-Result<FetchResponse> Exchange(const FetchRequest& request, const Parts& url,
-                               const std::atomic<bool>* cancelled, const Fetcher::Sink& sink) {
-  httplib::Client client(url.origin);
-  if (!client.is_valid()) return InvalidArgument(StrCat("'", url.origin, "' is no address"));
-  client.set_follow_location(false);
-  client.set_url_encode(false);
-  client.set_decompress(false);
-  client.set_connection_timeout(kConnect);
-  client.set_read_timeout(kIdle);
-  client.set_write_timeout(kIdle);
-  SetProxy(client, url);
-  httplib::Request message;
-  message.method = request.method;
-  message.path = url.path;
-  message.body = request.body;
-  for (const auto& [name, value] : request.headers) message.set_header(name.c_str(), value);
-  message.set_header("Accept-Encoding", "identity");
-  message.set_header("User-Agent", "onnxd");
-  FetchResponse response;
-  Status failure;
-  message.response_handler = [&](const httplib::Response& begun) {
-    response = Noted(begun);
-    if (response.status / 100 == 2) failure = sink.begin(response);
-    return failure.ok();
-  };
-  message.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
-    if (cancelled != nullptr && cancelled->load()) {
-      failure = Cancelled("the server is stopping");
-    } else if (response.status / 100 == 2) {
-      failure = sink.bytes({data, size});
-    } else if (response.body.size() < kMostError) {
-      response.body.append(data, std::min(size, kMostError));
-    }
-    return failure.ok();
-  };
-  const auto answer = client.send(message);
-  if (!failure.ok()) return failure;
-  if (!answer) {
-    return Unavailable(StrCat("no answer from ", url.origin, ": ", to_string(answer.error())));
-  }
-  if (response.status == 0) response = Noted(*answer);  // there was no body
-  return response;
-}
-
 // Of `location`, as seen from `url`.
 std::string Resolved(const std::string& location, const Parts& url) {
   if (location.starts_with("//")) return url.origin.substr(0, url.origin.find(':') + 1) + location;
@@ -147,6 +103,84 @@ std::string Resolved(const std::string& location, const Parts& url) {
 
 }  // namespace
 
+// One, no redirection followed.
+class Fetcher::Exchange {
+ public:
+  Exchange(const Fetcher& fetcher, const FetchRequest& request, const Parts& url, const Sink& sink)
+      : fetcher_(fetcher), request_(request), url_(url), sink_(sink), client_(url.origin) {}
+
+  Result<FetchResponse> Run() {
+    if (!client_.is_valid()) return InvalidArgument(StrCat("'", url_.origin, "' is no address"));
+    SetUp();
+    httplib::Request message = Message();
+    {
+      std::lock_guard lock(fetcher_.mutex_);
+      fetcher_.abort_ = [this] { client_.stop(); };
+    }
+    const auto answer = client_.send(message);
+    {
+      std::lock_guard lock(fetcher_.mutex_);
+      fetcher_.abort_ = nullptr;
+    }
+    if (fetcher_.cancelled()) return Cancelled("the server is stopping");
+    if (!failure_.ok()) return failure_;
+    if (!answer) {
+      return Unavailable(StrCat("no answer from ", url_.origin, ": ", to_string(answer.error())));
+    }
+    if (response_.status == 0) response_ = Noted(*answer);  // there was no body
+    return std::move(response_);
+  }
+
+ private:
+  void SetUp() {
+    client_.set_follow_location(false);
+    client_.set_url_encode(false);
+    client_.set_decompress(false);
+    client_.set_connection_timeout(request_.is_local ? kLocal : kConnect);
+    client_.set_read_timeout(request_.is_local ? kLocal : kIdle);
+    client_.set_write_timeout(kIdle);
+    if (!request_.is_local) SetProxy(client_, url_);
+  }
+
+  httplib::Request Message() {
+    httplib::Request message;
+    message.method = request_.method;
+    message.path = url_.path;
+    message.body = request_.body;
+    for (const auto& [name, value] : request_.headers) message.set_header(name.c_str(), value);
+    message.set_header("Accept-Encoding", "identity");
+    message.set_header("User-Agent", "onnxd");
+    message.response_handler = [this](const httplib::Response& begun) {
+      response_ = Noted(begun);
+      if (response_.status / 100 == 2) failure_ = sink_.begin(response_);
+      return failure_.ok();
+    };
+    message.content_receiver = [this](const char* data, size_t size, uint64_t, uint64_t) {
+      return Take({data, size});
+    };
+    return message;
+  }
+
+  bool Take(std::string_view bytes) {
+    if (fetcher_.cancelled()) {
+      failure_ = Cancelled("the server is stopping");
+    } else if (response_.status / 100 == 2) {
+      failure_ = sink_.bytes(bytes);
+    } else if (response_.body.size() < kMostError) {
+      response_.body.append(bytes.substr(0, kMostError));
+    }
+    return failure_.ok();
+  }
+
+  const Fetcher& fetcher_;
+  const FetchRequest& request_;
+  const Parts& url_;
+  const Sink& sink_;
+  httplib::Client client_;
+  FetchResponse response_;
+  Status failure_;
+};
+
 std::string FetchResponse::Header(const std::string& name) const {
   const auto found = headers.find(name);
   return found == headers.end() ? "" : found->second;
@@ -156,7 +190,7 @@ Result<FetchResponse> Fetcher::Stream(const FetchRequest& request, const Sink& s
   FetchRequest next = request;
   for (int i = 0; i <= kMostRedirections; ++i) {
     ONNXD_ASSIGN_OR_RETURN(const Parts url, PartsOf(next.url));
-    ONNXD_ASSIGN_OR_RETURN(auto response, Exchange(next, url, cancelled_, sink));
+    ONNXD_ASSIGN_OR_RETURN(auto response, Exchange(*this, next, url, sink).Run());
     const std::string location = response.Header("location");
     if (!IsRedirection(response.status) || location.empty()) return response;
     next.url = Resolved(location, url);
@@ -170,6 +204,11 @@ Result<FetchResponse> Fetcher::Stream(const FetchRequest& request, const Sink& s
     }
   }
   return Unavailable(StrCat(request.url, " redirects too often"));
+}
+
+void Fetcher::Abort() const {
+  std::lock_guard lock(mutex_);
+  if (abort_) abort_();
 }
 
 bool Fetcher::Pause(int attempt) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,8 @@ struct FetchRequest {
   std::string method = "GET";
   std::map<std::string, std::string> headers;
   std::string body;
+  // Of a machine's own services, which are there at once or not at all.
+  bool is_local = false;
 };
 
 struct FetchResponse {
@@ -27,9 +30,9 @@ struct FetchResponse {
   std::string Header(const std::string& name) const;
 };
 
-// One thread. Follows redirections, up to ten, and gives what authorises a request to no other host
-// than its own; takes proxies from the environment (https_proxy, http_proxy, no_proxy). Errors of
-// the network, 408, 429 and 5xx are tried again, up to five times, ever later.
+// One thread, but for Abort. Follows redirections, up to ten, and gives what authorises a request
+// to no other host than its own; takes proxies from the environment (https_proxy, http_proxy,
+// no_proxy). Errors of the network, 408, 429 and 5xx are tried again, up to five times, ever later.
 class Fetcher {
  public:
   // `cancelled`: from then on nothing is begun or tried again; may be null.
@@ -45,6 +48,9 @@ class Fetcher {
     std::function<Status(const FetchResponse&)> begin;
     std::function<Status(std::string_view)> bytes;
   };
+  // From another thread: what is under way ends soon.
+  void Abort() const;
+
   // Once: who streams knows where to go on.
   Result<FetchResponse> Stream(const FetchRequest& request, const Sink& sink) const;
 
@@ -54,7 +60,11 @@ class Fetcher {
   static constexpr int kAttempts = 5;
 
  private:
+  class Exchange;
+
   const std::atomic<bool>* const cancelled_;
+  mutable std::mutex mutex_;
+  mutable std::function<void()> abort_;  // what is under way; guarded by mutex_
 };
 
 // kNotFound, kPermissionDenied, kUnavailable ..., with what the server said; requires that it is no

@@ -85,14 +85,14 @@ class GoogleStore final : public ObjectStore {
     ONNXD_ASSIGN_OR_RETURN(request, Authorized(std::move(request)));
     ONNXD_ASSIGN_OR_RETURN(const auto response, fetcher_.Fetch(request));
     if (response.status != 200) {
-      const Status status = StatusOf(response, url_.text);
+      const Status status = StatusOf(response, url_.shown);
       if (!token_.empty() || status.code() != StatusCode::kPermissionDenied) return status;
-      return Unauthenticated(StrCat(url_.text,
+      return Unauthenticated(StrCat(url_.shown,
                                     " needs credentials: GOOGLE_APPLICATION_CREDENTIALS, "
                                     "gcloud's or the machine's"));
     }
     Json document = Json::parse(response.body, nullptr, false);
-    if (!document.is_object()) return Unavailable(StrCat(url_.text, ": the list is no JSON"));
+    if (!document.is_object()) return Unavailable(StrCat(url_.shown, ": the list is no JSON"));
     return document;
   }
 
@@ -163,6 +163,7 @@ class GoogleStore final : public ObjectStore {
   Status FromMachine() {
     const std::string host = FromEnvironment("GCE_METADATA_HOST");
     FetchRequest request;
+    request.is_local = true;
     request.url = StrCat("http://", host.empty() ? "metadata.google.internal" : host,
                          "/computeMetadata/v1/instance/service-accounts/default/token");
     request.headers["Metadata-Flavor"] = "Google";

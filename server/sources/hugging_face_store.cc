@@ -93,7 +93,7 @@ class HuggingFaceStore final : public ObjectStore {
       if (models.size() == 1) return models[0];
     }
     return NotFound(StrCat(
-        url_.text, url_.path.empty() ? " names none of the files: " : " is none of the files: ",
+        url_.shown, url_.path.empty() ? " names none of the files: " : " is none of the files: ",
         StrJoin(models, ", ")));
   }
 
@@ -115,12 +115,12 @@ class HuggingFaceStore final : public ObjectStore {
       if (api < end) *next = link.substr(api, end - api);
     }
     if (response.status != 200) {
-      const Status status = StatusOf(response, url_.text);
+      const Status status = StatusOf(response, url_.shown);
       if (!token_.empty() || status.code() != StatusCode::kPermissionDenied) return status;
-      return Unauthenticated(StrCat(url_.text, " is not there, or needs a token: HF_TOKEN"));
+      return Unauthenticated(StrCat(url_.shown, " is not there, or needs a token: HF_TOKEN"));
     }
     Json document = Json::parse(response.body, nullptr, false);
-    if (document.is_discarded()) return Unavailable(StrCat(url_.text, ": the list is no JSON"));
+    if (document.is_discarded()) return Unavailable(StrCat(url_.shown, ": the list is no JSON"));
     return document;
   }
 

@@ -123,7 +123,7 @@ Status RemoteRepository::Sync() {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   ReadManifest();  // another process may have changed it
-  return CatchExceptions([this] { return Update(); }).WithContext(url_.text);
+  return CatchExceptions([this] { return Update(); }).WithContext(url_.shown);
 }
 
 Status RemoteRepository::Update() {
@@ -147,6 +147,7 @@ Status RemoteRepository::Update() {
   DropAbsent(placed);
   const Status written = WriteManifest();
   if (!failure.ok()) return failure;
+  synced_ = true;
   std::error_code error;  // nobody goes on with what is left there
   for (const auto& file : fs::directory_iterator(folder_ + "/partial", error)) {
     fs::remove(file.path(), error);
@@ -209,7 +210,9 @@ std::vector<int64_t> RemoteRepository::WantedVersions(const std::string& model,
 
 bool RemoteRepository::Has(const PlacedObject& placed) const {
   const auto entry = manifest_.find(NameOf(placed));
-  if (entry == manifest_.end() || placed.object.revision.empty()) return false;
+  if (entry == manifest_.end()) return false;
+  // Whose revision nobody knows is read once by each process.
+  if (placed.object.revision.empty() && !synced_) return false;
   std::error_code error;
   const auto size = fs::file_size(StrCat(models_, "/", NameOf(placed)), error);
   return !error && entry->second.revision == placed.object.revision &&
@@ -268,7 +271,7 @@ Status RemoteRepository::UpdateVersion(const std::string& model, const std::stri
   ONNXD_RETURN_IF_ERROR(Replace(incoming, folder));
   std::erase_if(manifest_, [&](const auto& entry) { return entry.first.starts_with(prefix); });
   manifest_.merge(entries);
-  LogInfo(StrCat("model '", model, "' version ", version, " came from ", url_.text));
+  LogInfo(StrCat("model '", model, "' version ", version, " came from ", url_.shown));
   return WriteManifest();
 }
 

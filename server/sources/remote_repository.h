@@ -50,6 +50,8 @@ class RemoteRepository {
   // models that were brought up to date before. As ObjectStore and Download;
   // kResourceExhausted where cache_bytes do not suffice.
   Status Sync();
+  // Breaks off what a Sync on another thread waits for, once `stopping` is set.
+  void Abort() { fetcher_.Abort(); }
 
  private:
   struct Entry {
@@ -81,6 +83,7 @@ class RemoteRepository {
   std::string folder_, models_;
   int used_ = -1;  // the file `used`, locked
   Manifest manifest_;
+  bool synced_ = false;  // by this process, once
 };
 
 }  // namespace onnxd

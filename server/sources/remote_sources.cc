@@ -102,6 +102,7 @@ void RemoteSources::Stop() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  for (const auto& repository : repositories_) repository->Abort();
   wake_.notify_all();
 }
 

@@ -67,7 +67,7 @@ Result<std::vector<PlacedObject>> Single(std::vector<RemoteObject> objects, cons
 Result<std::vector<PlacedObject>> PlaceObjects(
     const SourceUrl& url, std::vector<RemoteObject> objects, const std::string& name,
     const std::function<Result<std::string>(const RemoteObject&)>& read_mlmodel) {
-  if (objects.empty()) return NotFound(StrCat(url.text, ": there is nothing"));
+  if (objects.empty()) return NotFound(StrCat(url.shown, ": there is nothing"));
   const auto has = [&](const std::string& path) {
     return std::find_if(objects.begin(), objects.end(),
                         [&](const RemoteObject& object) { return object.path == path; });
@@ -98,7 +98,7 @@ Result<std::vector<PlacedObject>> PlaceObjects(
     }
   }
   if (placed.empty()) {
-    return NotFound(StrCat(url.text, ": nothing there is NAME/VERSION/model.onnx, MLmodel, or an ",
+    return NotFound(StrCat(url.shown, ": nothing there is NAME/VERSION/model.onnx, MLmodel, or an ",
                            ".onnx file that the URL names"));
   }
   std::sort(placed.begin(), placed.end(), [](const PlacedObject& a, const PlacedObject& b) {

@@ -86,9 +86,9 @@ class S3Store final : public ObjectStore {
         continue;
       }
       if (response.status != 200) {
-        const Status status = StatusOf(response, url_.text);
+        const Status status = StatusOf(response, url_.shown);
         if (credentials_.given() || status.code() != StatusCode::kPermissionDenied) return status;
-        return Unauthenticated(StrCat(url_.text,
+        return Unauthenticated(StrCat(url_.shown,
                                       " needs credentials: AWS_ACCESS_KEY_ID, "
                                       "~/.aws/credentials or a role"));
       }

@@ -100,6 +100,7 @@ Result<SourceUrl> ParseSourceUrl(const std::string& text) {
   SourceUrl url;
   url.kind = *kind;
   url.text = text;
+  url.shown = text.substr(0, text.find_first_of("?#"));
   const std::string rest = text.substr(text.find("://") + 3);
   const Status parsed = *kind == Kind::kHttp          ? ParseHttp(text, url)
                         : *kind == Kind::kHuggingFace ? ParseHuggingFace(rest, url)

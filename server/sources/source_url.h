@@ -18,7 +18,8 @@ namespace onnxd {
 struct SourceUrl {
   enum class Kind { kS3, kGoogle, kAzure, kHuggingFace, kHttp };
   Kind kind = Kind::kHttp;
-  std::string text;      // as it was written, without a password
+  std::string text;      // as it was written
+  std::string shown;     // the same without a query, which may hold a signature
   std::string bucket;    // container, or ORGANISATION/MODEL
   std::string path;      // without slashes at its ends; kHttp: the whole URL
   std::string revision;  // kHuggingFace

@@ -152,6 +152,42 @@ class Client(unittest.TestCase):
             self.assertEqual(onnxd("models", "list", environment=environment).returncode, 0)
             self.assertIn("403", onnxd("models", "unload", "digits_cnn", environment=environment).stderr)
 
+    def test_a_models_own_file_is_checked(self):
+        for file in sorted((daemon.ROOT / "deploy" / "gitops" / "models").glob("*/model.yaml")):
+            done = onnxd("config", "check", file)
+            self.assertEqual((done.returncode, done.stdout), (0, "ok\n"), done.stderr)
+        for name, text, reason in (("model.yaml", "labels: 3\n", "model.yaml:1:9: section 'labels' must be a map"),
+                                   ("config.pbtxt", "max_batch: 3", "config.pbtxt:1:10: ")):
+            file = pathlib.Path(self.folder.name) / name
+            file.write_text(text)
+            done = onnxd("config", "check", file)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(reason, done.stderr)
+
+    def test_what_git_holds_is_published(self):
+        """deploy/gitops/publish, with a made-up `aws` that says what it was asked for."""
+        tools = pathlib.Path(self.folder.name) / "tools"
+        tools.mkdir()
+        (tools / "aws").write_text('#!/bin/sh\necho "$@"\n')
+        (tools / "aws").chmod(0o755)
+        publish = daemon.ROOT / "deploy" / "gitops" / "publish"
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "ONNXD": daemon.BINARY}
+
+        def run(*arguments):
+            return subprocess.run([publish, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+
+        models = daemon.ROOT / "deploy" / "gitops" / "models"
+        done = run(models, "s3://bucket/models")
+        self.assertEqual(done.stdout, f"s3 sync {models} s3://bucket/models --exclude * --include */model.yaml "
+                                      "--include */config.pbtxt --delete\n", done.stderr)
+        bad = pathlib.Path(self.folder.name) / "bad"
+        (bad / "m").mkdir(parents=True)
+        (bad / "m" / "model.yaml").write_text("splitt: {}\n")
+        done = run(bad, "s3://bucket/models")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("did you mean 'split'?", done.stderr)
+        self.assertEqual(run(models).returncode, 2)
+
     def test_the_configuration_as_it_would_be(self):
         file = pathlib.Path(self.folder.name) / "onnxd.yaml"
         file.write_text("server:\n  http_port: 9000\nlimits:\n  connections: 7\n")

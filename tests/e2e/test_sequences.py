@@ -1,9 +1,11 @@
 """Stateful models: what one request leaves, the next of its sequence finds."""
 
 import concurrent.futures
+import shutil
 import unittest
 
 import numpy
+import onnxruntime
 from onnx import TensorProto, helper
 
 import daemon
@@ -179,6 +181,64 @@ class Sequences(RepositoryCase):
                 "parameters": {"sequence_id": 4, **parameters}})[1]["outputs"][0]["data"][0]
 
         self.assertEqual([step(1, sequence_start=True), step(2), step(3, sequence_end=True)], [1, 3, 6])
+
+
+REAL = daemon.ROOT.parent / "shared" / "models"
+
+
+@unittest.skipUnless(REAL.is_dir(), "models from elsewhere are not beside the checkout")
+class RealModels(RepositoryCase):
+    """Sequences of a voice detector and a noise suppressor are those that onnxruntime computes with their state."""
+
+    def setUp(self):
+        super().setUp()
+        self.random = numpy.random.default_rng(3)
+
+    def add(self, name, states):
+        folder = self.folder / name / "1"
+        folder.mkdir(parents=True)
+        shutil.copy(REAL / name / "model.onnx", folder)
+        lines = "".join(f"  - {{input: {state}, output: {output}, shape: {list(shape)}}}\n" for state, (output, shape) in states.items())
+        self.settings("sequence:\n  enabled: true\n  states:\n" + lines, name)
+
+    def expected(self, name, states, steps):
+        session = onnxruntime.InferenceSession(REAL / name / "model.onnx", providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        held = {state: numpy.zeros(shape, numpy.float32) for state, (_, shape) in states.items()}
+        for inputs in steps:
+            outputs = dict(zip(names, session.run(None, {**inputs, **held})))
+            held = {state: outputs[output] for state, (output, _) in states.items()}
+            yield outputs
+
+    def ask(self, served, name, sequence, inputs, output, **parameters):
+        kinds = {"float32": "FP32", "int64": "INT64"}
+        status, answer = self.post(served, f"/v2/models/{name}/infer", {
+            "inputs": [{"name": key, "datatype": kinds[array.dtype.name], "shape": list(array.shape), "data": array.ravel().tolist()}
+                       for key, array in inputs.items()],
+            "parameters": {"sequence_id": sequence, **parameters}})
+        self.assertEqual(status, 200, answer)
+        return next(numpy.array(given["data"]) for given in answer["outputs"] if given["name"] == output)
+
+    def compare(self, name, states, output, make):
+        """Two sequences in turns, on one instance."""
+        self.add(name, states)
+        served = self.serve()
+        both = [[make() for _ in range(8)] for _ in range(2)]
+        wanted = [list(self.expected(name, states, steps)) for steps in both]
+        for i in range(8):
+            for sequence in range(2):
+                got = self.ask(served, name, sequence + 1, both[sequence][i], output, sequence_start=i == 0)
+                numpy.testing.assert_allclose(got, wanted[sequence][i][output].ravel(), rtol=1e-3, atol=1e-4)
+
+    def test_silero_vad(self):
+        self.compare("silero_vad_v6", {"state": ("stateN", (2, 1, 128))}, "output", lambda: {
+            "input": (self.random.standard_normal((1, 576)) / 5).astype(numpy.float32), "sr": numpy.array(16000, numpy.int64)})
+
+    def test_gtcrn(self):
+        states = {"conv_cache": ("conv_cache_out", (2, 1, 16, 16, 33)), "tra_cache": ("tra_cache_out", (2, 3, 1, 1, 16)),
+                  "inter_cache": ("inter_cache_out", (2, 1, 33, 16))}
+        self.compare("gtcrn_stream_simple", states, "enh", lambda: {
+            "mix": self.random.standard_normal((1, 257, 1, 2)).astype(numpy.float32)})
 
 
 if __name__ == "__main__":

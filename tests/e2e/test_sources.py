@@ -7,10 +7,13 @@ import json
 import logging
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import unittest
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -36,11 +39,13 @@ class SourceCase(RepositoryCase):
         self.addCleanup(shutil.rmtree, self.home)
         self.cache = self.home / "cache"
 
+    def environment(self, **more):
+        return {**NO_CREDENTIALS, "HOME": str(self.home), "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*",
+                "GCE_METADATA_HOST": "127.0.0.1:1", "AZURE_POD_IDENTITY_AUTHORITY_HOST": "http://127.0.0.1:1",
+                "ONNXD_SOURCES_CACHE_DIR": str(self.cache), "ONNXD_SOURCES_POLL_INTERVAL_S": "1", **more}
+
     def start(self, url, *arguments, **environment):
-        environment = {**NO_CREDENTIALS, "HOME": str(self.home), "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*",
-                       "GCE_METADATA_HOST": "127.0.0.1:1", "AZURE_POD_IDENTITY_AUTHORITY_HOST": "http://127.0.0.1:1",
-                       "ONNXD_SOURCES_CACHE_DIR": str(self.cache), "ONNXD_SOURCES_POLL_INTERVAL_S": "1", **environment}
-        return self.serve(url, *arguments, **environment)
+        return self.serve(url, *arguments, **self.environment(**environment))
 
     def failure(self, url, **environment):
         """What a daemon says that ends because of its source."""
@@ -250,15 +255,13 @@ class WebServers(SourceCase):
         self.assertGreater(self.server.read["/net.onnx"], 2)
         self.assertEqual(self.server.sent["/net.onnx"], len(whole))
 
-    def test_a_killed_download_goes_on_with_the_next_start(self):
-        whole = content(3) + b""
+    def test_a_failed_download_goes_on_with_the_next_start(self):
+        whole = content(3)
         self.server.objects["/net.onnx"] = whole
         self.server.break_after = 50
         self.server.answers["/net.onnx"] = lambda handler, _: (
             handler.command == "GET" and handler.server.read["/net.onnx"] > 0 and not handler.reply(503))
-        served = self.start(f"{self.server.url}/net.onnx")
-        self.assertTrue(self.eventually(lambda: self.server.read["/net.onnx"] > 0))
-        served.close()
+        self.assertIn("503", self.failure(f"{self.server.url}/net.onnx"))
         self.server.answers.clear()
         self.server.break_after = None
         served = self.start(f"{self.server.url}/net.onnx")
@@ -295,6 +298,35 @@ class WebServers(SourceCase):
                                (another, "it changed while it was read")):
             self.server.answers["/net.onnx"] = answer
             self.assertIn(reason, self.failure(f"{self.server.url}/net.onnx"))
+
+    def test_the_end_does_not_wait_for_a_download_that_hangs(self):
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+
+        def hangs(handler, _):
+            if handler.command == "HEAD":
+                return False
+            handler.send_response(200)
+            handler.send_header("Content-Length", "1000")
+            handler.end_headers()
+            handler.wfile.write(b"1")
+            go_on.wait(60)
+            return True
+
+        self.server.objects["/net.onnx"] = bytes(1000)
+        self.server.answers["/net.onnx"] = hangs
+        with subprocess.Popen([daemon.BINARY, "serve", f"{self.server.url}/net.onnx", "--http-port", "0", "--grpc-port", "0",
+                               "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                              env={**os.environ, **self.environment()}) as served:
+            self.addCleanup(served.kill)
+            url = "http://" + re.search(r"127\.0\.0\.1:\d+", served.stdout.readline())[0]
+            self.assertTrue(self.eventually(lambda: any(command == "GET" for command, _, _ in self.server.headers)))
+            self.assertEqual(urllib.request.urlopen(url + "/health/live").status, 200)
+            with self.assertRaises(urllib.error.HTTPError) as not_ready:
+                urllib.request.urlopen(url + "/health/ready")
+            self.assertEqual(not_ready.exception.code, 503)
+            served.terminate()
+            self.assertEqual(served.wait(10), 0)
 
     def test_what_authorises_goes_to_no_other_host(self):
         other = ObjectServer()
