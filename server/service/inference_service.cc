@@ -577,17 +577,20 @@ void InferenceService::Submit(Version version, Checked checked, InferenceCallbac
       }
     }
     if (!result.outputs.ok()) {
+      if (turn != nullptr) turn->End();
       finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
       turn.reset();  // now: the next may begin
       return;
     }
+    const bool in_sequence = turn != nullptr;
+    if (in_sequence) turn->End();
     version->SaveToCacheOnce();
     if (copy != nullptr) copy->outputs = *result.outputs;
     InferenceResponse response{version->model, version->version, id, {}};
     response.queue_time = result.queue_time;
     response.compute_time = result.compute_time;
     for (const size_t i : selected) {
-      const size_t output = turn == nullptr ? i : version->sequence->client_outputs[i];
+      const size_t output = in_sequence ? version->sequence->client_outputs[i] : i;
       response.outputs.push_back({version->outputs[i].name, std::move((*result.outputs)[output])});
     }
     finish(std::move(response));

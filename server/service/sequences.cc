@@ -1,6 +1,7 @@
 #include "server/service/sequences.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/str_cat.h"
 
@@ -40,7 +41,11 @@ void Sequences::Enter(std::shared_ptr<const ModelVersion> version, const Sequenc
   {
     std::lock_guard lock(mutex_);
     refusal = Admit(key, waiting);
-    if (refusal.ok()) entries_[key].waiting.push_back(std::move(waiting));
+    if (refusal.ok()) {
+      Sequence& sequence = entries_[key];
+      sequence.counted = true;
+      sequence.waiting.push_back(std::move(waiting));
+    }
   }
   if (!refusal.ok()) return waiting.begin(std::move(refusal));
   Advance(key);
@@ -58,7 +63,7 @@ Status Sequences::Admit(const Key& key, const Waiting& waiting) {
         StrCat("the sequence_id is longer than ", SequenceControl::kMostIdBytes, " bytes"));
   }
   const auto found = entries_.find(key);
-  if (found != entries_.end()) {
+  if (found != entries_.end() && found->second.counted) {
     if (static_cast<int64_t>(found->second.waiting.size()) < settings.queue_requests) {
       return Status::Ok();
     }
@@ -87,7 +92,7 @@ void Sequences::DropIdle(Time now) {
         (sequence.version == nullptr ||
          now - sequence.last_used >=
              std::chrono::milliseconds(sequence.version->settings.sequence.idle_timeout_ms));
-    if (over && --count_[it->first.first] == 0) count_.erase(it->first.first);
+    if (over) Uncount(it);
     it = over ? entries_.erase(it) : std::next(it);
   }
 }
@@ -131,32 +136,37 @@ void Sequences::Advance(const Key& key) {
 
 void Sequences::DropIfOver(Entries::iterator entry) {
   const Sequence& sequence = entry->second;
-  if (sequence.version != nullptr || sequence.busy || sequence.advancing ||
-      !sequence.waiting.empty()) {
-    return;
-  }
+  if (sequence.version != nullptr || sequence.busy || !sequence.waiting.empty()) return;
+  Uncount(entry);
+  if (!sequence.advancing) entries_.erase(entry);
+}
+
+void Sequences::Uncount(Entries::iterator entry) {
+  if (!std::exchange(entry->second.counted, false)) return;
   if (--count_[entry->first.first] == 0) count_.erase(entry->first.first);
-  entries_.erase(entry);
 }
 
-void Sequences::Leave(Turn& turn) {
-  {
-    std::lock_guard lock(mutex_);
-    Sequence& sequence = entries_.at(turn.key_);
-    sequence.busy = false;
-    sequence.last_used = Clock::now();
-    if (turn.control_.ends) {
-      sequence.version = nullptr;
-      sequence.states.clear();
-    } else if (turn.succeeded_) {
-      sequence.version = std::move(turn.version_);
-      sequence.states = std::move(turn.states_);
-    }
+void Sequences::Turn::End() {
+  if (std::exchange(ended_, true)) return;
+  std::lock_guard lock(owner_.mutex_);
+  const auto entry = owner_.entries_.find(key_);
+  Sequence& sequence = entry->second;
+  sequence.busy = false;
+  sequence.last_used = Clock::now();
+  if (control_.ends) {
+    sequence.version = nullptr;
+    sequence.states.clear();
+  } else if (succeeded_) {
+    sequence.version = std::move(version_);
+    sequence.states = std::move(states_);
   }
-  Advance(turn.key_);
+  owner_.DropIfOver(entry);
 }
 
-Sequences::Turn::~Turn() { owner_.Leave(*this); }
+Sequences::Turn::~Turn() {
+  End();
+  owner_.Advance(key_);
+}
 
 int64_t Sequences::Count(const std::string& model) const {
   std::lock_guard lock(mutex_);

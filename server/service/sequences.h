@@ -54,6 +54,7 @@ class Sequences {
     std::vector<Value> states;                    // empty: it has just begun
     bool busy = false;                            // a request has its turn
     bool advancing = false;                       // a thread looks who is next
+    bool counted = false;                         // in count_: it is not over
     std::deque<Waiting> waiting;
     Time last_used{};
   };
@@ -63,9 +64,9 @@ class Sequences {
   Status Admit(const Key& key, const Waiting& waiting);
   void DropIdle(Time now);
   void DropIfOver(Entries::iterator entry);
+  void Uncount(Entries::iterator entry);
   // Without: the next begin, until one has its turn or none waits.
   void Advance(const Key& key);
-  void Leave(Turn& turn);
   void Expire();
 
   mutable std::mutex mutex_;
@@ -94,6 +95,9 @@ class Sequences::Turn {
     states_ = std::move(states);
     succeeded_ = true;
   }
+  // The sequence is as it is behind this turn: before the answer is given. The next begins here
+  // once the turn is gone.
+  void End();
 
  private:
   friend class Sequences;
@@ -110,7 +114,7 @@ class Sequences::Turn {
   const SequenceControl control_;
   std::shared_ptr<const ModelVersion> version_;
   std::vector<Value> states_;
-  bool succeeded_ = false;
+  bool succeeded_ = false, ended_ = false;
 };
 
 }  // namespace onnxd

@@ -99,32 +99,21 @@ Result<AwsCredentials> FromWebIdentity(const Fetcher& fetcher, const std::string
 }
 
 // Nothing where this machine is none of Amazon's.
-AwsCredentials FromMachine() {
+AwsCredentials FromMachine(const Fetcher& fetcher) {
   if (FromEnvironment("AWS_EC2_METADATA_DISABLED") == "true") return {};
   std::string machine = FromEnvironment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
   if (machine.empty()) machine = kMachine;
-  const Fetcher fetcher(nullptr);
-  const auto ask = [&](FetchRequest request) -> std::string {
-    request.is_local = true;
-    std::string body;
-    const auto response = fetcher.Stream(
-        request, {[](const FetchResponse&) { return Status::Ok(); },
-                  [&body](std::string_view part) {
-                    body += part;
-                    return body.size() < (1 << 20) ? Status::Ok() : ResourceExhausted("too much");
-                  }});
-    return response.ok() && response->status == 200 ? body : "";
-  };
-  const std::string token = ask({machine + "/latest/api/token",
-                                 "PUT",
-                                 {{"X-aws-ec2-metadata-token-ttl-seconds", "300"}},
-                                 ""});
+  const std::string token = fetcher.AskMachine({machine + "/latest/api/token",
+                                                "PUT",
+                                                {{"X-aws-ec2-metadata-token-ttl-seconds", "300"}},
+                                                ""});
   if (token.empty()) return {};
   const std::string roles = machine + "/latest/meta-data/iam/security-credentials/";
   const std::map<std::string, std::string> headers = {{"X-aws-ec2-metadata-token", token}};
-  const std::string role = Trimmed(ask({roles, "GET", headers, ""}));
+  const std::string role = Trimmed(fetcher.AskMachine({roles, "GET", headers, ""}));
   if (role.empty()) return {};
-  const auto found = FromJson(ask({roles + EncodeUrl(role, false), "GET", headers, ""}));
+  const auto found =
+      FromJson(fetcher.AskMachine({roles + EncodeUrl(role, false), "GET", headers, ""}));
   return found.ok() ? *found : AwsCredentials();
 }
 
@@ -168,7 +157,7 @@ Result<AwsCredentials> FindAwsCredentials(const Fetcher& fetcher) {
     if (!token.empty()) request.headers["Authorization"] = token;
     return FromUrl(fetcher, request);
   }
-  return FromMachine();
+  return FromMachine(fetcher);
 }
 
 std::string AwsRegion() {

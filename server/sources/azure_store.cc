@@ -177,21 +177,13 @@ class AzureStore final : public ObjectStore {
     std::string machine = FromEnvironment("AZURE_POD_IDENTITY_AUTHORITY_HOST");
     if (machine.empty()) machine = "http://169.254.169.254";
     FetchRequest request;
-    request.is_local = true;
     request.url =
         StrCat(machine, "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=",
                "https%3A%2F%2Fstorage.azure.com%2F");
     if (!client.empty()) request.url += StrCat("&client_id=", EncodeUrl(client, false));
     request.headers["Metadata"] = "true";
-    std::string body;
-    const auto response = fetcher_.Stream(
-        request, {[](const FetchResponse&) { return Status::Ok(); },
-                  [&body](std::string_view part) {
-                    body += part;
-                    return body.size() < (1 << 20) ? Status::Ok() : ResourceExhausted("too much");
-                  }});
-    if (!response.ok() || response->status != 200) return Status::Ok();
-    return TakeToken(body);
+    const std::string body = fetcher_.AskMachine(std::move(request));
+    return body.empty() ? Status::Ok() : TakeToken(body);
   }
 
   Status TakeToken(const std::string& text) {

@@ -206,6 +206,19 @@ Result<FetchResponse> Fetcher::Stream(const FetchRequest& request, const Sink& s
   return Unavailable(StrCat(request.url, " redirects too often"));
 }
 
+std::string Fetcher::AskMachine(FetchRequest request) const {
+  constexpr size_t kMost = 1 << 20;
+  request.is_local = true;
+  std::string body;
+  const auto response =
+      Stream(request, {[](const FetchResponse&) { return Status::Ok(); },
+                       [&body](std::string_view bytes) {
+                         body += bytes;
+                         return body.size() <= kMost ? Status::Ok() : ResourceExhausted("too much");
+                       }});
+  return response.ok() && response->status == 200 ? body : "";
+}
+
 void Fetcher::Abort() const {
   std::lock_guard lock(mutex_);
   if (abort_) abort_();

@@ -18,8 +18,7 @@ struct FetchRequest {
   std::string method = "GET";
   std::map<std::string, std::string> headers;
   std::string body;
-  // Of a machine's own services, which are there at once or not at all.
-  bool is_local = false;
+  bool is_local = false;  // of this machine's own services: nobody waits for them
 };
 
 struct FetchResponse {
@@ -48,6 +47,10 @@ class Fetcher {
     std::function<Status(const FetchResponse&)> begin;
     std::function<Status(std::string_view)> bytes;
   };
+  // What a machine's own service, which is there at once or not at all, answers with 200; empty:
+  // something else, or nothing within 2 s.
+  std::string AskMachine(FetchRequest request) const;
+
   // From another thread: what is under way ends soon.
   void Abort() const;
 

@@ -163,19 +163,11 @@ class GoogleStore final : public ObjectStore {
   Status FromMachine() {
     const std::string host = FromEnvironment("GCE_METADATA_HOST");
     FetchRequest request;
-    request.is_local = true;
     request.url = StrCat("http://", host.empty() ? "metadata.google.internal" : host,
                          "/computeMetadata/v1/instance/service-accounts/default/token");
     request.headers["Metadata-Flavor"] = "Google";
-    std::string body;
-    const auto response = fetcher_.Stream(
-        request, {[](const FetchResponse&) { return Status::Ok(); },
-                  [&body](std::string_view part) {
-                    body += part;
-                    return body.size() < (1 << 20) ? Status::Ok() : ResourceExhausted("too much");
-                  }});
-    if (!response.ok() || response->status != 200) return Status::Ok();
-    return TakeToken(body);
+    const std::string body = fetcher_.AskMachine(std::move(request));
+    return body.empty() ? Status::Ok() : TakeToken(body);
   }
 
   Status TakeToken(const std::string& text) {

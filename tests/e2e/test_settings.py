@@ -173,10 +173,15 @@ class TritonClients(RepositoryCase):
             self.assertEqual([(m["name"], m["state"]) for m in models], [("m", "READY")])
             client.unload_model("m")
             self.assertFalse(client.is_model_ready("m"))
+            client.load_model("m", config='{"max_batch_size": 3}')
+            self.assertTrue(client.is_model_ready("m"))
+            client.unload_model("m")
             for call in (lambda: client.load_model("nobody"),
-                         lambda: client.load_model("m", config='{"max_batch_size": 3}')):
-                with self.assertRaises(Exception):
+                         lambda: client.load_model("m", config='{"max_batch": 3}'),
+                         lambda: client.load_model("m", files={"file:1/model.onnx": b"x"})):
+                with self.assertRaises(tritonclient.utils.InferenceServerException):
                     call()
+            self.assertFalse(client.is_model_ready("m"))
             client.close()
 
 

@@ -112,6 +112,23 @@ TEST(Sequences, ThereAreOnlySoManyAndSoManyWait) {
   EXPECT_TRUE((*Enter(sequences, version, At(3, true)))->ok());
 }
 
+// Who has the answer to the last request of one may begin another at once.
+TEST(Sequences, OneThatEndsMakesRoomBeforeItsAnswerIsGiven) {
+  Sequences sequences;
+  SequenceSettings settings;
+  settings.max_sequences = 1;
+  const auto version = Version(settings);
+  bool began = false;
+  sequences.Enter(version, At(1, true, true), [&](Result<Turn> turn) {
+    ASSERT_TRUE(turn.ok());
+    (*turn)->SetStates(State(1));
+    (*turn)->End();
+    sequences.Enter(version, At(2, true, true), [&](Result<Turn> other) { began = other.ok(); });
+  });
+  EXPECT_TRUE(began);
+  EXPECT_EQ(sequences.Count("m"), 0);
+}
+
 TEST(Sequences, AnIdleOneLetsItsVersionGo) {
   Sequences sequences;
   SequenceSettings settings;
