@@ -52,6 +52,28 @@ void Refuse(RequestQueue::Entry& entry, Status status) {
   entry.request.done({std::move(status), Clock::now() - entry.queued, nanoseconds(0)});
 }
 
+// An executor that gives the last answer of a batch looks for work right after it, sooner than
+// another that is woken: what that answer submits (the next step of an ensemble, the next turn of a
+// sequence) waits for it alone.
+class LastAnswer {
+ public:
+  explicit LastAnswer(bool is_it) : is_it_(is_it) {
+    if (is_it_) keeps_one_ = true;
+  }
+  ~LastAnswer() {
+    if (is_it_) keeps_one_ = false;
+  }
+  LastAnswer(const LastAnswer&) = delete;
+  LastAnswer& operator=(const LastAnswer&) = delete;
+  // Whether the calling thread takes it itself: the first one.
+  static bool Keeps() { return std::exchange(keeps_one_, false); }
+
+ private:
+  static thread_local bool keeps_one_;
+  const bool is_it_;
+};
+thread_local bool LastAnswer::keeps_one_ = false;
+
 // What ran for one request; too late is as bad as not at all.
 void Answer(RequestQueue::Entry& entry, Result<std::vector<Value>> outputs, SteadyTime start,
             SteadyTime end) {
@@ -253,7 +275,7 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
   }
   if (here) return RunHere(model, std::move(request), now);
   if (!refused.ok()) return request.done({std::move(refused), nanoseconds(0), nanoseconds(0)});
-  wake_.notify_one();
+  if (!LastAnswer::Keeps()) wake_.notify_one();
   if (watch) watch_.notify_one();
 }
 
@@ -297,7 +319,8 @@ Scheduler::Counted::~Counted() {
     End();
     --model_.at_work_;
     scheduler_.NoteAtWork(-1);
-    wake = !scheduler_.waiting_.empty();
+    // An executor takes one itself.
+    wake = !scheduler_.waiting_.empty() && (is_inline() || scheduler_.queued_ > 1);
   }
   if (wake) scheduler_.wake_.notify_one();  // this model may have had its share
 }
@@ -538,7 +561,10 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
     for (RequestQueue::Entry& entry : alive) RunAlone(*model, std::move(entry));
     return;
   }
-  for (size_t i = 0; i < alive.size(); ++i) Answer(alive[i], PartOf(*outputs, i), start, end);
+  for (size_t i = 0; i < alive.size(); ++i) {
+    const LastAnswer last(!running.is_inline() && i + 1 == alive.size());
+    Answer(alive[i], PartOf(*outputs, i), start, end);
+  }
 }
 
 void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
