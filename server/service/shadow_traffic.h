@@ -1,7 +1,7 @@
 // ShadowTraffic: copies of requests that another version of the model computes, too, after their
 // answers were given and where a processor has nothing else to do, to compare what comes out. Even
 // so a run takes caches and memory bandwidth from its neighbours: while there are requests, runs
-// take a fiftieth of the time.
+// take 1 in 250 parts of the time.
 #pragma once
 
 #include <atomic>

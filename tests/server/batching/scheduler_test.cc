@@ -538,6 +538,36 @@ TEST_F(SchedulerTest, AQuickModelRunsOnTheThreadThatSubmits) {
   EXPECT_FALSE(runs_here(std::vector<float>(1'000'000, 1)));
 }
 
+// No other executor is woken for the next step of an ensemble, or the next turn of a sequence.
+TEST_F(SchedulerTest, WhatTheLastAnswerSubmitsStaysWithItsExecutor) {
+  std::vector<std::thread::id> ran_on;
+  const auto model = std::make_shared<ScheduledModel>(
+      "chain",
+      [&](std::span<const Value> inputs, const RunLimits&) -> Result<std::vector<Value>> {
+        ran_on.push_back(std::this_thread::get_id());
+        return std::vector<Value>{inputs[0]};
+      },
+      metrics_.ForModel("chain", "1"));
+  Scheduler scheduler({4, 1000, 0}, metrics_);
+  std::promise<void> ended;
+  std::function<void()> submit = [&] {
+    BatchRequest request = RequestOf({1});
+    request.done = [&](BatchResult) {
+      if (ran_on.size() < 200) {
+        submit();
+      } else {
+        ended.set_value();
+      }
+    };
+    scheduler.Submit(model, std::move(request));
+  };
+  submit();
+  ended.get_future().wait();
+  int changes = 0;
+  for (size_t i = 1; i < ran_on.size(); ++i) changes += ran_on[i] != ran_on[i - 1];
+  EXPECT_LE(changes, 3);  // executors that had just been started look for work, too
+}
+
 TEST_F(SchedulerTest, AbandonAnswersWhatWaitsAndRefusesFromThenOn) {
   Scheduler scheduler({1, 100, 0}, metrics_);
   std::unique_lock hold(fake_.gate);
