@@ -43,7 +43,7 @@ Result<ModelConfig> Parse(const std::string& text) {
   return InvalidArgument(error.text());
 }
 
-// "FP32", of TYPE_FP32.
+// "FP32", of TYPE_FP32; of a valid one: numbers that are none may stand in a file, too.
 std::string TypeName(inference::DataType type) {
   if (type == inference::TYPE_INVALID) return "";
   if (type == inference::TYPE_STRING) return "BYTES";
@@ -240,6 +240,10 @@ class TritonConfig {
   Status Declare(bool is_input, const std::string& name, inference::DataType type,
                  const pb::RepeatedField<int64_t>& dims) {
     if (name.empty()) return InvalidArgument("an input or output has no name");
+    if (!inference::DataType_IsValid(type)) {
+      return InvalidArgument(
+          StrCat("'", name, "' has data_type ", static_cast<int>(type), ", which is none"));
+    }
     DeclaredTensor declared{is_input, name, TypeName(type), {}};
     if (config_.max_batch_size() > 0) declared.dims.push_back(-1);
     declared.dims.insert(declared.dims.end(), dims.begin(), dims.end());

@@ -1,6 +1,7 @@
 // Google Cloud Storage: https://cloud.google.com/storage/docs/json_api/v1/objects/list.
 // Credentials: GOOGLE_APPLICATION_CREDENTIALS, those of `gcloud auth application-default login`,
-// the machine's own. None: access without them. STORAGE_EMULATOR_HOST is a server without any.
+// the machine's own. None: access without them. STORAGE_EMULATOR_HOST is a server without any,
+// CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE one with them.
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +39,10 @@ class GoogleStore final : public ObjectStore {
       emulator_ = "http://" + emulator_;
     }
     while (emulator_.ends_with('/')) emulator_.pop_back();
+    endpoint_ = FromEnvironment("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE");
+    while (endpoint_.ends_with('/')) endpoint_.pop_back();
+    if (endpoint_.empty()) endpoint_ = "https://storage.googleapis.com";
+    if (!emulator_.empty()) endpoint_ = emulator_;
   }
 
   Result<std::vector<RemoteObject>> List() override {
@@ -77,8 +82,7 @@ class GoogleStore final : public ObjectStore {
 
  private:
   std::string Address() const {
-    return StrCat(emulator_.empty() ? "https://storage.googleapis.com" : emulator_,
-                  "/storage/v1/b/", EncodeUrl(url_.bucket, false), "/o");
+    return StrCat(endpoint_, "/storage/v1/b/", EncodeUrl(url_.bucket, false), "/o");
   }
 
   Result<Json> FetchJson(FetchRequest request) {
@@ -183,7 +187,7 @@ class GoogleStore final : public ObjectStore {
 
   const SourceUrl url_;
   const Fetcher& fetcher_;
-  std::string emulator_, token_;
+  std::string emulator_, endpoint_, token_;
   Clock::time_point expires_ = Clock::time_point::max();
   bool looked_ = false;
 };

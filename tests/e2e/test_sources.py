@@ -18,6 +18,8 @@ import urllib.parse
 import urllib.request
 
 import boto3
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from moto.server import ThreadedMotoServer
 
 import daemon
@@ -481,6 +483,145 @@ class WebServers(SourceCase):
                              (b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><x>&b;</x>', "there is nothing|no XML")):
             self.server.answers["/models"] = lambda handler, _: handler.reply(200, body) or True
             self.assertRegex(self.failure("s3://models", AWS_ENDPOINT_URL=self.server.url), reason)
+
+
+class Credentials(SourceCase):
+    """Tokens that are asked for first: of the machine's services, a cluster's or an account's."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = ObjectServer()
+        self.addCleanup(self.server.close)
+
+    def serves(self, url, **environment):
+        """A repository of one model `m` that answers 3 is served."""
+        served = self.start(url, **environment)
+        self.ready(served)
+        self.assertEqual(self.answer(served), 3)
+
+    def file(self, name, text):
+        (self.home / name).write_text(text)
+        return str(self.home / name)
+
+    def answer_with(self, path, document, check):
+        def answer(handler, _):
+            check(handler)
+            body = document if isinstance(document, bytes) else json.dumps(document).encode()
+            return handler.reply(200, body) or True
+        self.server.answers[path] = answer
+
+    def bucket(self, token):
+        """S3 of which requests are signed with that session's token."""
+        body = f"<r><Contents><Key>m/1/model.onnx</Key><ETag>\"t\"</ETag><Size>{len(content(3))}</Size></Contents></r>".encode()
+
+        def answer(handler, _):
+            if handler.headers.get("x-amz-security-token") != token or "Credential=ASIA/" not in handler.headers["Authorization"]:
+                return handler.reply(403) or True
+            return handler.reply(200, body if handler.query.get("list-type") else content(3)) or True
+
+        self.server.answers["/models"] = answer
+        return {"AWS_ENDPOINT_URL": self.server.url}
+
+    def test_amazon_web_identity(self):
+        def check(handler):
+            form = dict(urllib.parse.parse_qsl(handler.body.decode()))
+            self.assertEqual((form["Action"], form["RoleArn"], form["WebIdentityToken"]),
+                             ("AssumeRoleWithWebIdentity", "arn:aws:iam::1:role/r", "the cluster's"))
+
+        self.answer_with("/sts", b"<R><Credentials><AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>web"
+                         b"</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></R>", check)
+        self.serves("s3://models", AWS_WEB_IDENTITY_TOKEN_FILE=self.file("token", "the cluster's\n"), AWS_ROLE_ARN="arn:aws:iam::1:role/r",
+                    AWS_ENDPOINT_URL_STS=self.server.url + "/sts", **self.bucket("web"))
+
+    def test_amazon_container(self):
+        self.answer_with("/creds", {"AccessKeyId": "ASIA", "SecretAccessKey": "s", "Token": "pod"},
+                         lambda handler: self.assertEqual(handler.headers["Authorization"], "the pod's"))
+        self.serves("s3://models", AWS_CONTAINER_CREDENTIALS_FULL_URI=self.server.url + "/creds",
+                    AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=self.file("token", "the pod's"), **self.bucket("pod"))
+
+    def test_amazon_machine(self):
+        def check(handler):
+            self.assertEqual(handler.headers["X-aws-ec2-metadata-token"], "session")
+
+        roles = "/latest/meta-data/iam/security-credentials/"
+        self.answer_with(roles + "role", {"AccessKeyId": "ASIA", "SecretAccessKey": "s", "Token": "machine"}, check)
+        self.answer_with(roles, b"role", check)
+        self.answer_with("/latest/api/token", b"session", lambda handler: self.assertEqual(handler.command, "PUT"))
+        self.serves("s3://models", AWS_EC2_METADATA_DISABLED="", AWS_EC2_METADATA_SERVICE_ENDPOINT=self.server.url, **self.bucket("machine"))
+
+    def google(self, token):
+        items = [{"name": "m/1/model.onnx", "size": str(len(content(3))), "generation": "1"}]
+
+        def answer(handler, path):
+            if handler.headers.get("Authorization") != f"Bearer {token}":
+                return handler.reply(403) or True
+            return handler.reply(200, json.dumps({"items": items}).encode() if path.endswith("/o") else content(3)) or True
+
+        self.server.answers["/storage/"] = answer
+        return {"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": self.server.url + "/"}
+
+    def test_google_service_account(self):
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
+
+        def decoded(text):
+            return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+        def check(handler):
+            form = dict(urllib.parse.parse_qsl(handler.body.decode()))
+            self.assertEqual(form["grant_type"], "urn:ietf:params:oauth:grant-type:jwt-bearer")
+            header, claim, signature = form["assertion"].split(".")
+            key.public_key().verify(decoded(signature), f"{header}.{claim}".encode(), padding.PKCS1v15(), hashes.SHA256())
+            said = json.loads(decoded(claim))
+            self.assertEqual((said["iss"], said["aud"]), ("me@project", self.server.url + "/token"))
+
+        self.answer_with("/token", {"access_token": "jwt", "expires_in": 3600}, check)
+        account = {"type": "service_account", "client_email": "me@project", "private_key": pem, "token_uri": self.server.url + "/token"}
+        self.serves("gs://models", GOOGLE_APPLICATION_CREDENTIALS=self.file("key.json", json.dumps(account)), **self.google("jwt"))
+
+    def test_google_user(self):
+        def check(handler):
+            form = dict(urllib.parse.parse_qsl(handler.body.decode()))
+            self.assertEqual((form["grant_type"], form["refresh_token"]), ("refresh_token", "r"))
+
+        self.answer_with("/token", {"access_token": "user", "expires_in": 3600}, check)
+        (self.home / ".config" / "gcloud").mkdir(parents=True)
+        self.file(".config/gcloud/application_default_credentials.json", json.dumps(
+            {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r", "token_uri": self.server.url + "/token"}))
+        self.serves("gs://models", **self.google("user"))
+
+    def test_google_machine(self):
+        self.answer_with("/computeMetadata/", {"access_token": "machine", "expires_in": 3600},
+                         lambda handler: self.assertEqual(handler.headers["Metadata-Flavor"], "Google"))
+        self.serves("gs://models", GCE_METADATA_HOST=self.server.url.removeprefix("http://"), **self.google("machine"))
+        said = self.failure("gs://other", **self.google("another"))
+        self.assertIn("needs credentials: GOOGLE_APPLICATION_CREDENTIALS", said)
+
+    def azure(self, token):
+        body = (f"<E><Blobs><Blob><Name>m/1/model.onnx</Name><Etag>1</Etag><Content-Length>{len(content(3))}</Content-Length></Blob></Blobs>"
+                "<NextMarker/></E>").encode()
+
+        def answer(handler, _):
+            if handler.headers.get("Authorization") != f"Bearer {token}":
+                return handler.reply(403) or True
+            return handler.reply(200, body if handler.query.get("comp") else content(3)) or True
+
+        self.server.answers["/models"] = answer
+        return {"AZURE_STORAGE_ACCOUNT": "acc", "AZURE_STORAGE_ENDPOINT": self.server.url}
+
+    def test_azure_workload_identity(self):
+        def check(handler):
+            form = dict(urllib.parse.parse_qsl(handler.body.decode()))
+            self.assertEqual((form["client_id"], form["client_assertion"], form["scope"]), ("c", "federated", "https://storage.azure.com/.default"))
+
+        self.answer_with("/tenant/oauth2/v2.0/token", {"access_token": "workload", "expires_in": 3600}, check)
+        self.serves("az://models", AZURE_FEDERATED_TOKEN_FILE=self.file("token", "federated"), AZURE_CLIENT_ID="c", AZURE_TENANT_ID="tenant",
+                    AZURE_AUTHORITY_HOST=self.server.url, **self.azure("workload"))
+
+    def test_azure_machine(self):
+        self.answer_with("/metadata/identity/oauth2/token", {"access_token": "machine", "expires_in": "3600"},
+                         lambda handler: self.assertEqual(handler.headers["Metadata"], "true"))
+        self.serves("az://models", AZURE_POD_IDENTITY_AUTHORITY_HOST=self.server.url, **self.azure("machine"))
 
 
 class LocalMlflow(RepositoryCase):

@@ -1,11 +1,15 @@
 """Repositories that Triton serves: config.pbtxt in place of model.yaml."""
 
+import random
 import shutil
+import subprocess
 import unittest
 
 from onnx import TensorProto
 
+import daemon
 from repositories import RepositoryCase, factor_model
+from soak import scaled
 from test_sequences import sum_model
 
 # As a user of Triton writes one; the comment and every kind of white space belong to the format.
@@ -89,6 +93,7 @@ class TritonConfig(RepositoryCase):
     def test_what_would_change_answers_is_refused(self):
         for text, reason in (
                 ('name: "other"', "'name' is 'other', but the folder is 'm'"),
+                ('input { name: "x" data_type: -12 }', "'x' has data_type -12, which is none"),
                 ('platform: "tensorrt_plan"', "'platform' is not supported here: 'tensorrt_plan', only ONNX models"),
                 ('backend: "python"', "'backend' is not supported here: 'python'"),
                 ('default_model_filename: "net.onnx"', "'default_model_filename' is not supported here"),
@@ -153,6 +158,29 @@ class TritonConfig(RepositoryCase):
         served = self.serve()
         self.assertEqual(self.answer(served), 3)
         self.assertTrue(served.logged("model 'm': without effect here: config.pbtxt"))
+
+    def test_damaged_files_are_refused_and_nothing_else(self):
+        """Both kinds of a model's own file, of which parts were changed, doubled and left out."""
+        source = random.Random(5)
+        whole = {"config.pbtxt": WHOLE.encode(), "model.yaml": (daemon.ROOT / "deploy/gitops/models/bert/model.yaml").read_bytes()
+                 + (daemon.ROOT / "deploy/gitops/models/search/model.yaml").read_bytes()}
+        refused = 0
+        for name, text in whole.items():
+            path = self.folder / "m" / name
+            for _ in range(scaled(200, 5000)):
+                damaged = bytearray(text)
+                for _ in range(source.randint(1, 4)):
+                    begin = source.randrange(len(damaged))
+                    end = min(len(damaged), begin + source.choice((1, 2, 8, 40)))
+                    part = source.choice((b"", bytes(damaged[begin:end]) * source.choice((2, 30)), b"{" * 200, b"[" * 200, b"\xff\x00",
+                                          b"-1", b"99999999999999999999", b": ", b"\n", b"&a *a"))
+                    damaged[begin:end] = part
+                path.write_bytes(damaged)
+                done = subprocess.run([daemon.BINARY, "config", "check", path], capture_output=True, timeout=20)
+                self.assertIn(done.returncode, (0, 2), bytes(damaged))
+                refused += done.returncode == 2
+            path.unlink()
+        self.assertGreater(refused, 100)
 
     def test_a_change_is_followed(self):
         self.config("version_policy { latest { num_versions: 1 } }")
