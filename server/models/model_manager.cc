@@ -191,8 +191,9 @@ void ModelManager::WithdrawEnsembles(const std::string& model) {
     const std::string ensemble = EnsembleThatNeeds(model, registry_);
     if (ensemble.empty()) return;
     WithdrawEnsembles(ensemble);
-    for (const auto& [known_key, known] : KnownOf(ensemble)) {
-      const VersionKey key = known_key;
+    const auto models = registry_.Snapshot();
+    for (const auto& [version, serving] : models->at(ensemble)) {
+      const VersionKey key(ensemble, version);
       resident_.Unload(key, false);
       Forget(key);
       registry_.GiveUp(key.first, key.second, StrCat("model '", model, "' is not there any more"));

@@ -374,18 +374,21 @@ Result<InferenceService::ModelConfig> InferenceService::Config(const std::string
 void InferenceService::Infer(std::shared_ptr<const ModelVersion> version,
                              InferenceRequest&& request, Protocol protocol,
                              InferenceCallback done) {
-  Asker asker{request.origin.cancelled, request.origin.id, 0, {}};
-  if (version->ensemble != nullptr) asker.point = RoutePoint(request.origin.route_key);
+  Asker asker{std::move(request.origin.cancelled), "", 0, {}};
+  if (version->ensemble != nullptr) {
+    asker.request_id = request.origin.id;
+    asker.point = RoutePoint(request.origin.route_key);
+  }
+  auto copy = CopyFor(version, request.origin.id);
   const auto in_flight = std::make_shared<InFlight>(*this, *version, std::move(request.origin),
                                                     protocol, std::move(done));
   asker.deadline = RequestDeadline(request, version->settings.batching, in_flight->begin());
-  Answer(std::move(version), std::move(request), std::move(asker),
+  Answer(std::move(version), std::move(request), std::move(asker), std::move(copy),
          [in_flight](Result<InferenceResponse> result) { in_flight->Finish(std::move(result)); });
 }
 
 void InferenceService::Answer(Version version, InferenceRequest&& request, Asker asker,
-                              InferenceCallback finish) {
-  auto copy = CopyFor(version, asker.request_id);
+                              std::shared_ptr<ShadowTraffic::Copy> copy, InferenceCallback finish) {
   auto inputs = OrderInputs(*version, request);
   auto selected = SelectOutputs(*version, request.outputs);
   if (!inputs.ok() || !selected.ok()) {
@@ -470,7 +473,8 @@ void InferenceService::RunSteps(Version version, Checked checked, InferenceCallb
     if ((*member)->sequence != nullptr || (*member)->ensemble != nullptr) {
       request.sequence = held->sequence;
     }
-    Answer(*std::move(member), std::move(request), held->asker,
+    auto copy = CopyFor(*member, held->asker.request_id);
+    Answer(*std::move(member), std::move(request), held->asker, std::move(copy),
            [done = std::move(done)](Result<InferenceResponse> response) {
              if (!response.ok()) return done({response.status()});
              std::vector<Value> made;

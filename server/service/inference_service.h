@@ -149,8 +149,9 @@ class InferenceService {
   // Who asks, in all that comes of one request.
   struct Asker {
     std::shared_ptr<std::atomic<bool>> cancelled;  // may be null
+    // Of an ensemble's: for its steps.
     std::string request_id;
-    uint64_t point = 0;  // RoutePoint, of an ensemble's
+    uint64_t point = 0;  // RoutePoint
     std::optional<std::chrono::steady_clock::time_point> deadline;
   };
   // A request that fits its model.
@@ -168,7 +169,8 @@ class InferenceService {
   std::shared_ptr<ShadowTraffic::Copy> CopyFor(const Version& version,
                                                const std::string& request_id) const;
   // The way of a request, each step to one of those behind it.
-  void Answer(Version version, InferenceRequest&& request, Asker asker, InferenceCallback finish);
+  void Answer(Version version, InferenceRequest&& request, Asker asker,
+              std::shared_ptr<ShadowTraffic::Copy> copy, InferenceCallback finish);
   void AnswerFromCache(Version version, Checked checked, InferenceCallback finish);
   void Compute(Version version, Checked checked, InferenceCallback finish);
   void RunSteps(Version version, Checked checked, InferenceCallback finish);

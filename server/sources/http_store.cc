@@ -50,7 +50,7 @@ class HttpStore final : public ObjectStore {
       const std::string length = response.Header("content-length");
       std::from_chars(length.data(), length.data() + length.size(), object.bytes);
     } else if (response.status != 405 && response.status != 501) {  // there is no HEAD
-      return StatusOf(response, url_.shown);
+      return StatusOf(response, object.path);
     }
     return std::vector{std::move(object)};
   }

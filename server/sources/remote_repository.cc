@@ -251,6 +251,12 @@ Status RemoteRepository::UpdateVersion(const std::string& model, const std::stri
   }
   if (whole) return Status::Ok();
   ONNXD_RETURN_IF_ERROR(MakeRoom(lacking));
+  // All of them first: what came before one fails is not read again.
+  std::map<std::string, std::string> brought;  // by file
+  for (const PlacedObject* placed : objects) {
+    if (Has(*placed)) continue;
+    ONNXD_ASSIGN_OR_RETURN(brought[placed->file], Bring(placed->object));
+  }
   const fs::path incoming = fs::path(models_) / model / StrCat(".incoming-", version);
   std::error_code error;
   fs::remove_all(incoming, error);
@@ -258,11 +264,10 @@ Status RemoteRepository::UpdateVersion(const std::string& model, const std::stri
   Manifest entries;
   for (const PlacedObject* placed : objects) {
     const fs::path to = incoming / placed->file;
-    if (Has(*placed)) {
-      fs::create_hard_link(folder / placed->file, to, error);  // until the other name is gone
+    if (const auto file = brought.find(placed->file); file != brought.end()) {
+      fs::rename(file->second, to, error);
     } else {
-      ONNXD_ASSIGN_OR_RETURN(const std::string file, Bring(placed->object));
-      fs::rename(file, to, error);
+      fs::create_hard_link(folder / placed->file, to, error);  // until the other name is gone
     }
     if (error) return Unavailable(StrCat("cannot make ", to.string(), ": ", error.message()));
     const auto size = fs::file_size(to, error);
@@ -314,7 +319,7 @@ Status RemoteRepository::MakeRoom(int64_t bytes) {
 
 // Removes what the source does not have any more, and what is left of downloads that nobody wants.
 void RemoteRepository::DropAbsent(const std::vector<PlacedObject>& placed) {
-  std::set<std::string> names, versions;
+  std::set<std::string> names;
   for (const PlacedObject& object : placed) {
     names.insert(NameOf(object));
     names.insert(object.model);

@@ -3,10 +3,12 @@
 import shutil
 import unittest
 
+import grpc
 import numpy
 from onnx import TensorProto, helper
 
 import daemon
+import protos
 from repositories import RepositoryCase, factor_model
 
 STEP = "  - {{model: {}, inputs: {{{}}}, outputs: {{{}}}}}\n"
@@ -83,6 +85,11 @@ class Ensembles(RepositoryCase):
         self.assertEqual(config["ensemble_scheduling"]["step"][1],
                          {"model_name": "triple", "model_version": -1, "input_map": {"x": "two"},
                           "output_map": {"y": "six"}})
+        with grpc.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
+            ask = protos.unary(channel, "inference.GRPCInferenceService", "ModelConfig")
+            steps_of = ask(protos.message("inference.ModelConfigRequest")(name="e"), timeout=10).config.ensemble_scheduling.step
+        self.assertEqual([(step.model_name, dict(step.input_map)) for step in steps_of],
+                         [("double", {"x": "raw"}), ("triple", {"x": "two"})])
         status, error = self.infer(served, {"raw": [[1, 2]]})
         self.assertEqual(status, 400)
         self.assertIn("model 'e': input 'raw'", error)

@@ -330,6 +330,32 @@ class WebServers(SourceCase):
             served.terminate()
             self.assertEqual(served.wait(10), 0)
 
+    def test_what_came_before_another_file_failed_is_not_read_again(self):
+        bodies = {"m/1/a.data": bytes(5000), "m/1/model.onnx": content(3)}
+        body = "".join(f'<Contents><Key>{key}</Key><ETag>"{key}"</ETag><Size>{len(data)}</Size></Contents>' for key, data in bodies.items())
+        broken, reads = [True], []
+
+        def bucket(handler, path):
+            if handler.query.get("list-type"):
+                return handler.reply(200, f"<r>{body}</r>".encode()) or True
+            key = path.removeprefix("/models/")
+            reads.append(key)
+            return handler.reply(*((404,) if key.endswith(".onnx") and broken[0] else (200, bodies[key]))) or True
+
+        self.server.answers["/models"] = bucket
+        self.failure("s3://models", AWS_ENDPOINT_URL=self.server.url)
+        broken[0] = False
+        served = self.start("s3://models", AWS_ENDPOINT_URL=self.server.url)
+        self.ready(served)
+        self.assertEqual(self.answer(served), 3)
+        self.assertEqual(reads.count("m/1/a.data"), 1)
+
+    def test_a_proxy_of_the_environment(self):
+        self.server.answers["http://models.invalid:80/"] = lambda handler, path: handler.object(content(3), path) or True
+        served = self.start("http://models.invalid/net.onnx", http_proxy=self.server.url, no_proxy="other.invalid")
+        self.ready(served)
+        self.assertEqual(self.answer(served, "/predict/net"), 3)
+
     def test_what_authorises_goes_to_no_other_host(self):
         other = ObjectServer()
         self.addCleanup(other.close)
