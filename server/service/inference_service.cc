@@ -440,8 +440,8 @@ void InferenceService::AnswerFromCache(Version version, Checked checked, Inferen
       } else {
         outputs = result.status();
       }
+      computation->Settle(outputs);  // before its client can ask again
       finish(std::move(result));
-      computation->Settle(outputs);
     };
   }
   Compute(std::move(version), std::move(*held), std::move(finish));
