@@ -125,6 +125,17 @@ void TuneAllocator() {
 
 namespace {
 
+// What a newer onnxd remembers, and this one cannot read, must not be taken for nothing: a version
+// that was rolled back would serve again. Damage is said, and no reason not to serve.
+Status LookForNewerState(const std::string& state_dir) {
+  for (const Status& read :
+       {ReadRollouts(state_dir).status(), ReadQuarantine(state_dir).status(),
+        ReadLoadedList(state_dir).status()}) {
+    if (read.code() == StatusCode::kFailedPrecondition) return read;
+  }
+  return Status::Ok();
+}
+
 // Of those in the repository, what was loaded by request before the restart.
 std::vector<WantedVersion> LoadedBefore(const std::string& state_dir,
                                         std::vector<WantedVersion> wanted) {
@@ -146,6 +157,8 @@ Result<std::vector<WantedVersion>> FirstModels(ServerOptions& options) {
     return InvalidArgument("no model: name a MODEL.onnx, a repository folder, or --config");
   }
   RepositoryOptions repository = RepositoryOptionsOf(options);
+  const Status newer = LookForNewerState(models.state_dir);
+  if (!newer.ok()) return newer.WithContext("models.state_dir");
   auto rollouts = ReadRollouts(models.state_dir);
   if (rollouts.ok()) {
     repository.rollouts = *std::move(rollouts);

@@ -13,7 +13,7 @@ namespace onnxd {
 // or the new one. kUnavailable when it cannot be written.
 Status WriteLoadedList(const std::string& folder, const std::set<std::string>& models);
 
-// Empty without a file. kDataLoss when it is damaged.
+// Empty without a file. Errors as ReadStateFile has them.
 Result<std::set<std::string>> ReadLoadedList(const std::string& folder);
 
 }  // namespace onnxd

@@ -29,6 +29,7 @@ std::optional<int64_t> VersionNumber(const std::string& name) {
 }
 
 constexpr const char* kModelFile = "model.onnx";
+constexpr const char* kSuffix = ".onnx";
 constexpr const char* kSettingsFile = "model.yaml";
 constexpr const char* kTritonFile = "config.pbtxt";
 constexpr const char* kMlflowFile = "MLmodel";
@@ -96,10 +97,9 @@ fs::path SettingsFileOf(const fs::path& folder) {
   return folder / (is_triton ? kTritonFile : kSettingsFile);
 }
 
-Status ApplySettings(const fs::path& file, ModelSettings& settings) {
+Status ApplySettings(const fs::path& file, const std::string& model, ModelSettings& settings) {
   ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(file.string(), kMaxSettingsBytes));
   if (file.filename() == kTritonFile) {
-    const std::string model = file.parent_path().filename().string();
     ONNXD_RETURN_IF_ERROR(ApplyTritonConfig(text, file.string(), model, settings));
   } else {
     ONNXD_RETURN_IF_ERROR(ApplyModelSettings(text, file.string(), settings));
@@ -110,15 +110,14 @@ Status ApplySettings(const fs::path& file, ModelSettings& settings) {
 }
 
 // The defaults with what the model's own file says; the fault is that of the file.
-std::pair<ModelSettings, Status> SettingsOf(const fs::path& file,
+std::pair<ModelSettings, Status> SettingsOf(const fs::path& file, const std::string& model,
                                             const RepositoryOptions& options) {
   const ModelSettings& defaults = options.defaults;
-  const std::string model = file.parent_path().filename().string();
   const auto config = options.configs.find(model);
   std::error_code error;
   if (config == options.configs.end() && !fs::exists(file, error)) return {defaults, Status::Ok()};
   ModelSettings settings = defaults;
-  Status fault = fs::exists(file, error) ? ApplySettings(file, settings) : Status::Ok();
+  Status fault = fs::exists(file, error) ? ApplySettings(file, model, settings) : Status::Ok();
   if (config != options.configs.end()) {
     const RolloutSettings rollout = settings.rollout;
     settings = defaults;
@@ -182,22 +181,22 @@ std::vector<int64_t> NumbersOf(const fs::path& folder, const std::vector<std::st
   return numbers;
 }
 
-Status AddVersions(const fs::path& folder, const RepositoryOptions& options,
-                   std::vector<WantedVersion>& wanted) {
+Status AddVersions(const fs::path& folder, const std::string& model,
+                   const RepositoryOptions& options, std::vector<WantedVersion>& wanted) {
   const auto names = ListFolder(folder.string(), kMostEntries);
   if (names.status().code() == StatusCode::kNotFound) return Status::Ok();  // gone meanwhile
   ONNXD_RETURN_IF_ERROR(names.status());
   ModelSettings settings;
   Status fault;
   const fs::path settings_file = SettingsFileOf(folder);
-  std::tie(settings, fault) = SettingsOf(settings_file, options);
+  std::tie(settings, fault) = SettingsOf(settings_file, model, options);
   const bool is_ensemble = settings.ensemble.active();
   std::vector<int64_t> numbers = NumbersOf(folder, *names, is_ensemble, options);
   if (numbers.empty() && (is_ensemble || !fault.ok())) numbers = {1};
-  settings.rollout = RolloutOf(folder.filename().string(), settings, options.rollouts);
+  settings.rollout = RolloutOf(model, settings, options.rollouts);
   const auto version_of = [&](int64_t number) {
     WantedVersion version;
-    version.model = folder.filename().string();
+    version.model = model;
     version.version = std::to_string(number);
     const fs::path file = folder / version.version / kModelFile;
     std::error_code none;
@@ -224,7 +223,7 @@ Status AddFolder(const std::string& path, const RepositoryOptions& options,
     const fs::path folder = fs::path(path) / name;
     std::error_code none;
     if (!IsModelName(name) || !fs::is_directory(folder, none)) continue;
-    ONNXD_RETURN_IF_ERROR(AddVersions(folder, options, wanted));
+    ONNXD_RETURN_IF_ERROR(AddVersions(folder, name, options, wanted));
   }
   return Status::Ok();
 }
@@ -274,31 +273,62 @@ void OrderEnsembles(std::vector<WantedVersion>& wanted) {
   }
 }
 
-// `stem`: its name, unless something else was said.
-Result<std::vector<WantedVersion>> SingleFile(const std::string& path, const std::string& stem,
-                                              const RepositoryOptions& options) {
+Result<std::string> NameOfOne(const RepositoryOptions& options, const fs::path& otherwise) {
+  std::string name = options.model_name.empty() ? otherwise.string() : options.model_name;
+  if (!IsModelName(name)) return InvalidArgument(StrCat("'", name, "' cannot name a model"));
+  return name;
+}
+
+std::vector<WantedVersion> SingleFile(const std::string& path, std::string model,
+                                      const RepositoryOptions& options) {
   WantedVersion version;
-  version.model = options.model_name.empty() ? stem : options.model_name;
-  if (!IsModelName(version.model)) {
-    return InvalidArgument(StrCat("'", version.model, "' cannot name a model"));
-  }
+  version.model = std::move(model);
   version.version = "1";
   version.path = path;
   version.settings = options.defaults;
   version.settings.rollout = RolloutOf(version.model, options.defaults, options.rollouts);
   version.fingerprint = HashOf(version.settings);
   AddFiles(version);
-  return std::vector<WantedVersion>{std::move(version)};
+  return {std::move(version)};
 }
 
-// A folder that MLflow saved a model to.
-Result<std::vector<WantedVersion>> MlflowModel(const fs::path& folder,
-                                               const RepositoryOptions& options) {
-  const fs::path description = folder / kMlflowFile;
-  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(description.string(), kMaxSettingsBytes));
-  ONNXD_ASSIGN_OR_RETURN(const std::string file, OnnxFileOf(text, description.string()));
+// Of a folder that is one model; empty: it is none. What MLflow saved, model.onnx, or the only file
+// like it.
+Result<std::string> OnlyFileOf(const fs::path& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  for (const std::string& name : names) {
+    std::error_code none;
+    if (!fs::is_regular_file(folder / name, none)) continue;
+    if (name == kMlflowFile) {
+      const std::string description = (folder / name).string();
+      ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(description, kMaxSettingsBytes));
+      return OnnxFileOf(text, description);
+    }
+    if (name[0] != '.' && fs::path(name).extension() == kSuffix) files.push_back(name);
+  }
+  if (std::find(files.begin(), files.end(), kModelFile) != files.end()) {
+    return std::string(kModelFile);
+  }
+  return files.size() == 1 ? files[0] : std::string();
+}
+
+// The versions of a folder that is one model, none if it is not. Asked only where no models are in
+// it, so that a file that strays into a repository changes nothing.
+Result<std::vector<WantedVersion>> OneModel(const fs::path& folder,
+                                            const RepositoryOptions& options) {
+  ONNXD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder.string(), kMostEntries));
+  ONNXD_ASSIGN_OR_RETURN(const std::string file, OnlyFileOf(folder, names));
+  std::error_code none;
+  const bool has_versions = std::any_of(names.begin(), names.end(), [&](const auto& name) {
+    return VersionNumber(name) && fs::is_regular_file(folder / name / kModelFile, none);
+  });
+  if (file.empty() && !has_versions) return std::vector<WantedVersion>();
   const fs::path named = folder.has_filename() ? folder : folder.parent_path();
-  return SingleFile((folder / file).string(), named.filename().string(), options);
+  ONNXD_ASSIGN_OR_RETURN(std::string model, NameOfOne(options, named.filename()));
+  if (!file.empty()) return SingleFile((folder / file).string(), std::move(model), options);
+  std::vector<WantedVersion> wanted;
+  ONNXD_RETURN_IF_ERROR(AddVersions(folder, model, options, wanted));
+  return wanted;
 }
 
 }  // namespace
@@ -354,16 +384,18 @@ Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& optio
       return NotFound(StrCat("no such model or repository: ", path));
     }
     if (fs::is_regular_file(status)) {
-      if (options.paths.size() == 1) return SingleFile(path, fs::path(path).stem(), options);
+      if (options.paths.size() == 1) {
+        ONNXD_ASSIGN_OR_RETURN(std::string model, NameOfOne(options, fs::path(path).stem()));
+        return SingleFile(path, std::move(model), options);
+      }
       return InvalidArgument(StrCat(path, " is a file: one file, or several folders, are served"));
     }
     if (!fs::is_directory(status)) {
       return InvalidArgument(StrCat(path, " is neither a model file nor a folder"));
     }
-    if (options.paths.size() == 1 && fs::is_regular_file(fs::path(path) / kMlflowFile, error)) {
-      return MlflowModel(path, options);
-    }
     ONNXD_RETURN_IF_ERROR(AddFolder(path, options, wanted));
+    if (options.paths.size() > 1 || !wanted.empty()) continue;
+    ONNXD_ASSIGN_OR_RETURN(wanted, OneModel(path, options));
   }
   std::stable_sort(
       wanted.begin(), wanted.end(),

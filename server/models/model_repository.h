@@ -2,11 +2,16 @@
 //
 //   FOLDER/NAME/VERSION/model.onnx   a repository
 //   FOLDER/NAME/model.yaml           what this model wants otherwise than others (ModelSettings);
-//   that
-//                                    of an ensemble is all there need be, else with folders of
-//                                    versions
+//                                    that of an ensemble is all there need be
 //   FOLDER/NAME/config.pbtxt         the same as Triton has it, where there is no model.yaml
+//
+// and where that has no models:
+//
+//   FOLDER/VERSION/model.onnx        one model, with the files above beside its versions
 //   FOLDER/MLmodel                   one model as MLflow saves it, version 1
+//   FOLDER/model.onnx                one model, version 1; also under another name, where the
+//                                    folder has no other .onnx
+//
 //   FILE.onnx                        one model, version 1
 #pragma once
 
@@ -38,7 +43,7 @@ struct WantedVersion {
 
 struct RepositoryOptions {
   std::vector<std::string> paths;  // folders, or one file
-  std::string model_name;          // of a single file; empty: its stem
+  std::string model_name;          // of one model; empty: the file's stem, or the folder's name
   ModelSettings defaults;          // of what a model.yaml does not say
   RolloutOverlays rollouts;        // over what a model.yaml says
   // Of a model, Triton's configuration as JSON: in place of its file, but for its rollout.

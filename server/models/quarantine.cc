@@ -1,30 +1,20 @@
 #include "server/models/quarantine.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <sstream>
 
-#include "runtime/base/file.h"
 #include "runtime/base/log.h"
-#include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
+#include "server/models/state_file.h"
 
 namespace onnxd {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr StateFile kFile{"quarantine", "quarantine", "entries"};
 
-constexpr const char* kFile = "quarantine";
-constexpr const char* kFirstLine = "onnxd quarantine 1";
-constexpr uint64_t kMostBytes = 16 << 20;
-
-// A line each: words, then the reason, which is the only one to have spaces.
-std::string TextOf(const std::vector<QuarantineEntry>& entries) {
-  std::string text = StrCat(kFirstLine, "\n");
-  for (const auto& entry : entries) {
-    text += StrCat(entry.model, " ", entry.version, " ", entry.contents, " ", entry.reason, "\n");
-  }
-  return StrCat(text, entries.size(), " entries\n");  // whole, if it ends so
+// Words, then the reason, which is the only one to have spaces.
+std::string LineOf(const QuarantineEntry& entry) {
+  return StrCat(entry.model, " ", entry.version, " ", entry.contents, " ", entry.reason);
 }
 
 QuarantineEntry EntryOf(const std::string& line) {
@@ -81,21 +71,20 @@ std::optional<std::string> Quarantine::Holds(const WantedVersion& version) {
 }
 
 Status WriteQuarantine(const std::string& folder, const Quarantine& quarantine) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  return ReplaceFile((fs::path(folder) / kFile).string(), TextOf(quarantine.entries()), 0600);
+  std::vector<std::string> lines;
+  for (const QuarantineEntry& entry : quarantine.entries()) lines.push_back(LineOf(entry));
+  return WriteStateFile(folder, kFile, lines);
 }
 
 Result<Quarantine> ReadQuarantine(const std::string& folder) {
-  const std::string path = (fs::path(folder) / kFile).string();
-  std::error_code error;
+  ONNXD_ASSIGN_OR_RETURN(const auto lines, ReadStateFile(folder, kFile));
   Quarantine quarantine;
-  if (folder.empty() || !fs::exists(path, error)) return quarantine;
-  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostBytes));
-  const auto lines = SplitList(text, '\n');
-  for (size_t i = 1; i + 1 < lines.size(); ++i) quarantine.Add(EntryOf(lines[i]));
-  if (TextOf(quarantine.entries()) == text) return quarantine;
-  return Status(StatusCode::kDataLoss, StrCat(path, " is damaged"));
+  for (const std::string& line : lines) {
+    const QuarantineEntry entry = EntryOf(line);
+    if (LineOf(entry) != line) return DamagedStateFile(folder, kFile);
+    quarantine.Add(entry);
+  }
+  return quarantine;
 }
 
 }  // namespace onnxd

@@ -46,7 +46,7 @@ class Quarantine {
 // renamed: a reader sees the old entries or the new ones. kUnavailable when it cannot be written.
 Status WriteQuarantine(const std::string& folder, const Quarantine& quarantine);
 
-// Empty without a file, or a folder. kDataLoss when it is damaged.
+// Empty without a file, or a folder. Errors as ReadStateFile has them.
 Result<Quarantine> ReadQuarantine(const std::string& folder);
 
 }  // namespace onnxd

@@ -1,37 +1,28 @@
 #include "server/models/rollout_overlay.h"
 
-#include <filesystem>
 #include <sstream>
 
-#include "runtime/base/file.h"
-#include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
 #include "server/models/model_repository.h"
+#include "server/models/state_file.h"
 
 namespace onnxd {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr StateFile kFile{"rollouts", "rollouts", "lines"};
 
-constexpr const char* kFile = "rollouts";
-constexpr const char* kFirstLine = "onnxd rollouts 1";
-constexpr uint64_t kMostBytes = 16 << 20;
-
-// A line each, of words: neither models nor labels have spaces.
-std::string TextOf(const RolloutOverlays& overlays) {
-  std::string text = StrCat(kFirstLine, "\n");
-  size_t lines = 0;
+// Of words: neither models nor labels have spaces.
+std::vector<std::string> LinesOf(const RolloutOverlays& overlays) {
+  std::vector<std::string> lines;
   for (const auto& [model, overlay] : overlays) {
     for (const auto& [label, version] : overlay.labels) {
-      text += StrCat("label ", model, " ", label, " ", version, "\n");
-      ++lines;
+      lines.push_back(StrCat("label ", model, " ", label, " ", version));
     }
     for (const auto& share : overlay.split) {
-      text += StrCat("share ", model, " ", share.version, " ", share.weight, "\n");
-      ++lines;
+      lines.push_back(StrCat("share ", model, " ", share.version, " ", share.weight));
     }
   }
-  return StrCat(text, lines, " lines\n");  // whole, if it ends so
+  return lines;
 }
 
 // False: it says nothing known.
@@ -71,22 +62,17 @@ RolloutSettings Over(RolloutSettings file, const RolloutOverlay& overlay) {
 }
 
 Status WriteRollouts(const std::string& folder, const RolloutOverlays& overlays) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  return ReplaceFile((fs::path(folder) / kFile).string(), TextOf(overlays), 0600);
+  return WriteStateFile(folder, kFile, LinesOf(overlays));
 }
 
 Result<RolloutOverlays> ReadRollouts(const std::string& folder) {
-  const std::string path = (fs::path(folder) / kFile).string();
-  std::error_code error;
+  ONNXD_ASSIGN_OR_RETURN(const auto lines, ReadStateFile(folder, kFile));
   RolloutOverlays overlays;
-  if (folder.empty() || !fs::exists(path, error)) return overlays;
-  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostBytes));
-  const auto lines = SplitList(text, '\n');
-  bool known = true;
-  for (size_t i = 1; i + 1 < lines.size(); ++i) known = AddLine(lines[i], overlays) && known;
-  if (known && TextOf(overlays) == text) return overlays;
-  return Status(StatusCode::kDataLoss, StrCat(path, " is damaged"));
+  for (const std::string& line : lines) {
+    if (!AddLine(line, overlays)) return DamagedStateFile(folder, kFile);
+  }
+  if (LinesOf(overlays) != lines) return DamagedStateFile(folder, kFile);
+  return overlays;
 }
 
 }  // namespace onnxd

@@ -31,7 +31,7 @@ RolloutSettings Over(RolloutSettings file, const RolloutOverlay& overlay);
 // renamed: a reader sees the old ones or the new ones. kUnavailable when it cannot be written.
 Status WriteRollouts(const std::string& folder, const RolloutOverlays& overlays);
 
-// None without a file. kDataLoss when it is damaged.
+// None without a file. Errors as ReadStateFile has them.
 Result<RolloutOverlays> ReadRollouts(const std::string& folder);
 
 }  // namespace onnxd

@@ -152,6 +152,18 @@ class State(RepositoryCase):
         self.assertTrue(last.logged("is damaged"))
         self.assertEqual(self.post(last, "/v2/repository/index")[1], [])
 
+    def test_what_a_newer_onnxd_remembers_is_refused_by_name(self):
+        """An older one would take it for nothing, and serve what was rolled back."""
+        for name, kind in (("rollouts", "rollouts"), ("quarantine", "quarantine"), ("loaded_models", "loaded models")):
+            with self.subTest(name), tempfile.TemporaryDirectory() as state:
+                path = pathlib.Path(state) / name
+                path.write_text(f"onnxd {kind} 2\nof another time\n")
+                with self.assertRaisesRegex(RuntimeError, f"{path} is of format 2, and this onnxd knows 1"):
+                    self.serve(ONNXD_MODELS_STATE_DIR=state)
+                self.assertEqual(path.read_text(), f"onnxd {kind} 2\nof another time\n")
+                path.rename(pathlib.Path(state) / "aside")
+                self.assertEqual(self.answer(self.serve(ONNXD_MODELS_STATE_DIR=state)), 1)
+
     def test_a_folder_that_cannot_be_written_is_said_and_loads_work(self):
         served = self.serve(ONNXD_MODELS_CONTROL_MODE="explicit", ONNXD_MODELS_STATE_DIR="/proc/nowhere")
         self.assertEqual(self.post(served, "/v2/repository/models/m/load")[0], 200)

@@ -72,6 +72,42 @@ TEST_F(Repository, TakesASingleFileUnderItsStemOrAName) {
   EXPECT_FALSE(ScanRepository(options).ok());
 }
 
+TEST_F(Repository, TakesTheFolderOfOneModel) {
+  RepositoryOptions options = In((root_ / "a").string(), "all");
+  const auto versions = ScanRepository(options);
+  ASSERT_EQ(versions->size(), 3u);
+  EXPECT_EQ((*versions)[0].model, "a");
+  EXPECT_EQ((*versions)[2].version, "10");
+  options.model_name = "named";
+  ASSERT_TRUE(WriteFile((root_ / "a/model.yaml").string(), "versions: latest").ok());
+  EXPECT_EQ((*ScanRepository(options))[0].model, "named");
+  EXPECT_EQ(ScanRepository(options)->size(), 1u);
+
+  const auto one = ScanRepository(In((root_ / "b/3/").string()));
+  ASSERT_EQ(one->size(), 1u);
+  EXPECT_EQ((*one)[0].model, "3");
+  EXPECT_EQ((*one)[0].version, "1");
+  EXPECT_EQ((*one)[0].path, (root_ / "b/3/model.onnx").string());
+
+  const fs::path other = root_ / "empty";
+  ASSERT_TRUE(WriteFile((other / "my.onnx").string(), "m").ok());
+  ASSERT_TRUE(WriteFile((other / "config.json").string(), "{}").ok());
+  EXPECT_EQ((*ScanRepository(In(other.string())))[0].path, (other / "my.onnx").string());
+  ASSERT_TRUE(WriteFile((other / "two.onnx").string(), "m").ok());
+  EXPECT_TRUE(ScanRepository(In(other.string()))->empty());  // which one
+  ASSERT_TRUE(WriteFile((other / "model.onnx").string(), "m").ok());
+  EXPECT_EQ((*ScanRepository(In(other.string())))[0].path, (other / "model.onnx").string());
+}
+
+TEST_F(Repository, AFileThatStraysIntoItChangesNothing) {
+  ASSERT_TRUE(WriteFile((root_ / "model.onnx").string(), "m").ok());
+  fs::create_directories(root_ / "7");
+  ASSERT_TRUE(WriteFile((root_ / "7/model.onnx").string(), "m").ok());
+  const auto wanted = ScanRepository(In(root_.string()));
+  ASSERT_EQ(wanted->size(), 2u);
+  EXPECT_EQ((*wanted)[0].model, "a");
+}
+
 TEST_F(Repository, SaysWhatItExpected) {
   EXPECT_EQ(ScanRepository(In((root_ / "none").string())).status().code(), StatusCode::kNotFound);
   const auto empty = ScanRepository(In((root_ / "empty").string()));

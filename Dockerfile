@@ -1,0 +1,30 @@
+# The image of onnxd: the program, the libraries that it is linked with, and nothing else; no shell.
+#   docker build -t onnxd .
+#   docker run --rm --read-only -p 8000:8000 -p 8001:8001 -p 8002:8002 -v "$PWD/models:/models:ro" onnxd
+# BASE is what it is built on, a Debian 12; RUN_BASE what the result stands on, for example an image of
+# a vendor with the libraries of its devices, which has to be a Debian 12 or one with a newer C library.
+ARG BASE=debian:bookworm-slim
+ARG RUN_BASE=scratch
+
+FROM ${BASE} AS build
+WORKDIR /src
+COPY scripts/setup scripts/packages.txt scripts/packages-image.txt scripts/
+RUN scripts/setup packages.txt packages-image.txt
+COPY . .
+RUN scripts/build release -DONNXD_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/usr
+RUN DESTDIR=/image cmake --install build/release --component server --strip \
+ && rm -r /image/usr/lib/systemd && deploy/image/fill /image \
+ && cp deploy/image/onnxd.yaml /image/etc/onnxd/onnxd.yaml && cp -r models /image/models
+
+FROM ${RUN_BASE}
+LABEL org.opencontainers.image.title="onnxd" \
+      org.opencontainers.image.description="Serves ONNX models over REST and gRPC" \
+      org.opencontainers.image.version="0.1.0"
+COPY --from=build /image /
+USER 65532:65532
+# REST; gRPC; Prometheus and health
+EXPOSE 8000 8001 8002
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["/usr/bin/onnxd", "health", "--ready"]
+ENTRYPOINT ["/usr/bin/onnxd"]
+CMD ["serve", "--config", "/etc/onnxd/onnxd.yaml"]
