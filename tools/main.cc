@@ -2,6 +2,7 @@
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <functional>
 #include <system_error>
 
@@ -13,6 +14,14 @@ namespace onnxd {
 namespace {
 
 using RunCommand = std::function<int()>;
+
+// Not CLI11's envname: it reads the variables of sub-commands that were not called as well, into
+// the values that these share with the one that was, over what the command line said.
+CLI::Option* AddWithEnvironment(CLI::App& command, const char* name, std::string& value,
+                                const char* variable, const std::string& help) {
+  if (const char* given = std::getenv(variable)) value = given;
+  return command.add_option(name, value, StrCat(help, " (Env:", variable, ")"));
+}
 
 void AddSession(CLI::App& command, SessionFlags& flags) {
   command.add_option("--providers", flags.providers,
@@ -169,9 +178,9 @@ void AddKeys(CLI::App& app, KeysFlags& flags, RunCommand& run) {
   keys->require_subcommand(1);
   const auto add = [&](const char* name, const char* help, int (*command)(const KeysFlags&)) {
     CLI::App* verb = keys->add_subcommand(name, help);
-    verb->add_option("--file", flags.file, "The key file (access.key_file)")
-        ->envname("ONNXD_ACCESS_KEY_FILE")
-        ->required();
+    AddWithEnvironment(*verb, "--file", flags.file, "ONNXD_ACCESS_KEY_FILE",
+                       "The key file (access.key_file)")
+        ->required(flags.file.empty());
     verb->callback([&flags, &run, command] { run = [&flags, command] { return command(flags); }; });
     return verb;
   };
@@ -211,13 +220,11 @@ void AddConfig(CLI::App& app, ServeFlags& flags, RunCommand& run) {
 }
 
 void AddServer(CLI::App& command, ServerAddress& server) {
-  command
-      .add_option(
-          "--url", server.url,
-          StrCat("http://HOST:PORT, https://HOST:PORT or unix:/PATH (default ", kRestUrl, ")"))
-      ->envname("ONNXD_URL");
-  command.add_option("--key", server.key, "API key; better in the environment: ONNXD_API_KEY")
-      ->envname("ONNXD_API_KEY");
+  AddWithEnvironment(
+      command, "--url", server.url, "ONNXD_URL",
+      StrCat("http://HOST:PORT, https://HOST:PORT or unix:/PATH (default ", kRestUrl, ")"));
+  AddWithEnvironment(command, "--key", server.key, "ONNXD_API_KEY",
+                     "API key; better in the environment");
   command.add_option("--ca", server.ca, "PEM file of the server's certificate authority");
   command.add_option("--timeout", server.timeout_s, "Seconds to wait")->check(CLI::Range(1, 86400));
 }

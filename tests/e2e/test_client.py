@@ -46,6 +46,21 @@ class Client(unittest.TestCase):
         for wrong in ("ftp://x", "127.0.0.1"):
             self.assertEqual(onnxd("health", wrong).returncode, 1, wrong)
 
+    def test_the_command_line_counts_before_the_environment(self):
+        nobody = {"ONNXD_URL": "http://127.0.0.1:1", "ONNXD_API_KEY": "none"}
+        for arguments in (("health", self.daemon.url), ("health", "--url", self.daemon.url),
+                          ("models", "list", "--url", self.daemon.url),
+                          ("predict", "iris_forest", "--grpc", "--url", self.grpc_url, "--input", "-")):
+            done = onnxd(*arguments, environment=nobody, text="[[5.1, 3.5, 1.4, 0.2]]")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            one, other = f"{folder}/one", f"{folder}/other"
+            created = onnxd("keys", "create", "a", "--role", "read", "--file", one, environment={"ONNXD_ACCESS_KEY_FILE": other})
+            self.assertEqual(created.returncode, 0, created.stderr)
+            self.assertTrue(pathlib.Path(one).exists() and not pathlib.Path(other).exists())
+            self.assertEqual(onnxd("keys", "list", environment={"ONNXD_ACCESS_KEY_FILE": one}).returncode, 0)
+        self.assertEqual(onnxd("keys", "list").returncode, 2)
+
     def test_a_server_that_is_not_ready(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "bad" / "1" / "model.onnx"
