@@ -1,6 +1,7 @@
 """What the tests of this folder share: commands, a Debian to install into, and how they say what holds."""
 
 import contextlib
+import os
 import pathlib
 import shutil
 import subprocess
@@ -52,3 +53,11 @@ def expect(condition, what):
     if not condition:
         sys.exit(f"{NAME}: {what}")
     print(f"ok: {what}")
+
+
+def require_own_roots():
+    """Ends as a skipped test where this user cannot make root folders and namespaces of its own."""
+    may = os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode == 0
+    if not may:
+        print(f"{NAME}: skipped: it needs root, for chroot and namespaces")
+        sys.exit(77)
