@@ -145,7 +145,7 @@ void Scheduler::Abandon() {
     waiting_.clear();
     queued_ = 0;
   }
-  for (RequestQueue::Entry& entry : dropped) Refuse(entry, Unavailable("the server is stopping"));
+  for (RequestQueue::Entry& entry : dropped) Refuse(entry, Stopping());
   Join();
 }
 
@@ -216,9 +216,14 @@ double Scheduler::RemainingOf(const ScheduledModel& model, SteadyTime now) const
   return seconds;
 }
 
+Status Scheduler::Stopping() const {
+  metrics_.CountShed("drain");
+  return Unavailable("the server is stopping");
+}
+
 Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request,
                         SteadyTime now) const {
-  if (stopping_) return Unavailable("the server is stopping");
+  if (stopping_) return Stopping();
   if (queued_ >= options_.max_queued) {
     metrics_.CountShed("queue_full");
     return Unavailable(StrCat("the queue is full (", options_.max_queued, " requests)"));

@@ -169,6 +169,7 @@ class Scheduler {
   Waiting WaitingBefore(const ScheduledModel& model, int64_t priority, SteadyTime due) const;
   // Seconds until the executors' runs of the model are over, all of them together.
   double RemainingOf(const ScheduledModel& model, SteadyTime now) const;
+  Status Stopping() const;  // counted
   Status Admit(const ScheduledModel& model, const BatchRequest& request, SteadyTime now) const;
   bool RunsInline(const ScheduledModel& model, int64_t rows) const;
   void NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now);

@@ -287,7 +287,7 @@ struct ServerMetrics::State {
         process(registry) {
     build_info.Set(1);
     for (const char* result : {"sent", "dropped", "failed"}) spans.Add({{"result", result}});
-    for (const char* reason : {"queue_full", "deadline", "memory", "client", "drain"}) {
+    for (const char* reason : {"queue_full", "deadline", "memory", "client", "rate", "drain"}) {
       shed.Add({{"reason", reason}});
     }
     for (const char* result : {"succeeded", "failed"}) {

@@ -111,7 +111,7 @@ class ServerMetrics {
   void ObserveSerialize(Protocol protocol, std::chrono::nanoseconds duration);
   void CountUnroutedRequest(Protocol protocol, StatusCode code);  // no model was found
   void CountSpans(const std::string& result, int64_t count);      // sent, dropped, failed
-  void CountShed(const std::string& reason);  // queue_full, deadline, memory, client, rate
+  void CountShed(const std::string& reason);  // queue_full, deadline, memory, client, rate, drain
   void CountModelLoad(const std::string& model, bool succeeded);
   void CountPreparedModel(const std::string& result);  // found, missing
   void CountEviction(const std::string& model);
