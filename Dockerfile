@@ -1,8 +1,8 @@
 # The image of onnxd: the program, the libraries that it is linked with, and nothing else; no shell.
 #   docker build -t onnxd .
 #   docker run --rm --read-only -p 8000:8000 -p 8001:8001 -p 8002:8002 -v "$PWD/models:/models:ro" onnxd
-# BASE is what it is built on, a Debian 12; RUN_BASE what the result stands on, for example an image of
-# a vendor with the libraries of its devices, which has to be a Debian 12 or one with a newer C library.
+# BASE is what it is built on, a Debian 12; RUN_BASE what the result stands on, whose libraries of the same
+# names become Debian 12's.
 ARG BASE=debian:bookworm-slim
 ARG RUN_BASE=scratch
 

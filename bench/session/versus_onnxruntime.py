@@ -12,6 +12,11 @@ Peak memory is the process's high-water mark; Python and onnxruntime's library, 
 for onnxruntime. Load is the time to make a session; both engines read the file from the page cache. The third load
 time is ours with --cache, when a process before had prepared the model.
 
+With --peak, a third program (bench/session/peak) takes its turn in each round: it multiplies and adds in registers alone.
+From what it reaches, and the multiplications and additions of the model's convolutions and matrix products, comes the
+ceiling: the ratio of an engine that did just these, as the graph has them, at that speed, and everything else for
+nothing. Winograd's convolutions do fewer.
+
 Needs onnx, onnxruntime and numpy. Usage: versus_onnxruntime.py [--threads N] [--json FILE] MODEL.onnx...
 """
 
@@ -124,6 +129,32 @@ def convert_outputs(folder):
     return largest
 
 
+def operations(path, folder):
+    """Multiplications and additions of the convolutions and products of the graph as it is, by the shapes of a run."""
+    import onnxruntime
+    model = onnx.load(path)
+    products = [node for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+    shapes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
+    arrays = [numpy.load(file) for file in sorted((folder / "inputs").glob("*.npy"), key=lambda f: int(f.stem))]
+    feeds = dict(zip((value.name for value in model.graph.input if value.name not in shapes), arrays))
+    shapes.update((name, array.shape) for name, array in feeds.items())
+    wanted = sorted({name for node in products for name in [*node.input[:2], node.output[0]]} - set(shapes))
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    shapes.update((name, array.shape) for name, array in zip(wanted, session.run(wanted, feeds)))
+    total = 0
+    for node in products:
+        left, right, result = shapes[node.input[0]], shapes[node.input[1]], shapes[node.output[0]]
+        transposed = any(a.name == "transA" and a.i for a in node.attribute)
+        each = {"Conv": numpy.prod(right[1:]), "ConvTranspose": numpy.prod(right[1:]), "MatMul": left[-1]}.get(
+            node.op_type, left[0] if transposed else left[-1])
+        total += 2 * int(each) * int(numpy.prod(left if node.op_type == "ConvTranspose" else result))
+    return total
+
+
 def name_of(model):
     path = pathlib.Path(model)
     if path.stem != "model":
@@ -153,7 +184,9 @@ def race(model, arguments, idle=None):
                       "--rtol", "1e-3", "--atol", str(arguments.tolerance * largest)])
         once = max(min(racer.milliseconds(2) for _ in range(4)) for racer in (theirs, ours))
         runs = max(1, int(arguments.turn / max(once, 1e-4)))
-        pairs = []
+        peak = Racer([arguments.peak]) if arguments.peak else None
+        billions = operations(model, folder) / 1e9 if peak else 0
+        pairs, ceilings, speeds = [], [], []
         for i in range(arguments.rounds):
             first, second = (theirs, ours) if i % 2 == 0 else (ours, theirs)
             a, b = first.milliseconds(runs), second.milliseconds(runs)
@@ -163,13 +196,20 @@ def race(model, arguments, idle=None):
                 if min(times) < 0.1:
                     times = tuple(max(t - call, 0.05 * t) for t, call in zip(times, calls))
             pairs.append(times)
+            if peak:
+                milliseconds = peak.milliseconds(3)
+                speeds.append(1000 / milliseconds)
+                ceilings.append(times[0] / (billions * milliseconds))
         peer, own = theirs.report(), ours.report()
+        if peak:
+            peak.report()
         prepared = prepared_load_ms(model, name, arguments.onnxd)
     return {"model": name_of(model), "onnxruntime_ms": statistics.median(a for a, _ in pairs),
             "onnxd_ms": statistics.median(b for _, b in pairs), "ratio": statistics.median(a / b for a, b in pairs),
             "rounds": len(pairs), "runs_per_turn": runs, "threads": arguments.threads,
             "load_ms": [peer["load_ms"], own["load_ms"], prepared],
-            "peak_rss_bytes": [peer["peak_rss_bytes"], own["peak_rss_bytes"]], "onnxruntime": peer["version"]}
+            "peak_rss_bytes": [peer["peak_rss_bytes"], own["peak_rss_bytes"]], "onnxruntime": peer["version"],
+            **({"gigaoperations": billions, "peak_per_s": statistics.median(speeds), "ceiling": statistics.median(ceilings)} if peak else {})}
 
 
 def idle_racers(arguments, folder):
@@ -199,6 +239,7 @@ def main():
     parser.add_argument("--dim", action="append", default=[], help="NAME=SIZE of one free dimension")
     parser.add_argument("--tolerance", type=float, default=1e-4,
                         help="of the outputs, relative to the largest one; quantized models need more")
+    parser.add_argument("--peak", help="the program bench/session/peak: also print the ceiling")
     parser.add_argument("--json", help="also write the rows into this file")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -213,7 +254,8 @@ def main():
 def run_races(arguments, idle):
     overhead = [statistics.median(racer.milliseconds(200) for _ in range(9)) for racer in idle]
     print(f"A call that computes nothing: onnxruntime {overhead[0]:.4f} ms, onnxd {overhead[1]:.4f} ms.\n")
-    print("| model | onnxruntime ms | onnxd ms | ratio | load ms | peak MB |\n| --- | --- | --- | --- | --- | --- |")
+    more = " 1e9 operations | reachable a second | ceiling |" if arguments.peak else ""
+    print(f"| model | onnxruntime ms | onnxd ms | ratio | load ms | peak MB |{more}\n{'| --- ' * (9 if more else 6)}|")
     rows = []
     for model in arguments.models:
         try:
@@ -225,7 +267,8 @@ def run_races(arguments, idle):
         load = " / ".join(f"{ms:.0f}" for ms in row["load_ms"])
         peak = " / ".join(f"{size / 1e6:.0f}" for size in row["peak_rss_bytes"])
         print(f"| {row['model']} | {row['onnxruntime_ms']:.3f} | {row['onnxd_ms']:.3f} | {row['ratio']:.2f} "
-              f"| {load} | {peak} |", flush=True)
+              f"| {load} | {peak} |" + (f" {row['gigaoperations']:.2f} | {row['peak_per_s']:.0f}e9 | {row['ceiling']:.2f} |" if more else ""),
+              flush=True)
     mean = statistics.geometric_mean(row["ratio"] for row in rows)
     print(f"\nGeometric mean of the ratios: {mean:.2f}")
     if len(rows) < len(arguments.models):

@@ -147,9 +147,9 @@ std::optional<SymbolicShape> Permuted(const InferenceContext& context, const Sym
   return order.back() == static_cast<int64_t>(order.size()) - 1 ? std::optional(out) : std::nullopt;
 }
 
-// onnxd::FusedAttention(query, key, value, mask?): [batch..., rows, width] after the orders of
-// axes; batches broadcast, the mask's too,
-// which may also stretch a lone query.
+// onnxd::FusedAttention(query, key, value, mask?, window_mask?): [batch..., rows, width] after the
+// orders of axes; batches broadcast, the mask's too, which may also stretch a lone query. The window
+// mask changes no shape.
 Status FusedAttention(InferenceContext& context) {
   constexpr std::string_view kOrders[] = {"query_perm", "key_perm", "value_perm"};
   std::vector<SymbolicShape> operands;

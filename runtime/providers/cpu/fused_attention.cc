@@ -1,7 +1,9 @@
-// onnxd::FusedAttention: Y = softmax(scale * Q K^T + mask) V over the last two axes, operands read
-// and the result written through orders of axes (as Transpose's perm) that keep the last one.
-// Other axes broadcast; with nan_to_zero a query that no key is left for gives zeros. Queries are
-// taken in blocks, so that their scores stay in the cache.
+// onnxd::FusedAttention: Y = softmax(scale * Q K^T + mask + window_mask) V over the last two axes,
+// operands read and the result written through orders of axes (as Transpose's perm) that keep the
+// last one. Other axes broadcast; with nan_to_zero a query that no key is left for gives zeros.
+// A window_mask [1, windows, ...] has one axis more than the scores, whose first axis counts as
+// two: [batch * windows, ...] as [batch, windows, ...] (Swin Transformers, arXiv 2103.14030,
+// section 3.2). Queries are taken in blocks, so that their scores stay in the cache.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +16,8 @@
 namespace onnxd {
 namespace {
 
-constexpr int64_t kQueryBlock = 48;
+constexpr int64_t kMostQueries = 60;  // of a block
+constexpr int64_t kRowsOfTile = 12;   // that math::Simd::gemm computes together
 
 // An operand after its order of axes: [batch..., rows, width].
 struct Matrices {
@@ -52,53 +55,86 @@ std::vector<int64_t> Stretched(const Matrices& view, const std::vector<int64_t>&
   return strides;
 }
 
+// Added to the scores; strides are 0 where it stretches.
+struct Mask {
+  bool given = false;
+  int64_t row_stride = 0, column_stride = 0;
+  std::vector<int64_t> batch_strides;
+};
+
+enum Operand { kQuery, kKey, kValue, kMask, kWindowMask, kOut, kOperands };
+
 struct Plan {
   Matrices query, key, value, out;
-  StridedLoop<5> heads;  // query, key, value, mask, output
-  bool has_mask;
-  int64_t mask_row, mask_column;  // strides
+  StridedLoop<kOperands> heads;
+  std::array<Mask, 2> masks;
   float scale;
   bool nan_to_zero;
-  int64_t packed_keys, packed_values, chunk_floats, chunks;
+  int64_t block, packed_keys, packed_values, chunk_floats, chunks;
 };
+
+// Queries of a block: as many blocks as need be, of about the same size.
+int64_t BlockOf(int64_t queries) {
+  const int64_t blocks = (queries + kMostQueries - 1) / kMostQueries;
+  if (blocks == 1) return queries;
+  const int64_t even = (queries + blocks - 1) / blocks;
+  return (even + kRowsOfTile - 1) / kRowsOfTile * kRowsOfTile;
+}
 
 int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-// softmax of each row of `scores`, but for the division by the sums.
-void Weigh(const Plan& plan, const float* mask, int64_t rows, float* scores, float* sums) {
+struct Head {
+  const float *query, *key, *value;
+  std::array<const float*, 2> masks;
+  float* out;
+};
+
+// Adds rows of a mask to the scores, all at once where they lie like these.
+void AddMask(const Mask& mask, const float* values, int64_t rows, int64_t keys, float* scores) {
   const math::Simd& simd = math::CurrentSimd();
-  const int64_t keys = plan.key.rows;
+  if (mask.column_stride == 1 && mask.row_stride == keys) {
+    return simd.binary(math::Binary::kAdd, scores, values, scores, rows * keys, 1, 1);
+  }
   for (int64_t row = 0; row < rows; ++row) {
     float* line = scores + row * keys;
-    float scale = plan.scale;
-    if (plan.has_mask) {
-      simd.affine(line, line, keys, scale, 0.0f);
-      simd.binary(math::Binary::kAdd, line, mask + row * plan.mask_row, line, keys, 1,
-                  plan.mask_column);
-      scale = 1.0f;
-    }
-    sums[row] = simd.exp_sum(line, line, keys, simd.max(line, keys), scale);
+    simd.binary(math::Binary::kAdd, line, values + row * mask.row_stride, line, keys, 1,
+                mask.column_stride);
   }
 }
 
-struct Head {
-  const float *query, *key, *value, *mask;
-  float* out;
-};
+// softmax of each row of `scores`, the first of which is that of query `first`, but for the
+// division by the sums.
+void Weigh(const Plan& plan, const Head& head, int64_t first, int64_t rows, float* scores,
+           float* sums) {
+  const math::Simd& simd = math::CurrentSimd();
+  const int64_t keys = plan.key.rows;
+  float scale = plan.scale;
+  for (size_t i = 0; i < plan.masks.size(); ++i) {
+    const Mask& mask = plan.masks[i];
+    if (!mask.given) continue;
+    if (scale != 1.0f) simd.affine(scores, scores, rows * keys, scale, 0.0f);
+    scale = 1.0f;
+    AddMask(mask, head.masks[i] + first * mask.row_stride, rows, keys, scores);
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    float* line = scores + row * keys;
+    sums[row] = simd.exp_sum(line, line, keys, simd.max(line, keys), scale);
+  }
+}
 
 void RunHead(const Plan& plan, const Head& head, float* scratch) {
   const math::Simd& simd = math::CurrentSimd();
   const int64_t keys = plan.key.rows, width = plan.value.width;
   float* packed_values = scratch + plan.packed_keys;
   float* sums = packed_values + plan.packed_values;
-  float* scores = sums + kQueryBlock;
+  float* scores = sums + plan.block;
   simd.pack_b(head.key, plan.key.row_stride, true, plan.key.width, keys, scratch);
   simd.pack_b(head.value, plan.value.row_stride, false, keys, width, packed_values);
-  for (int64_t first = 0; first < plan.out.rows; first += kQueryBlock) {
-    const int64_t rows = std::min(kQueryBlock, plan.out.rows - first);
+  for (int64_t first = 0; first < plan.out.rows; first += plan.block) {
+    const int64_t rows = std::min(plan.block, plan.out.rows - first);
     simd.gemm({rows, keys, plan.query.width, head.query + first * plan.query.row_stride,
                plan.query.row_stride, scratch, scores, keys});
-    Weigh(plan, head.mask + first * plan.mask_row, rows, scores, sums);
+    Weigh(plan, head, first, rows, scores, sums);
     float* out = head.out + first * plan.out.row_stride;
     simd.gemm({rows, width, keys, scores, keys, packed_values, out, plan.out.row_stride});
     for (int64_t row = 0; row < rows; ++row) {
@@ -117,11 +153,16 @@ Status Compute(const Plan& plan, const KernelContext& k) {
   k.pool().ParallelFor(plan.chunks, 1, [&](int64_t first, int64_t last) {
     for (int64_t chunk = first; chunk < last; ++chunk) {
       plan.heads.ForOuter(heads * chunk / plan.chunks, heads * (chunk + 1) / plan.chunks,
-                          [&](const std::array<int64_t, 5>& at) {
-                            const Head head{k.input<float>(0) + at[0], k.input<float>(1) + at[1],
-                                            k.input<float>(2) + at[2],
-                                            plan.has_mask ? k.input<float>(3) + at[3] : nullptr,
-                                            k.output<float>(0) + at[4]};
+                          [&](const std::array<int64_t, kOperands>& at) {
+                            const auto input = [&](size_t i) {
+                              const float* first = k.input<float>(i);
+                              return first == nullptr ? nullptr : first + at[i];
+                            };
+                            const Head head{input(kQuery),
+                                            input(kKey),
+                                            input(kValue),
+                                            {input(kMask), input(kWindowMask)},
+                                            k.output<float>(0) + at[kOut]};
                             RunHead(plan, head, k.scratch<float>() + chunk * plan.chunk_floats);
                           });
     }
@@ -129,22 +170,18 @@ Status Compute(const Plan& plan, const KernelContext& k) {
   return Status::Ok();
 }
 
-// The mask as [batch..., queries, keys] with strides 0 where it stretches.
-Status PlanMask(const PrepareContext& context, const std::vector<int64_t>& batch, Plan& plan,
-                std::vector<int64_t>& strides) {
-  plan.has_mask = context.HasInput(3);
-  plan.mask_row = plan.mask_column = 0;
-  strides.assign(batch.size(), 0);
-  if (!plan.has_mask) return Status::Ok();
-  std::vector<int64_t> scores = batch;
-  scores.push_back(plan.out.rows);
-  scores.push_back(plan.key.rows);
-  const Shape& mask = context.InputShape(3);
+// How input `i`, if it is there, is read over scores of that shape.
+Result<Mask> MaskOver(const PrepareContext& context, size_t i, const std::vector<int64_t>& scores) {
+  Mask result;
+  result.given = context.HasInput(i);
+  result.batch_strides.assign(scores.size() - 2, 0);
+  if (!result.given) return result;
+  const Shape& mask = context.InputShape(i);
   const int rank = static_cast<int>(scores.size());
   bool fits = mask.rank() <= rank;
-  for (int i = 0; fits && i < mask.rank(); ++i) {
-    const int64_t wanted = scores[static_cast<size_t>(rank - mask.rank() + i)];
-    fits = mask[i] == wanted || mask[i] == 1;
+  for (int axis = 0; fits && axis < mask.rank(); ++axis) {
+    const int64_t wanted = scores[static_cast<size_t>(rank - mask.rank() + axis)];
+    fits = mask[axis] == wanted || mask[axis] == 1;
   }
   if (!fits) {
     return InvalidArgument(StrCat(Describe(context.node), ": the mask of shape ", mask.ToString(),
@@ -152,11 +189,54 @@ Status PlanMask(const PrepareContext& context, const std::vector<int64_t>& batch
                                   Shape(scores).ToString()));
   }
   std::vector<int64_t> all = BroadcastStrides(mask, Shape(scores));
-  plan.mask_column = all.back();
+  result.column_stride = all.back();
   all.pop_back();
-  plan.mask_row = all.back();
+  result.row_stride = all.back();
   all.pop_back();
-  strides = all;
+  result.batch_strides = std::move(all);
+  return result;
+}
+
+// How many windows each image has; 1 without a window mask.
+Result<int64_t> WindowsOf(const PrepareContext& context, const std::vector<int64_t>& batch) {
+  if (!context.HasInput(kWindowMask)) return 1;
+  const Shape& mask = context.InputShape(kWindowMask);
+  const bool fits = !batch.empty() && mask.rank() == static_cast<int>(batch.size()) + 3 &&
+                    mask[1] > 0 && batch[0] % mask[1] == 0;
+  if (fits) return mask[1];
+  return InvalidArgument(StrCat(Describe(context.node), ": the window mask of shape ",
+                                mask.ToString(), " does not divide ", Shape(batch).ToString()));
+}
+
+// The first axis as two, of which the second has `windows` steps.
+std::vector<int64_t> Split(std::vector<int64_t> strides, int64_t windows) {
+  if (!strides.empty()) strides.insert(strides.begin(), strides[0] * windows);
+  return strides;
+}
+
+Status PlanHeads(const PrepareContext& context, Plan& plan) {
+  const std::vector<int64_t>& batch = plan.out.batch;
+  ONNXD_ASSIGN_OR_RETURN(const int64_t windows, WindowsOf(context, batch));
+  std::vector<int64_t> scores = batch;
+  scores.push_back(plan.out.rows);
+  scores.push_back(plan.key.rows);
+  ONNXD_ASSIGN_OR_RETURN(plan.masks[0], MaskOver(context, kMask, scores));
+  plan.heads.dims = batch;
+  if (!batch.empty()) {
+    plan.heads.dims[0] = windows;
+    plan.heads.dims.insert(plan.heads.dims.begin(), batch[0] / windows);
+    scores[0] = windows;
+    scores.insert(scores.begin(), batch[0] / windows);
+  }
+  ONNXD_ASSIGN_OR_RETURN(plan.masks[1], MaskOver(context, kWindowMask, scores));
+  plan.heads.strides = {Split(Stretched(plan.query, batch), windows),
+                        Split(Stretched(plan.key, batch), windows),
+                        Split(Stretched(plan.value, batch), windows),
+                        Split(plan.masks[0].batch_strides, windows),
+                        plan.masks[1].batch_strides,
+                        Split(plan.out.batch_strides, windows)};
+  plan.heads.dims.push_back(1);  // the innermost dimension is the body's
+  for (auto& strides : plan.heads.strides) strides.push_back(0);
   return Status::Ok();
 }
 
@@ -182,19 +262,13 @@ Result<Plan> MakePlan(const PrepareContext& context) {
   }
   plan.out = ViewOf(context.OutputShape(0), inverse);
   if (plan.query.rows == 1) plan.query.row_stride = 0;
-  const std::vector<int64_t>& batch = plan.out.batch;
-  std::vector<int64_t> mask;
-  ONNXD_RETURN_IF_ERROR(PlanMask(context, batch, plan, mask));
-  plan.heads.dims = batch;
-  plan.heads.strides = {Stretched(plan.query, batch), Stretched(plan.key, batch),
-                        Stretched(plan.value, batch), mask, plan.out.batch_strides};
-  plan.heads.dims.push_back(1);  // the innermost dimension is the body's
-  for (auto& strides : plan.heads.strides) strides.push_back(0);
+  ONNXD_RETURN_IF_ERROR(PlanHeads(context, plan));
   const math::Simd& simd = math::CurrentSimd();
+  plan.block = BlockOf(plan.out.rows);
   plan.packed_keys = Aligned(math::PackedBSize(simd, plan.key.width, plan.key.rows));
   plan.packed_values = Aligned(math::PackedBSize(simd, plan.key.rows, plan.value.width));
   plan.chunk_floats =
-      plan.packed_keys + plan.packed_values + Aligned(kQueryBlock * (plan.key.rows + 1));
+      plan.packed_keys + plan.packed_values + Aligned(plan.block * (plan.key.rows + 1));
   plan.chunks = std::clamp<int64_t>(plan.heads.outer_count(), 1, context.threads);
   return plan;
 }

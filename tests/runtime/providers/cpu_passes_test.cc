@@ -104,6 +104,49 @@ TEST(AttentionFusion, TakesMoreRowsThanOneBlock) {
                            Ramp(Shape{1, 67, 33}, 0.1f)});
 }
 
+// Swin's shifted windows: scores [batch * 3, 2, 5, 5] with a mask for each of the three windows.
+TestModel WindowModel(const Shape& mask, std::vector<int64_t> apart, bool biased = true) {
+  TestModel model;
+  for (const char* name : {"q", "k", "v"}) {
+    model.Input(name, DataType::kFloat, {Dimension::Symbol("windows"), 2, 5, 4});
+  }
+  model.Node("Transpose", {"k"}, {"t"}, Order({0, 1, 3, 2})).Node("MatMul", {"q", "t"}, {"s"});
+  std::string scores = "s";
+  if (biased) {
+    model.Constant("bias", Ramp(Shape{1, 2, 5, 5}, 0.3f)).Node("Add", {"s", "bias"}, {"b"});
+    scores = "b";
+  }
+  model.Constant("apart", Tensor::Of<int64_t>(Shape{5}, apart));
+  model.Constant("back", Tensor::Of<int64_t>(Shape{4}, {-1, 2, 5, 5}));
+  model.Constant("mask", Ramp(mask, 0.7f)).Node("Reshape", {scores, "apart"}, {"a"});
+  model.Node("Add", {"a", "mask"}, {"m"}).Node("Reshape", {"m", "back"}, {"w"});
+  model.Node("Softmax", {"w"}, {"p"}).Node("MatMul", {"p", "v"}, {"y"}).Output("y");
+  return model;
+}
+
+TEST(AttentionFusion, TakesAMaskForEachWindow) {
+  for (const bool biased : {true, false}) {
+    for (const Shape& mask : {Shape{1, 3, 1, 5, 5}, Shape{1, 3, 2, 1, 5}}) {
+      TestModel model = WindowModel(mask, {-1, 3, 2, 5, 5}, biased), copy = model;
+      EXPECT_TRUE(After(model, ProviderPass("attention")).ends_with("FusedAttention"));
+      for (const int64_t windows : {3, 6}) {
+        ExpectSameResults(
+            copy, {Ramp(Shape{windows, 2, 5, 4}, 0.31f), Ramp(Shape{windows, 2, 5, 4}, 0.23f),
+                   Ramp(Shape{windows, 2, 5, 4}, 0.17f)});
+      }
+    }
+  }
+}
+
+TEST(AttentionFusion, LeavesReshapesThatAreNoWindows) {
+  // Heads and windows change places.
+  TestModel model = WindowModel(Shape{1, 2, 3, 5, 5}, {-1, 2, 3, 5, 5});
+  EXPECT_FALSE(After(model, ProviderPass("attention")).ends_with("FusedAttention"));
+  // A mask for each image.
+  TestModel images = WindowModel(Shape{2, 3, 1, 5, 5}, {2, 3, 2, 5, 5});
+  EXPECT_FALSE(After(images, ProviderPass("attention")).ends_with("FusedAttention"));
+}
+
 TEST(AttentionFusion, LeavesScoresThatOthersRead) {
   TestModel model;
   model.Input("q", DataType::kFloat, {2, 3, 4}).Input("k", DataType::kFloat, {2, 3, 4});
@@ -358,6 +401,13 @@ TEST(OwnOperators, RefuseWhatOurPassesNeverWrite) {
     return model.Load();
   };
   EXPECT_TRUE(attention({0, 1}).ok());
+  TestModel windows;
+  for (const char* name : {"q", "k", "v"}) windows.Input(name, DataType::kFloat, {4, 2, 2});
+  windows.Constant("w", Ramp(Shape{1, 3, 2, 2}, 0.1f));  // three windows of four matrices
+  windows.Node("FusedAttention", {"q", "k", "v", "", "w"}, {"y"}, {}, "onnxd").Output("y");
+  const auto uneven = windows.Load();
+  EXPECT_FALSE(uneven.ok() &&
+               (*uneven)->Run(std::vector<Value>(3, Ramp(Shape{4, 2, 2}, 0.1f)), {}).ok());
   for (const auto& order : {std::vector<int64_t>{1, 0}, {0, 5}, {1, 1}, {0}}) {
     EXPECT_FALSE(attention(order).ok());
   }

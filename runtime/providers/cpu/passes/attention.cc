@@ -17,7 +17,7 @@ struct View {
 
 struct Pattern {
   View query, key, value;
-  ValueId mask = kNoValue;
+  ValueId mask = kNoValue, window_mask = kNoValue;
   float scale = 1.0f;
   bool nan_to_zero = false;
   size_t last = 0;  // the node that gives the result
@@ -44,7 +44,7 @@ class Matcher {
     const int64_t axis = softmax.attributes.Int("axis", softmax.since_version < 13 ? 1 : -1);
     if (!rank || *rank < 2 || (axis != -1 && axis != *rank - 1)) return std::nullopt;
     Pattern pattern;
-    const Node* scores = Scores(softmax.inputs[0], *rank, pattern);
+    const Node* scores = Scores(WithoutWindows(softmax.inputs[0], *rank, pattern), *rank, pattern);
     if (scores == nullptr || !Keys(scores->inputs[1], *rank, pattern)) return std::nullopt;
     const ValueId query = Unscaled(scores->inputs[0], pattern);
     pattern.query = Through(query, *rank);
@@ -54,6 +54,40 @@ class Matcher {
 
  private:
   bool UsedOnce(ValueId id) const { return match_.index().use_count(id) == 1; }
+
+  // Reshape, Add of a mask for each window, Reshape back: [batch * windows, ...] for a while as
+  // [batch, windows, ...]. What the first reads; takes the mask. `id` where that is not there.
+  ValueId WithoutWindows(ValueId id, int rank, Pattern& pattern) const {
+    const Node* back = match_.Producer(id, "Reshape");
+    if (back == nullptr || !UsedOnce(id) || !UsedOnce(back->inputs[0])) return id;
+    const Node* sum = match_.Producer(back->inputs[0], "Add");
+    if (sum == nullptr || sum->since_version < 7) return id;
+    for (const size_t side : {0, 1}) {
+      const Node* apart = match_.Producer(sum->inputs[side], "Reshape");
+      if (apart == nullptr || !UsedOnce(sum->inputs[side])) continue;
+      const ValueId scores = apart->inputs[0], mask = sum->inputs[1 - side];
+      if (RankOf(graph_, scores) != rank || RankOf(graph_, mask) != rank + 1) continue;
+      const ValueId split = sum->inputs[side];
+      bool fits = RankOf(graph_, split) == rank + 1 && KnownDimension(mask, 0) == 1 &&
+                  KnownDimension(mask, 1).has_value() &&
+                  KnownDimension(mask, 1) == KnownDimension(split, 1);
+      for (int axis = 1; fits && axis < rank; ++axis) {
+        const auto extent = KnownDimension(scores, axis);
+        fits = extent && extent == KnownDimension(split, axis + 1) &&
+               extent == KnownDimension(id, axis) &&
+               (KnownDimension(mask, axis + 1) == 1 || KnownDimension(mask, axis + 1) == extent);
+      }
+      if (!fits) continue;
+      pattern.window_mask = mask;
+      return scores;
+    }
+    return id;
+  }
+
+  std::optional<int64_t> KnownDimension(ValueId id, int axis) const {
+    const Dimension& dimension = (*graph_.value(id).type.shape)[static_cast<size_t>(axis)];
+    return dimension.known() ? std::optional(dimension.value) : std::nullopt;
+  }
 
   // The product behind what Softmax reads; takes mask and scale.
   const Node* Scores(ValueId id, int rank, Pattern& pattern) const {
@@ -166,7 +200,10 @@ Node FusedNode(const Node& last, const Pattern& pattern) {
   node.domain = "onnxd";
   node.since_version = 1;
   node.inputs = {pattern.query.id, pattern.key.id, pattern.value.id};
-  if (pattern.mask != kNoValue) node.inputs.push_back(pattern.mask);
+  if (pattern.mask != kNoValue || pattern.window_mask != kNoValue) {
+    node.inputs.push_back(pattern.mask);
+  }
+  if (pattern.window_mask != kNoValue) node.inputs.push_back(pattern.window_mask);
   node.outputs = last.outputs;
   node.attributes.Set("scale", pattern.scale);
   if (pattern.nan_to_zero) node.attributes.Set("nan_to_zero", int64_t{1});
