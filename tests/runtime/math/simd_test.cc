@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -180,6 +181,33 @@ TEST_P(EverySimd, ReductionsAgree) {
   EXPECT_FLOAT_EQ(CurrentSimd().sum(x.data(), n), static_cast<float>(sum));
   EXPECT_FLOAT_EQ(CurrentSimd().sum_of_squares(x.data(), n, 2.0f), static_cast<float>(squares));
   EXPECT_EQ(CurrentSimd().max(x.data(), n), 9.0f);
+}
+
+TEST_P(EverySimd, SoftmaxsPartsHoldForEveryLength) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const math::Simd& simd = CurrentSimd();
+  EXPECT_EQ(simd.max(nullptr, 0), -std::numeric_limits<float>::infinity());
+  for (int64_t n = 1; n <= 70; ++n) {
+    // What lies beyond must neither count nor change.
+    std::vector<float> x(static_cast<size_t>(n) + 20, 1e30f), out(x.size(), 7.0f);
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      x[static_cast<size_t>(i)] = static_cast<float>(i * 37 % n) / 10.0f - 3.0f;
+      sum += std::exp((x[static_cast<size_t>(i)] - 1.0) * 0.5);
+    }
+    const float largest = *std::max_element(x.begin(), x.begin() + n);
+    EXPECT_EQ(simd.max(x.data(), n), largest) << n;
+    EXPECT_NEAR(simd.exp_sum(x.data(), out.data(), n, 1.0f, 0.5f), sum, 1e-5 * sum) << n;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double wanted = i < static_cast<size_t>(n) ? std::exp((x[i] - 1.0) * 0.5) : 7.0;
+      ASSERT_NEAR(out[i], wanted, 1e-5 * wanted) << n << " at " << i;
+    }
+    for (int64_t at = 0; at < n; ++at) {
+      std::swap(x[static_cast<size_t>(at)], out[0] = kNan);
+      EXPECT_TRUE(std::isnan(simd.max(x.data(), n))) << n << " at " << at;
+      std::swap(x[static_cast<size_t>(at)], out[0]);
+    }
+  }
 }
 
 // A depthwise convolution of a whole image, compared with the sum over its window in doubles.
