@@ -29,9 +29,9 @@ def debian():
         return folder
     sources = sorted(set(output("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
                                 "Created-By: Packages", "Origin: Debian").splitlines()))
-    if not sources:
-        sys.exit(f"{NAME}: apt knows no Debian mirror")
-    mirror = next(line.split()[0] for line in sources if line.split()[1] == "bookworm")
+    mirror = next((line.split()[0] for line in sources if line.split()[1] == "bookworm"), None)
+    if mirror is None:
+        skip("apt knows no mirror of Debian 12")
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(WORK / "debootstrap.log", "w") as log:
@@ -56,12 +56,17 @@ def expect(condition, what):
     print(f"ok: {what}")
 
 
+def skip(why):
+    """Ends as a test that was skipped, for CTest."""
+    print(f"{NAME}: skipped: {why}")
+    sys.exit(77)
+
+
 def require_own_roots():
-    """Ends as a skipped test where this user cannot make root folders and namespaces of its own."""
-    may = os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode == 0
-    if not may:
-        print(f"{NAME}: skipped: it needs root, for chroot and namespaces")
-        sys.exit(77)
+    """Skips where this user cannot make root folders and namespaces of its own."""
+    mounts = ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "proc", "proc", "/proc"]
+    if os.geteuid() != 0 or subprocess.run(mounts, capture_output=True).returncode != 0:
+        skip("it needs root, for chroot and namespaces")
 
 
 def wheel(name, version):
