@@ -7,6 +7,8 @@ ARG BASE=debian:bookworm-slim
 ARG RUN_BASE=scratch
 
 FROM ${BASE} AS build
+# Where the compiler's cache is, if one is mounted.
+ARG CCACHE_DIR
 WORKDIR /src
 COPY scripts/setup scripts/packages.txt scripts/packages-image.txt scripts/
 RUN scripts/setup packages.txt packages-image.txt

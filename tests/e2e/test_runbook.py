@@ -101,6 +101,12 @@ class Runbook(unittest.TestCase):
             for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
                 self.assertTrue((path.parent / target).exists(), f"{path}: {target}")
 
+    def test_the_version_is_the_same_everywhere(self):
+        version = re.search(r"project\(onnxd VERSION ([0-9.]+)", (daemon.ROOT / "CMakeLists.txt").read_text()).group(1)
+        for name, pattern in (("Dockerfile", r'image.version="(.+)"'), ("deploy/kubernetes/base/kustomization.yaml", r"newTag: (.+)"),
+                              ("deploy/kserve/cluster-serving-runtime.yaml", r"image: onnxd:(.+)")):
+            self.assertEqual(re.findall(pattern, (daemon.ROOT / name).read_text()), [version], name)
+
     def test_dashboards_are_what_their_program_writes(self):
         source = daemon.ROOT / "deploy" / "grafana"
         with tempfile.TemporaryDirectory() as folder:
