@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <random>
 #include <vector>
 
 namespace onnxd {
@@ -38,6 +39,13 @@ std::string ContentHash::Hex() const {
     for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[half >> shift & 15];
   }
   return text;
+}
+
+HashSecret NewHashSecret() {
+  std::random_device random;
+  HashSecret secret(kHashSecretBytes, '\0');
+  for (char& byte : secret) byte = static_cast<char>(random());
+  return secret;
 }
 
 ContentHash HashBytes(std::string_view bytes) {

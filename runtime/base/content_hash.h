@@ -20,6 +20,8 @@ struct ContentHash {
 // At least 136 bytes.
 using HashSecret = std::string;
 inline constexpr size_t kHashSecretBytes = 192;
+// Random bytes of the system.
+HashSecret NewHashSecret();
 
 ContentHash HashBytes(std::string_view bytes);
 ContentHash HashBytes(std::string_view bytes, const HashSecret& secret);

@@ -36,6 +36,7 @@ struct Node {
   std::vector<ValueId> outputs;
   std::vector<ValueId> captures;  // values that its subgraphs use, see Graph::captures
   Attributes attributes;
+  std::string provider;  // that was given the node; empty: the first that takes it
 
   ValueId input(size_t i) const { return i < inputs.size() ? inputs[i] : kNoValue; }
   ValueId output(size_t i) const { return i < outputs.size() ? outputs[i] : kNoValue; }

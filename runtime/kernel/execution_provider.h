@@ -16,6 +16,9 @@ class ExecutionProvider {
   virtual ~ExecutionProvider() = default;
   virtual std::string_view name() const = 0;  // as --providers spells it
 
+  // Where its kernels compute; null: in the host's memory. Lives as long as the process.
+  virtual Device* device() const { return nullptr; }
+
   // Makes the kernel for a node, or says why not (kUnimplemented). "Can" and "do" are one call, so
   // they cannot differ. kResourceExhausted and other failures mean that the model cannot load.
   virtual Result<std::unique_ptr<Kernel>> CreateKernel(const KernelInfo& info) const = 0;

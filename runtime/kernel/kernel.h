@@ -16,6 +16,7 @@
 #include "runtime/base/status.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/graph/graph.h"
+#include "runtime/tensor/device.h"
 #include "runtime/tensor/value.h"
 
 namespace onnxd {
@@ -50,12 +51,19 @@ class KernelState {
 
 // The operands of one call. A dense tensor whose shape is planned is a pointer to its elements,
 // 64-byte aligned; everything else (strings, sequences, maps, tensors whose shape the data decide)
-// is a Value. Absent operands are null.
+// is a Value. Absent operands are null. A device's kernel finds operands and scratch on its device
+// (but for Kernel::ReadsOnHost) and only enqueues on the stream.
 class KernelContext {
  public:
   KernelContext(std::span<void* const> inputs, std::span<void* const> outputs, void* scratch,
-                KernelState* state, ThreadPool* pool)
-      : inputs_(inputs), outputs_(outputs), scratch_(scratch), state_(state), pool_(pool) {}
+                KernelState* state, ThreadPool* pool, Stream* stream = nullptr, uint32_t step = 0)
+      : inputs_(inputs),
+        outputs_(outputs),
+        scratch_(scratch),
+        state_(state),
+        pool_(pool),
+        stream_(stream),
+        step_(step) {}
 
   // Null as well for operands beyond those that the node lists.
   template <typename T>
@@ -78,6 +86,10 @@ class KernelContext {
     return *static_cast<T*>(state_);
   }
   ThreadPool& pool() const { return *pool_; }
+  // Of the kernel's device; requires one.
+  Stream& stream() const { return *stream_; }
+  // By which the stream's failure word names this call.
+  uint32_t step() const { return step_; }
 
  private:
   std::span<void* const> inputs_;
@@ -85,6 +97,8 @@ class KernelContext {
   void* scratch_;
   KernelState* state_;
   ThreadPool* pool_;
+  Stream* stream_;
+  uint32_t step_;
 };
 
 struct PreparedKernel {
@@ -97,6 +111,9 @@ struct PreparedKernel {
   std::vector<std::pair<int, int>> views;
   // {output, input}: compute may write the output over the input, which has the same byte size.
   std::vector<std::pair<int, int>> in_place;
+  // Of a device's kernel that checks what it reads from data: what its code in the failure word
+  // means. Null: it cannot fail there.
+  std::function<Status(const DeviceFailure&)> on_failure;
 };
 
 // Immutable and shared between threads.
@@ -110,6 +127,10 @@ class Kernel {
   // False when a constant input was packed into the kernel: the session then drops the original,
   // and the operand is null at run time.
   virtual bool ReadsInput(size_t) const { return true; }
+
+  // Of a device's kernel: whether it wants this input in the host's memory, such as the shape that
+  // Reshape is given.
+  virtual bool ReadsOnHost(size_t) const { return false; }
 };
 
 // What a factory sees: the node, static types of its operands, and constant inputs.

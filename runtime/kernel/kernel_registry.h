@@ -13,25 +13,29 @@ namespace onnxd {
 
 inline constexpr int kLatestVersion = std::numeric_limits<int>::max();
 
-struct KernelEntry {
+template <typename Factory>
+struct BasicKernelEntry {
   std::string_view domain;
   std::string_view op;
   int first_version;  // since_version range that the factory understands, inclusive
   int last_version;
-  KernelFactory factory;
+  Factory factory;
 };
 
-class KernelRegistry {
+template <typename Factory>
+class BasicKernelRegistry {
  public:
-  explicit KernelRegistry(std::span<const KernelEntry> entries) {
-    for (const KernelEntry& entry : entries) entries_[{entry.domain, entry.op}].push_back(entry);
+  using Entry = BasicKernelEntry<Factory>;
+
+  explicit BasicKernelRegistry(std::span<const Entry> entries) {
+    for (const Entry& entry : entries) entries_[{entry.domain, entry.op}].push_back(entry);
   }
 
   // Null when no entry covers the node.
-  KernelFactory Find(const Node& node) const {
+  Factory Find(const Node& node) const {
     const auto found = entries_.find({node.domain, node.op_type});
     if (found == entries_.end()) return nullptr;
-    for (const KernelEntry& entry : found->second) {
+    for (const Entry& entry : found->second) {
       if (node.since_version >= entry.first_version && node.since_version <= entry.last_version) {
         return entry.factory;
       }
@@ -40,7 +44,10 @@ class KernelRegistry {
   }
 
  private:
-  std::map<std::pair<std::string_view, std::string_view>, std::vector<KernelEntry>> entries_;
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<Entry>> entries_;
 };
+
+using KernelEntry = BasicKernelEntry<KernelFactory>;
+using KernelRegistry = BasicKernelRegistry<KernelFactory>;
 
 }  // namespace onnxd

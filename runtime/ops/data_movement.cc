@@ -596,6 +596,12 @@ Status DepthToSpace(InferenceContext& context) {
   return Status::Ok();
 }
 
+// onnxd::CopyToDevice and CopyToHost: the same tensor in another memory.
+Status SameAsInput(InferenceContext& context) {
+  if (context.input(0).known()) context.SetType(0, context.input(0));
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "Concat", Concat},
     {"", "Constant", Constant},
@@ -623,6 +629,8 @@ constexpr InferenceRule kRules[] = {
     {"", "Transpose", Transpose},
     {"", "Trilu", SameShapeAsInput},
     {"", "Unsqueeze", Unsqueeze},
+    {"onnxd", "CopyToDevice", SameAsInput},
+    {"onnxd", "CopyToHost", SameAsInput},
 };
 
 }  // namespace

@@ -1,20 +1,51 @@
 #include "runtime/providers/default_providers.h"
 
+#include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/cpu/cpu_provider.h"
+#include "runtime/providers/gpu/gpu_provider.h"
 
 namespace onnxd {
+namespace {
 
-Result<std::vector<std::shared_ptr<const ExecutionProvider>>> MakeProviders(
-    const std::vector<std::string>& names) {
-  static const std::shared_ptr<const ExecutionProvider> cpu = MakeCpuProvider();
-  std::vector<std::shared_ptr<const ExecutionProvider>> providers;
+using Provider = std::shared_ptr<const ExecutionProvider>;
+
+// Null where the machine has no such device.
+Result<Provider> FindProvider(const std::string& name) {
+  if (name == "cpu") {
+    static const Provider cpu = MakeCpuProvider();
+    return cpu;
+  }
+  if (name == "opencl") {
+    ONNXD_ASSIGN_OR_RETURN(auto device, FindOpenClDevice({}));
+    return MakeGpuProvider(name, std::move(device));
+  }
+  return InvalidArgument(StrCat("unknown provider '", name, "'; this build has: cpu, opencl"));
+}
+
+}  // namespace
+
+Result<std::vector<Provider>> MakeProviders(const std::vector<std::string>& names) {
+  std::vector<Provider> providers;
+  const auto listed = [&](std::string_view name) {
+    for (const Provider& provider : providers) {
+      if (provider->name() == name) return true;
+    }
+    return false;
+  };
   for (const std::string& name : names) {
-    if (name != cpu->name()) {
-      return InvalidArgument(StrCat("unknown provider '", name, "'; this build has: cpu"));
+    if (listed(name)) continue;
+    auto provider = FindProvider(name);
+    if (provider.ok()) {
+      providers.push_back(std::move(*provider));
+    } else if (provider.status().code() == StatusCode::kUnavailable) {
+      LogWarning(StrCat("provider ", name, " is left out: ", provider.status().message()));
+    } else {
+      return provider.status();
     }
   }
-  providers.push_back(cpu);
+  if (!listed("cpu")) providers.push_back(*FindProvider("cpu"));
   return providers;
 }
 

@@ -10,8 +10,9 @@
 
 namespace onnxd {
 
-// Providers by priority for `names` ("cpu"); the CPU provider is added at the end when it is not
-// listed. Empty names: the default order. kInvalidArgument lists the known names.
+// Providers by priority for `names` ("cpu", "opencl"); the CPU provider is added at the end when it
+// is not listed. One whose device this machine lacks is left out, and a line of the log says why.
+// kInvalidArgument lists the known names.
 Result<std::vector<std::shared_ptr<const ExecutionProvider>>> MakeProviders(
     const std::vector<std::string>& names);
 

@@ -22,17 +22,41 @@ Result<Body> MakeBody(const Node& node, std::string_view attribute,
   return body;
 }
 
+namespace {
+
+struct Maker {
+  std::string_view domain, op;
+  Result<std::unique_ptr<ControlFlow>> (*make)(const Node&, const ExecutorOptions&);
+};
+
+constexpr Maker kMakers[] = {
+    {"", "If", MakeConditional},
+    {"", "Loop", MakeLoop},
+    {"", "Scan", MakeScan},
+    {"", "SequenceMap", MakeSequenceMap},
+    {"ai.onnx.preview", "FlexAttention", MakeFlexAttention},
+    {"com.microsoft", "GreedySearch", MakeTokenSearch},
+    {"com.microsoft", "Sampling", MakeTokenSearch},
+    {"com.microsoft", "BeamSearch", MakeTokenSearch},
+    {"com.microsoft", "WhisperBeamSearch", MakeTokenSearch},
+};
+
+const Maker* FindMaker(const Node& node) {
+  for (const Maker& maker : kMakers) {
+    if (node.Is(maker.op, maker.domain)) return &maker;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool IsControlFlow(const Node& node) { return FindMaker(node) != nullptr; }
+
 Result<std::unique_ptr<ControlFlow>> MakeControlFlow(const Node& node,
                                                      const ExecutorOptions& options) {
-  if (node.Is("If")) return MakeConditional(node, options);
-  if (node.Is("Loop")) return MakeLoop(node, options);
-  if (node.Is("Scan")) return MakeScan(node, options);
-  if (node.Is("SequenceMap")) return MakeSequenceMap(node, options);
-  if (node.Is("FlexAttention", "ai.onnx.preview")) return MakeFlexAttention(node, options);
-  for (const char* search : {"GreedySearch", "Sampling", "BeamSearch", "WhisperBeamSearch"}) {
-    if (node.Is(search, "com.microsoft")) return MakeTokenSearch(node, options);
-  }
-  return std::unique_ptr<ControlFlow>();
+  const Maker* maker = FindMaker(node);
+  if (maker == nullptr) return std::unique_ptr<ControlFlow>();
+  return maker->make(node, options);
 }
 
 }  // namespace onnxd

@@ -23,6 +23,9 @@ struct Body {
 // Compiles the subgraph with the providers of the enclosing graph.
 Result<Body> MakeBody(const Node& node, std::string_view attribute, const ExecutorOptions& options);
 
+// Whether MakeControlFlow makes something of the node.
+bool IsControlFlow(const Node& node);
+
 // Null when the node is no control flow. Bodies are compiled. kInvalidArgument when the numbers of
 // inputs and outputs of a body do not fit the node.
 Result<std::unique_ptr<ControlFlow>> MakeControlFlow(const Node& node,

@@ -9,6 +9,7 @@
 #include "runtime/ops/shape_inference.h"
 #include "runtime/session/memory_planner.h"
 #include "runtime/session/node_runner.h"
+#include "runtime/tensor/device_tensor.h"
 
 namespace onnxd {
 namespace {
@@ -22,13 +23,20 @@ struct ValueState {
   std::optional<Shape> shape;  // of a dense tensor
   Tensor known;                // its elements, when they are known
   Slot slot;
-  int storage = -1;  // kArena: index into storages
+  Slot device_slot;        // of a constant, once a device kernel reads it
+  int storage = -1;        // kArena and kDeviceArena: index into storages
+  int copied_to_host = 0;  // how many copies to the host there were when this one was: 0 for others
 };
 
 struct Storage {
   size_t bytes;
   int first, last;
+  bool on_device;
 };
+
+bool InArena(const Slot& slot) {
+  return slot.kind == Slot::Kind::kArena || slot.kind == Slot::Kind::kDeviceArena;
+}
 
 class Planner {
  public:
@@ -41,15 +49,20 @@ class Planner {
 
   Result<std::shared_ptr<const ExecutionPlan>> Run() {
     plan_ = std::make_shared<ExecutionPlan>();
+    if (request_.device != nullptr) {
+      ONNXD_ASSIGN_OR_RETURN(stream_, request_.device->MakeStream());
+    }
     FindLastUses();
     DefineInputs();
     for (const auto& [id, tensor] : request_.constants) DefineConstant(id, tensor);
+    for (const auto& [id, tensor] : request_.device_constants) DefineDeviceConstant(id, tensor);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       ONNXD_RETURN_IF_ERROR(PlanNode(graph_.nodes[i], request_.nodes[i]));
     }
     DefineOutputs();
     ONNXD_RETURN_IF_ERROR(PlaceStorages());
     NumberOperands();
+    if (stream_ != nullptr) ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
     return std::shared_ptr<const ExecutionPlan>(plan_);
   }
 
@@ -102,6 +115,33 @@ class Planner {
     plan_->constants.emplace_back(tensor);
   }
 
+  // Its elements on the device; what is only there has a type and a shape besides.
+  void DefineDeviceConstant(ValueId id, const Tensor& tensor) {
+    if (state(id).slot.kind == Slot::Kind::kAbsent) DefinePacked(id);
+    Slot& slot = state(id).device_slot;
+    slot.kind = Slot::Kind::kConstant;
+    slot.index = plan_->constants.size();
+    slot.type = tensor.type();
+    slot.shape = tensor.shape();
+    plan_->constants.emplace_back(tensor);
+  }
+
+  // Before a device kernel reads a constant that planning computed.
+  Status BringConstants(const Node& node, const CompiledNode& compiled) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || !compiled.ReadsOnDevice(i)) continue;
+      ValueState& s = state(id);
+      if (s.slot.kind != Slot::Kind::kConstant || s.device_slot.kind == Slot::Kind::kConstant) {
+        continue;
+      }
+      ONNXD_ASSIGN_OR_RETURN(const Tensor tensor,
+                             CopyToDevice(s.known.Reshaped(*s.shape), *request_.device, *stream_));
+      DefineDeviceConstant(id, tensor);
+    }
+    return Status::Ok();
+  }
+
   // A constant that a kernel packed: its type and shape are known, its elements are gone.
   void DefinePacked(ValueId id) {
     const ValueType& type = graph_.value(id).type;
@@ -117,6 +157,7 @@ class Planner {
     for (const ValueId id : node.inputs) {
       if (id != kNoValue && state(id).slot.kind == Slot::Kind::kAbsent) DefinePacked(id);
     }
+    ONNXD_RETURN_IF_ERROR(BringConstants(node, compiled));
     if (compiled.control_flow != nullptr) return AddUnplanned(node, compiled);
     std::vector<ValueType> types;
     std::vector<const Tensor*> known;
@@ -174,7 +215,8 @@ class Planner {
     }
     const bool reads_shape_only =
         node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size");
-    if (outputs_known && small && (values_known || reads_shape_only)) {
+    if (compiled.side == Side::kHost && outputs_known && small &&
+        (values_known || reads_shape_only)) {
       if (Evaluate(node, compiled, reads_shape_only)) return Status::Ok();
     }
     if (!outputs_known) return AddUnplanned(node, compiled);
@@ -225,16 +267,39 @@ class Planner {
     return true;
   }
 
-  Slot OperandSlot(ValueId id) { return id == kNoValue ? Slot{} : state(id).slot; }
+  Slot OperandSlot(ValueId id, bool on_device) {
+    if (id == kNoValue) return Slot{};
+    const ValueState& s = state(id);
+    return on_device && s.device_slot.kind == Slot::Kind::kConstant ? s.device_slot : s.slot;
+  }
 
   Step NewStep(const Node& node, const CompiledNode& compiled) {
     Step step{};
     step.node = &node;
     step.kernel = compiled.kernel.get();
     step.control_flow = compiled.control_flow.get();
-    for (const ValueId id : node.inputs) step.inputs.push_back(OperandSlot(id));
-    for (const ValueId id : node.captures) step.inputs.push_back(OperandSlot(id));
+    step.side = compiled.side;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool on_device = compiled.ReadsOnDevice(i);
+      step.inputs.push_back(OperandSlot(node.inputs[i], on_device));
+    }
+    for (const ValueId id : node.captures) step.inputs.push_back(OperandSlot(id, false));
     return step;
+  }
+
+  // What a copy brings to the host is there once someone waited for the device after it.
+  void WaitFor(ValueId id, Step& step) {
+    if (id == kNoValue || state(id).copied_to_host <= waited_for_) return;
+    step.waits = true;
+    waited_for_ = copies_to_host_;
+  }
+
+  void WaitForInputs(const CompiledNode& compiled, Step& step) {
+    const Node& node = *step.node;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!compiled.ReadsOnDevice(i)) WaitFor(node.inputs[i], step);
+    }
+    for (const ValueId id : node.captures) WaitFor(id, step);
   }
 
   // Extends the life of the storages that a step reads.
@@ -246,6 +311,10 @@ class Planner {
         storage.last = std::max(storage.last, step_);
       }
     }
+  }
+
+  static Slot::Kind ArenaOf(bool on_device) {
+    return on_device ? Slot::Kind::kDeviceArena : Slot::Kind::kArena;
   }
 
   Slot NewCell(ValueId id) {
@@ -265,7 +334,7 @@ class Planner {
       step.outputs.push_back(id == kNoValue ? Slot{} : NewCell(id));
       if (id != kNoValue) state(id).dense = false;
     }
-    AddStep(std::move(step));
+    AddStep(std::move(step), compiled);
     return Status::Ok();
   }
 
@@ -292,13 +361,14 @@ class Planner {
       s.shape = *shapes[i];
       if (!TryView(node, prepared, i, id, outputs[i].type)) {
         all_views = false;
-        PlaceOutput(node, prepared, i, id, outputs[i].type);
+        PlaceOutput(node, prepared, i, id, outputs[i].type, WritesDevice(compiled.side));
       }
       step.outputs.push_back(s.slot);
     }
     step.prepared = std::move(prepared);
     if (all_views) return Status::Ok();  // nothing to compute
-    AddStep(std::move(step));
+    if (step.prepared.on_failure) plan_->may_fail_on_device = true;
+    AddStep(std::move(step), compiled);
     return Status::Ok();
   }
 
@@ -312,6 +382,9 @@ class Planner {
       s.slot = source.slot;
       s.slot.shape = *s.shape;
       s.slot.type = type;
+      s.device_slot = source.device_slot;
+      s.device_slot.shape = *s.shape;
+      s.copied_to_host = source.copied_to_host;
       s.storage = source.storage;
       if (source.known.defined()) s.known = source.known.Reshaped(*s.shape);
       if (s.storage >= 0) ExtendForUses(id, s.storage);
@@ -326,26 +399,27 @@ class Planner {
   }
 
   void PlaceOutput(const Node& node, const PreparedKernel& prepared, size_t i, ValueId id,
-                   DataType type) {
+                   DataType type, bool on_device) {
     ValueState& s = state(id);
     s.slot.type = type;
     s.slot.shape = *s.shape;
     const size_t bytes =
         static_cast<size_t>(TensorBytes(type, s.shape->ElementCount()).value_or(0));
-    if (is_output_[static_cast<size_t>(id)]) {
+    if (is_output_[static_cast<size_t>(id)] && !on_device) {
       const auto at = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
       s.slot.kind = Slot::Kind::kOutput;
       s.slot.index = static_cast<size_t>(at - graph_.outputs.begin());
       return;
     }
-    s.slot.kind = Slot::Kind::kArena;
+    s.slot.kind = ArenaOf(on_device);
     for (const auto& [output, input] : prepared.in_place) {
       if (static_cast<size_t>(output) != i) continue;
       const ValueId source = node.inputs[static_cast<size_t>(input)];
       const int storage = state(source).storage;
       if (storage < 0) continue;
       Storage& reused = storages_[static_cast<size_t>(storage)];
-      if (reused.last > step_ || reused.bytes != bytes || ReadElsewhere(node, storage, input)) {
+      if (reused.on_device != on_device || reused.last > step_ || reused.bytes != bytes ||
+          ReadElsewhere(node, storage, input)) {
         continue;
       }
       s.storage = storage;
@@ -353,7 +427,7 @@ class Planner {
       return;
     }
     s.storage = static_cast<int>(storages_.size());
-    storages_.push_back({bytes, step_, step_});
+    storages_.push_back({bytes, step_, step_, on_device});
     ExtendForUses(id, s.storage);
   }
 
@@ -369,11 +443,13 @@ class Planner {
                        [&](ValueId id) { return id != kNoValue && state(id).storage == storage; });
   }
 
-  void AddStep(Step step) {
+  void AddStep(Step step, const CompiledNode& compiled) {
+    WaitForInputs(compiled, step);
+    if (compiled.side != Side::kHost) plan_->uses_device = true;
     // Storages are looked up when offsets exist: the slot's index carries the storage until then.
     const auto remember = [&](std::vector<Slot>& slots, const std::vector<ValueId>& ids) {
       for (size_t i = 0; i < ids.size(); ++i) {
-        if (ids[i] != kNoValue && slots[i].kind == Slot::Kind::kArena) {
+        if (ids[i] != kNoValue && InArena(slots[i])) {
           slots[i].index = static_cast<size_t>(state(ids[i]).storage);
         }
       }
@@ -384,7 +460,10 @@ class Planner {
     remember(step.outputs, step.node->outputs);
     if (step.planned && step.prepared.scratch_bytes > 0) {
       step.scratch_offset = storages_.size();
-      storages_.push_back({step.prepared.scratch_bytes, step_, step_});
+      storages_.push_back({step.prepared.scratch_bytes, step_, step_, step.side == Side::kDevice});
+    }
+    if (compiled.side == Side::kToHost) {
+      state(step.node->outputs[0]).copied_to_host = ++copies_to_host_;
     }
     plan_->steps.push_back(std::move(step));
   }
@@ -395,7 +474,7 @@ class Planner {
       const ValueState& s = state(id);
       OutputSource source;
       source.slot = s.slot;
-      if (s.slot.kind == Slot::Kind::kArena) source.slot.index = static_cast<size_t>(s.storage);
+      if (InArena(s.slot)) source.slot.index = static_cast<size_t>(s.storage);
       if (s.slot.kind == Slot::Kind::kCell || !s.dense) {
         source.kind = OutputSource::Kind::kValue;
       } else if (s.slot.kind == Slot::Kind::kOutput && s.slot.index == i) {
@@ -408,26 +487,38 @@ class Planner {
     }
   }
 
-  Status PlaceStorages() {
+  // Offsets of the storages on one side; the bytes they take together.
+  size_t PlaceSide(bool on_device, std::vector<size_t>& offsets) const {
     std::vector<StorageRequest> requests;
-    for (const Storage& storage : storages_) {
-      requests.push_back({storage.bytes, storage.first, storage.last});
+    std::vector<size_t> which;
+    for (size_t i = 0; i < storages_.size(); ++i) {
+      if (storages_[i].on_device != on_device) continue;
+      requests.push_back({storages_[i].bytes, storages_[i].first, storages_[i].last});
+      which.push_back(i);
     }
     const MemoryPlan memory = PlanMemory(requests);
-    plan_->arena_bytes = memory.arena_bytes;
-    if (memory.arena_bytes > static_cast<size_t>(request_.max_bytes)) {
-      return ResourceExhausted(StrCat("this input needs ", memory.arena_bytes,
+    for (size_t i = 0; i < which.size(); ++i) offsets[which[i]] = memory.offsets[i];
+    return memory.arena_bytes;
+  }
+
+  Status PlaceStorages() {
+    std::vector<size_t> offsets(storages_.size());
+    plan_->arena_bytes = PlaceSide(false, offsets);
+    plan_->device_arena_bytes = PlaceSide(true, offsets);
+    const size_t most = std::max(plan_->arena_bytes, plan_->device_arena_bytes);
+    if (most > static_cast<size_t>(request_.max_bytes)) {
+      return ResourceExhausted(StrCat("this input needs ", most,
                                       " bytes of memory to compute, the limit is ",
                                       request_.max_bytes));
     }
     const auto place = [&](Slot& slot) {
-      if (slot.kind == Slot::Kind::kArena) slot.index = memory.offsets[slot.index];
+      if (InArena(slot)) slot.index = offsets[slot.index];
     };
     for (Step& step : plan_->steps) {
       for (Slot& slot : step.inputs) place(slot);
       for (Slot& slot : step.outputs) place(slot);
       if (step.planned && step.prepared.scratch_bytes > 0) {
-        step.scratch_offset = memory.offsets[step.scratch_offset];
+        step.scratch_offset = offsets[step.scratch_offset];
       }
     }
     for (OutputSource& output : plan_->outputs) place(output.slot);
@@ -457,7 +548,9 @@ class Planner {
   std::vector<int> last_use_;
   std::vector<bool> is_output_;
   std::vector<Storage> storages_;
+  std::unique_ptr<Stream> stream_;  // that brings constants to the device; null: there is none
   int step_ = -1;
+  int copies_to_host_ = 0, waited_for_ = 0;
 };
 
 }  // namespace

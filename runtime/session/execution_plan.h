@@ -16,11 +16,12 @@ namespace onnxd {
 struct Slot {
   enum class Kind {
     kAbsent,
-    kConstant,  // a tensor of the session or the plan, by index into ExecutionPlan::constants
-    kInput,     // elements (or the Value) of a graph input
-    kOutput,    // elements of a graph output's own buffer
-    kArena,     // elements at an offset
-    kCell,      // a Value of the context: not dense, or of a shape that the data decide
+    kConstant,     // a tensor of the session or the plan, by index into ExecutionPlan::constants
+    kInput,        // elements (or the Value) of a graph input
+    kOutput,       // elements of a graph output's own buffer
+    kArena,        // elements at an offset
+    kDeviceArena,  // the same in the device's memory
+    kCell,         // a Value of the context: not dense, or of a shape that the data decide
   };
   Kind kind = Kind::kAbsent;
   size_t index = 0;  // of the constant, input, output or cell; the offset in the arena
@@ -34,6 +35,8 @@ struct Step {
   const ControlFlow* control_flow;  // null for kernels
   PreparedKernel prepared;          // of planned steps
   bool planned;                     // false: shapes are known only when the step is reached
+  Side side;
+  bool waits = false;  // it reads on the host what a copy before it brings there
   std::vector<Slot> inputs, outputs;
   size_t first_operand = 0;  // into ExecutionContext::operands: inputs, then outputs
   size_t scratch_offset = 0;
@@ -64,6 +67,9 @@ struct ExecutionPlan {
   std::vector<Value> constants;  // tensors
   std::vector<OutputSource> outputs;
   size_t arena_bytes = 0;
+  size_t device_arena_bytes = 0;
+  bool uses_device = false;
+  bool may_fail_on_device = false;  // a planned step has PreparedKernel::on_failure
   size_t cells = 0;
   size_t operands = 0;
   // Positions in the operand array that each run fills with the addresses of inputs and outputs.
@@ -75,12 +81,15 @@ struct PlanRequest {
   std::span<const ValueId> inputs;  // graph inputs, then captures in use
   std::span<const CompiledNode> nodes;
   const std::map<ValueId, Tensor>& constants;
-  std::span<const Value> values;  // the inputs of the run that asks
+  const std::map<ValueId, Tensor>& device_constants;  // the same, as device kernels read them
+  Device* device;                                     // null: no node runs on one
+  std::span<const Value> values;                      // the inputs of the run that asks
   ThreadPool& pool;
   int64_t max_bytes;
 };
 
-// kResourceExhausted when the arena would exceed max_bytes; kInvalidArgument when shapes do not fit
+// Constants that planning computes for device kernels are brought there. kResourceExhausted when
+// the arena would exceed max_bytes; kInvalidArgument when shapes do not fit
 // the graph (the message names the node).
 Result<std::shared_ptr<const ExecutionPlan>> MakeExecutionPlan(const PlanRequest& request);
 

@@ -6,10 +6,12 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/base/thread_slice.h"
 #include "runtime/session/control_flow_nodes.h"
+#include "runtime/session/device_partition.h"
 #include "runtime/session/node_runner.h"
 #include "runtime/session/partitioner.h"
 #include "runtime/session/run_profile.h"
 #include "runtime/session/value_check.h"
+#include "runtime/tensor/device_tensor.h"
 #include "runtime/tensor/shared_tensor.h"
 
 namespace onnxd {
@@ -29,12 +31,18 @@ void* OperandAddress(const Value& value) {
 // The memory of one run in flight.
 struct GraphExecutor::Context {
   Buffer arena;
+  std::unique_ptr<Stream> stream;  // null: nothing runs on a device
+  DeviceBuffer device_arena;
   std::vector<Value> cells;
   int64_t cell_bytes = 0;       // of the dense ones
   std::vector<void*> operands;  // addresses by position, see Step::first_operand
   std::vector<std::unique_ptr<KernelState>> states;  // one per step, most are null
   std::vector<KeptNode> kept;                        // one per step, for the unplanned ones
 };
+
+void* GraphExecutor::DeviceAddress(const Context& context, size_t offset) {
+  return static_cast<std::byte*>(context.device_arena.get()) + offset;
+}
 
 struct GraphExecutor::PlanEntry {
   std::shared_ptr<const ExecutionPlan> plan;
@@ -53,27 +61,9 @@ Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<Gra
   for (const ValueId id : g.captures) {
     if (id != kNoValue) executor->inputs_.push_back(id);
   }
+  executor->device_ = DeviceOf(executor->options_.providers);
   for (const Node& node : g.nodes) ONNXD_RETURN_IF_ERROR(executor->CompileNode(node));
-  // What is still read as it is: operands of kernels that want them, control flow, and outputs.
-  std::vector<bool> wanted(g.value_count(), false);
-  for (size_t n = 0; n < g.nodes.size(); ++n) {
-    const Node& node = g.nodes[n];
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const Kernel* kernel = executor->nodes_[n].kernel.get();
-      if (node.inputs[i] != kNoValue && (kernel == nullptr || kernel->ReadsInput(i))) {
-        wanted[static_cast<size_t>(node.inputs[i])] = true;
-      }
-    }
-    for (const ValueId id : node.captures) {
-      if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
-    }
-  }
-  for (const ValueId id : g.outputs) wanted[static_cast<size_t>(id)] = true;
-  for (const auto& [id, initializer] : g.initializers) {
-    if (!wanted[static_cast<size_t>(id)]) continue;
-    ONNXD_ASSIGN_OR_RETURN(Tensor constant, initializer.Materialize());
-    executor->constants_[id] = ShareTensor(std::move(constant));
-  }
+  ONNXD_RETURN_IF_ERROR(executor->BringConstants());
   // What kernels packed must not stay twice.
   for (auto& [id, initializer] : graph->initializers) {
     if (!initializer.was_read()) initializer.Yield();
@@ -82,7 +72,52 @@ Result<std::unique_ptr<GraphExecutor>> GraphExecutor::Create(std::shared_ptr<Gra
   return executor;
 }
 
+// What is still read as it is, on either side: operands of kernels that want them, control flow,
+// and outputs.
+Status GraphExecutor::BringConstants() {
+  // Planning reads small constants, wherever kernels do.
+  constexpr int64_t kAlwaysOnHost = 1024;
+  const Graph& g = *graph_;
+  std::vector<bool> on_host(g.value_count(), false), on_device(g.value_count(), false);
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const Node& node = g.nodes[n];
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const Kernel* kernel = nodes_[n].kernel.get();
+      if (node.inputs[i] == kNoValue || (kernel != nullptr && !kernel->ReadsInput(i))) continue;
+      const bool device = kernel != nullptr && nodes_[n].ReadsOnDevice(i);
+      (device ? on_device : on_host)[static_cast<size_t>(node.inputs[i])] = true;
+    }
+    for (const ValueId id : node.captures) {
+      if (id != kNoValue) on_host[static_cast<size_t>(id)] = true;
+    }
+  }
+  for (const ValueId id : g.outputs) on_host[static_cast<size_t>(id)] = true;
+  std::unique_ptr<Stream> stream;
+  for (const auto& [id, initializer] : g.initializers) {
+    const auto i = static_cast<size_t>(id);
+    if (!on_host[i] && !on_device[i]) continue;
+    ONNXD_ASSIGN_OR_RETURN(Tensor constant, initializer.Materialize());
+    if (on_device[i]) {
+      if (stream == nullptr) {
+        ONNXD_ASSIGN_OR_RETURN(stream, device_->MakeStream());
+      }
+      ONNXD_ASSIGN_OR_RETURN(device_constants_[id], ShareOnDevice(constant, *device_, *stream));
+      if (!on_host[i] && constant.ElementCount() > kAlwaysOnHost) continue;
+    }
+    constants_[id] = ShareTensor(std::move(constant));
+  }
+  return stream == nullptr ? Status::Ok() : stream->Synchronize();
+}
+
 Status GraphExecutor::CompileNode(const Node& node) {
+  if (IsCopyNode(node)) {
+    CompiledNode compiled;
+    compiled.kernel = MakeCopyKernel(node);
+    compiled.provider = "session";
+    compiled.side = node.op_type == "CopyToDevice" ? Side::kToDevice : Side::kToHost;
+    nodes_.push_back(std::move(compiled));
+    return Status::Ok();
+  }
   ONNXD_ASSIGN_OR_RETURN(auto control_flow, MakeControlFlow(node, options_));
   if (control_flow != nullptr) {
     CompiledNode compiled;
@@ -91,7 +126,8 @@ Status GraphExecutor::CompileNode(const Node& node) {
     nodes_.push_back(std::move(compiled));
     return Status::Ok();
   }
-  ONNXD_ASSIGN_OR_RETURN(CompiledNode compiled, AssignProvider(*graph_, node, options_.providers));
+  ONNXD_ASSIGN_OR_RETURN(CompiledNode compiled,
+                         MakeAssignedKernel(*graph_, node, options_.providers));
   nodes_.push_back(std::move(compiled));
   return Status::Ok();
 }
@@ -118,8 +154,9 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
       return plans_.front();
     }
   }
-  const PlanRequest request{
-      *graph_, inputs_, nodes_, constants_, inputs, *options_.pool, options_.max_run_bytes};
+  const PlanRequest request{*graph_,    inputs_,           nodes_,
+                            constants_, device_constants_, device_,
+                            inputs,     *options_.pool,    options_.max_run_bytes};
   auto made = std::make_shared<PlanEntry>();
   ONNXD_ASSIGN_OR_RETURN(made->plan, MakeExecutionPlan(request));
   std::lock_guard lock(mutex_);
@@ -129,11 +166,15 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
 }
 
 Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
-    const ExecutionPlan& plan) {
+    const ExecutionPlan& plan) const {
   auto context = std::make_unique<Context>();
   context->arena = AllocateBuffer(plan.arena_bytes);
   if (context->arena == nullptr) {
     return ResourceExhausted(StrCat("no memory for an arena of ", plan.arena_bytes, " bytes"));
+  }
+  if (plan.uses_device) {
+    ONNXD_ASSIGN_OR_RETURN(context->stream, device_->MakeStream());
+    ONNXD_ASSIGN_OR_RETURN(context->device_arena, device_->Allocate(plan.device_arena_bytes));
   }
   context->cells.resize(plan.cells);
   context->operands.resize(plan.operands);
@@ -149,6 +190,7 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
       for (const Slot& slot : *slots) {
         void*& address = context->operands[position++];
         if (slot.kind == Slot::Kind::kArena) address = context->arena.get() + slot.index;
+        if (slot.kind == Slot::Kind::kDeviceArena) address = DeviceAddress(*context, slot.index);
         if (slot.kind == Slot::Kind::kCell) address = &context->cells[slot.index];
         if (slot.kind == Slot::Kind::kConstant) {
           address = OperandAddress(plan.constants[slot.index]);
@@ -183,7 +225,13 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   const ThreadPool::Busy busy(*options_.pool);
   const DenormalsAsZero denormals(options_.denormals_as_zero);
   context->cell_bytes = 0;
-  const Status status = RunSteps(plan, *context, inputs, outputs, options);
+  Status status = RunSteps(plan, *context, inputs, outputs, options);
+  // Also after a failure: what the device still does is done in memory of the context.
+  if (context->stream != nullptr) {
+    const Status ended = Finish(plan, *context);
+    if (status.ok()) status = ended;
+  }
+  if (status.ok()) TakeOutputs(plan, *context, inputs, outputs);
   for (Value& cell : context->cells) cell = Value();
   {
     std::lock_guard lock(mutex_);
@@ -217,16 +265,33 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
       return DeadlineExceeded(StrCat("the deadline expired before ", Describe(*step.node)));
     }
     if (options.yield_every.count() > 0) YieldEvery(options.yield_every);
+    if (step.waits) ONNXD_RETURN_IF_ERROR(context.stream->Synchronize());
     if (options.profile == nullptr) {
       ONNXD_RETURN_IF_ERROR(RunStep(i, plan, context, inputs, outputs, options));
       continue;
     }
     const size_t event = options.profile->events.size();
     options.profile->events.push_back({step.node, RunProfile::Clock::now(), {}});
-    const Status status = RunStep(i, plan, context, inputs, outputs, options);
+    Status status = RunStep(i, plan, context, inputs, outputs, options);
+    // The time of a step on a device is known only when it has ended.
+    if (status.ok() && step.side != Side::kHost) status = context.stream->Synchronize();
     options.profile->events[event].end = RunProfile::Clock::now();
     if (!status.ok()) return status;
   }
+  return Status::Ok();
+}
+
+Status GraphExecutor::Finish(const ExecutionPlan& plan, Context& context) const {
+  if (!plan.may_fail_on_device) return context.stream->Synchronize();
+  ONNXD_ASSIGN_OR_RETURN(const DeviceFailure failure, context.stream->TakeFailure());
+  if (failure.code == 0) return Status::Ok();
+  const Step& step = plan.steps.at(failure.step);
+  return step.prepared.on_failure(failure);
+}
+
+// The outputs that no step wrote where they belong.
+void GraphExecutor::TakeOutputs(const ExecutionPlan& plan, const Context& context,
+                                std::span<const Value> inputs, std::vector<Value>& outputs) {
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
     const OutputSource& source = plan.outputs[i];
     if (source.kind == OutputSource::Kind::kBuffer) continue;
@@ -246,7 +311,6 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     Tensor& to = outputs[i].tensor();
     if (to.bytes() > 0) std::memcpy(to.mutable_raw(), from, to.bytes());
   }
-  return Status::Ok();
 }
 
 Status GraphExecutor::RunStep(size_t index, const ExecutionPlan& plan, Context& context,
@@ -255,9 +319,12 @@ Status GraphExecutor::RunStep(size_t index, const ExecutionPlan& plan, Context& 
   const Step& step = plan.steps[index];
   if (!step.planned) return RunUnplanned(index, plan, context, inputs, outputs, options);
   void* const* operands = context.operands.data() + step.first_operand;
+  void* const scratch = step.side == Side::kDevice ? DeviceAddress(context, step.scratch_offset)
+                                                   : context.arena.get() + step.scratch_offset;
   return step.prepared.compute(KernelContext(
-      {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()},
-      context.arena.get() + step.scratch_offset, context.states[index].get(), options_.pool.get()));
+      {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()}, scratch,
+      context.states[index].get(), options_.pool.get(), context.stream.get(),
+      static_cast<uint32_t>(index)));
 }
 
 Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Context& context,
@@ -293,6 +360,10 @@ Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Cont
         operands.emplace_back(
             Tensor::Wrap(slot.type, slot.shape, context.arena.get() + slot.index, nullptr));
         break;
+      case Slot::Kind::kDeviceArena:
+        operands.emplace_back(Tensor::Wrap(slot.type, slot.shape,
+                                           DeviceAddress(context, slot.index), nullptr, device_));
+        break;
     }
   }
   std::vector<Value> results;
@@ -306,9 +377,14 @@ Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Cont
     for (const ValueId id : step.node->outputs) {
       types.push_back(id == kNoValue ? ValueType{} : graph_->value(id).type);
     }
-    ONNXD_ASSIGN_OR_RETURN(results, RunNode({*step.kernel, *step.node, operands, types,
-                                             options_.pool->threads(), options_.max_run_bytes},
-                                            constant, context.kept[index], *options_.pool));
+    PreparedNode::Request request{
+        *step.kernel,          *step.node, operands, types, options_.pool->threads(),
+        options_.max_run_bytes};
+    request.side = step.side;
+    request.device = device_;
+    if (step.side != Side::kHost) request.stream = context.stream.get();
+    ONNXD_ASSIGN_OR_RETURN(results,
+                           RunNode(request, constant, context.kept[index], *options_.pool));
   }
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     if (step.outputs[i].kind != Slot::Kind::kCell) continue;
@@ -318,7 +394,13 @@ Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Cont
     Value& cell = context.cells[step.outputs[i].index];
     cell = std::move(results[i]);
     // A view into the arena would be overwritten by later steps: cells own their elements.
-    if (IsDense(cell) && cell.tensor().owner() == nullptr) {
+    if (IsDense(cell) && cell.tensor().owner() == nullptr && cell.tensor().device() != nullptr) {
+      const Tensor& view = cell.tensor();
+      ONNXD_ASSIGN_OR_RETURN(Tensor copy, Tensor::CreateOn(*device_, view.type(), view.shape()));
+      ONNXD_RETURN_IF_ERROR(
+          context.stream->CopyWithin(copy.mutable_raw(), view.raw(), view.bytes()));
+      cell = std::move(copy);
+    } else if (IsDense(cell) && cell.tensor().owner() == nullptr) {
       ONNXD_ASSIGN_OR_RETURN(Tensor copy,
                              Tensor::Create(cell.tensor().type(), cell.tensor().shape()));
       if (copy.bytes() > 0) std::memcpy(copy.mutable_raw(), cell.tensor().raw(), copy.bytes());

@@ -53,10 +53,15 @@ class GraphExecutor {
 
   GraphExecutor() = default;
   Status CompileNode(const Node& node);
-  static Result<std::unique_ptr<Context>> MakeContext(const ExecutionPlan& plan);
+  Status BringConstants();
+  Result<std::unique_ptr<Context>> MakeContext(const ExecutionPlan& plan) const;
   Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
   Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,
                   std::vector<Value>& outputs, const RunOptions& options) const;
+  Status Finish(const ExecutionPlan& plan, Context& context) const;
+  static void TakeOutputs(const ExecutionPlan& plan, const Context& context,
+                          std::span<const Value> inputs, std::vector<Value>& outputs);
+  static void* DeviceAddress(const Context& context, size_t offset);
   Status RunStep(size_t index, const ExecutionPlan& plan, Context& context,
                  std::span<const Value> inputs, std::span<const Value> outputs,
                  const RunOptions& options) const;
@@ -69,6 +74,8 @@ class GraphExecutor {
   std::vector<ValueId> inputs_;  // graph inputs, then captures in use
   std::vector<CompiledNode> nodes_;
   std::map<ValueId, Tensor> constants_;
+  std::map<ValueId, Tensor> device_constants_;
+  Device* device_ = nullptr;  // of the nodes that run on one
 
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<PlanEntry>> plans_;  // guarded by mutex_, latest use first

@@ -1,10 +1,12 @@
 #include "runtime/session/model_preparation.h"
 
+#include "runtime/base/function_ref.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/op_schema.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/session/constant_evaluator.h"
+#include "runtime/session/device_partition.h"
 #include "runtime/session/function_expansion.h"
 #include "runtime/session/kernel_race.h"
 
@@ -15,6 +17,58 @@ Status CheckInputs(const Graph& graph) {
   for (const ValueId id : graph.inputs) {
     if (graph.value(id).type.known()) continue;
     return InvalidArgument(StrCat("graph input '", graph.value(id).name, "' has no type"));
+  }
+  return Status::Ok();
+}
+
+// Applies to the nodes of a graph and of its bodies.
+void ForEachNode(Graph& graph, FunctionRef<void(Node&)> visit) {
+  for (Node& node : graph.nodes) {
+    visit(node);
+    for (auto& [name, attribute] : node.attributes.entries()) {
+      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute)) ForEachNode(**body, visit);
+    }
+  }
+}
+
+// While it lives, nodes that other providers were given look like operators that no pass knows.
+class OthersHidden {
+ public:
+  OthersHidden(Graph& graph, std::string_view provider) : graph_(graph) {
+    ForEachNode(graph_, [&](Node& node) {
+      const bool own = node.provider.empty() || node.provider == provider;
+      if (!own && node.provider != "session") node.domain.insert(0, kHidden);
+    });
+  }
+  ~OthersHidden() {
+    ForEachNode(graph_, [&](Node& node) {
+      if (node.domain.starts_with(kHidden)) node.domain.erase(0, kHidden.size());
+    });
+  }
+  OthersHidden(const OthersHidden&) = delete;
+  OthersHidden& operator=(const OthersHidden&) = delete;
+
+ private:
+  static constexpr std::string_view kHidden = "another provider's ";
+  Graph& graph_;
+};
+
+Status RunProviderPasses(const SessionOptions& options, std::vector<const GraphPass*> passes,
+                         Graph& graph, PassContext context) {
+  for (const auto& provider : options.providers) {
+    context.owns = [&](const Node& node) {
+      for (const auto& other : options.providers) {
+        if (other == provider) return true;
+        if (other->Knows(node)) return false;
+      }
+      return true;
+    };
+    ONNXD_RETURN_IF_ERROR(PartitionGraph(graph, options.providers));
+    const OthersHidden hidden(graph, provider->name());
+    for (const GraphPass* own : provider->Passes()) {
+      passes.push_back(own);
+      ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, graph, context));
+    }
   }
   return Status::Ok();
 }
@@ -58,20 +112,10 @@ Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
   std::vector<const GraphPass*> passes = StandardPasses();
   ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
   if (last == Stage::kOptimized) return Status::Ok();
-  for (const auto& provider : options.providers) {
-    context.owns = [&](const Node& node) {
-      for (const auto& other : options.providers) {
-        if (other == provider) return true;
-        if (other->Knows(node)) return false;
-      }
-      return true;
-    };
-    for (const GraphPass* own : provider->Passes()) {
-      passes.push_back(own);
-      ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
-    }
-  }
-  return Status::Ok();
+  ONNXD_RETURN_IF_ERROR(
+      RunProviderPasses(options, std::move(passes), model.graph, std::move(context)));
+  ONNXD_RETURN_IF_ERROR(PartitionGraph(model.graph, options.providers));
+  return InsertCopies(model.graph, options.providers);
 }
 
 }  // namespace onnxd

@@ -14,7 +14,8 @@ enum class Stage {
   kLoaded,     // read, checked, types and shapes inferred
   kExpanded,   // nodes that no provider takes replaced by their function body
   kOptimized,  // the passes that hold for every provider
-  kFinal       // the providers' own passes: what kernels are made for
+  kFinal       // the providers' own passes, nodes given to providers, copies between their devices:
+               // what kernels are made for
 };
 
 std::optional<Stage> StageFromName(std::string_view name);  // "loaded", ..., "final"

@@ -21,7 +21,8 @@ OperandInfo InfoOf(const Value& value, bool known) {
   info.type = value.tensor().type();
   info.shape = &value.tensor().shape();
   // Null elements: a packed weight.
-  if (known && value.tensor().raw() != nullptr) info.value = &value.tensor();
+  const bool readable = value.tensor().raw() != nullptr && value.tensor().device() == nullptr;
+  if (known && readable) info.value = &value.tensor();
   return info;
 }
 
@@ -31,6 +32,9 @@ Result<PreparedNode> PreparedNode::Make(const Request& request, const std::vecto
   const Node& node = request.node;
   PreparedNode made;
   made.max_kept_scratch_ = request.max_kept_scratch;
+  made.side_ = request.side;
+  made.device_ = request.device;
+  made.stream_ = request.stream;
   std::vector<ValueType> types;
   std::vector<const Tensor*> elements;
   std::vector<OperandInfo> input_infos, output_infos;
@@ -117,7 +121,10 @@ Result<std::vector<Value>> PreparedNode::Run(std::span<const Value> inputs, Thre
   for (size_t i = 0; i < outputs.size(); ++i) {
     void* pointer = nullptr;
     if (outputs_[i].shape) {
-      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(outputs_[i].type, *outputs_[i].shape));
+      const auto& [present, is_tensor, type, shape] = outputs_[i];
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, WritesDevice(side_)
+                                                ? Tensor::CreateOn(*device_, type, *shape)
+                                                : Tensor::Create(type, *shape));
       outputs[i] = std::move(tensor);
       pointer = outputs[i].tensor().mutable_raw();
     } else if (outputs_[i].present) {
@@ -130,23 +137,41 @@ Result<std::vector<Value>> PreparedNode::Run(std::span<const Value> inputs, Thre
     const auto to = static_cast<size_t>(output);
     outputs[to] = source.Reshaped(*outputs_[to].shape);
   }
-  Buffer scratch = scratch_;
-  if (prepared_.scratch_bytes > 0 && scratch == nullptr) {
-    scratch = AllocateBuffer(prepared_.scratch_bytes);
-    if (scratch == nullptr) return ResourceExhausted("no memory for scratch");
-    if (prepared_.scratch_bytes <= max_kept_scratch_) scratch_ = scratch;
-  }
+  ONNXD_ASSIGN_OR_RETURN(const std::shared_ptr<void> scratch, Scratch());
   const std::span all(pointers);
-  ONNXD_RETURN_IF_ERROR(prepared_.compute(KernelContext(
-      all.first(inputs.size()), all.subspan(inputs.size()), scratch.get(), state_.get(), &pool)));
+  ONNXD_RETURN_IF_ERROR(
+      prepared_.compute(KernelContext(all.first(inputs.size()), all.subspan(inputs.size()),
+                                      scratch.get(), state_.get(), &pool, stream_)));
+  if (prepared_.on_failure) {
+    ONNXD_ASSIGN_OR_RETURN(const DeviceFailure failure, stream_->TakeFailure());
+    if (failure.code != 0) return prepared_.on_failure(failure);
+  }
+  if (side_ == Side::kToHost) ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
   return outputs;
+}
+
+Result<std::shared_ptr<void>> PreparedNode::Scratch() {
+  if (scratch_ != nullptr || prepared_.scratch_bytes == 0) return scratch_;
+  if (side_ == Side::kDevice) {
+    // What the device still works in must not be let go.
+    ONNXD_ASSIGN_OR_RETURN(scratch_, device_->Allocate(prepared_.scratch_bytes));
+    return scratch_;
+  }
+  const Buffer made = AllocateBuffer(prepared_.scratch_bytes);
+  if (made == nullptr) return ResourceExhausted("no memory for scratch");
+  std::shared_ptr<void> scratch(made, made.get());
+  if (prepared_.scratch_bytes <= max_kept_scratch_) scratch_ = scratch;
+  return scratch;
 }
 
 Result<std::vector<Value>> RunNode(const PreparedNode::Request& request, ThreadPool& pool) {
   const TensorLimit limit(request.max_bytes);
   const std::vector<bool> all(request.inputs.size(), true);
   ONNXD_ASSIGN_OR_RETURN(PreparedNode prepared, PreparedNode::Make(request, all));
-  return prepared.Run(request.inputs, pool);
+  auto outputs = prepared.Run(request.inputs, pool);
+  // Scratch goes with `prepared`.
+  if (request.stream != nullptr) ONNXD_RETURN_IF_ERROR(request.stream->Synchronize());
+  return outputs;
 }
 
 Result<std::vector<Value>> RunNode(const PreparedNode::Request& request,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/session/compiled_node.h"
 
 namespace onnxd {
 
@@ -23,6 +24,10 @@ class PreparedNode {
     int threads;
     int64_t max_bytes;                  // of outputs and scratch together
     size_t max_kept_scratch = 1 << 20;  // more is allocated for each run
+    // Of a device's kernel, or a copy: where it runs, and leaves outputs.
+    Side side = Side::kHost;
+    Device* device = nullptr;
+    Stream* stream = nullptr;
   };
 
   // `known`: whether the preparation may depend on an input's elements. kResourceExhausted beyond
@@ -33,7 +38,8 @@ class PreparedNode {
   bool complete() const;
   // Whether the inputs are of the types and shapes that it was prepared for.
   bool Fits(std::span<const Value> inputs) const;
-  // Requires inputs that fit.
+  // Requires inputs that fit, and the stream to be unused by others. A device's kernel and a copy
+  // to the host have ended when it returns if they may fail, or their results are on the host.
   Result<std::vector<Value>> Run(std::span<const Value> inputs, ThreadPool& pool);
 
  private:
@@ -54,8 +60,13 @@ class PreparedNode {
   std::vector<Output> outputs_;
   PreparedKernel prepared_;
   std::unique_ptr<KernelState> state_;
+  Side side_ = Side::kHost;
+  Device* device_ = nullptr;
+  Stream* stream_ = nullptr;
   size_t max_kept_scratch_ = 0;
-  Buffer scratch_;  // kept when it is small
+  Result<std::shared_ptr<void>> Scratch();
+
+  std::shared_ptr<void> scratch_;  // kept when it is small, or on the device
 };
 
 // Prepares the node for what these inputs are, their elements included, and runs it once.

@@ -30,6 +30,7 @@ Result<CompiledNode> Assign(const Graph& graph, const Node& node, Providers prov
       CompiledNode compiled;
       compiled.kernel = std::move(*kernel);
       compiled.provider = provider->name();
+      if (provider->device() != nullptr) compiled.side = Side::kDevice;
       return compiled;
     }
     if (kernel.status().code() != StatusCode::kUnimplemented) {
@@ -44,6 +45,15 @@ Result<CompiledNode> Assign(const Graph& graph, const Node& node, Providers prov
 }  // namespace
 
 Result<CompiledNode> AssignProvider(const Graph& graph, const Node& node, Providers providers) {
+  return Assign(graph, node, providers, false);
+}
+
+Result<CompiledNode> MakeAssignedKernel(const Graph& graph, const Node& node, Providers providers) {
+  for (const auto& provider : providers) {
+    if (provider->name() == node.provider) {
+      return Assign(graph, node, std::span(&provider, 1), false);
+    }
+  }
   return Assign(graph, node, providers, false);
 }
 

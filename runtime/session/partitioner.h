@@ -16,6 +16,11 @@ Result<CompiledNode> AssignProvider(
     const Graph& graph, const Node& node,
     std::span<const std::shared_ptr<const ExecutionProvider>> providers);
 
+// As AssignProvider, of the provider that the node was given, or of all where it has none.
+Result<CompiledNode> MakeAssignedKernel(
+    const Graph& graph, const Node& node,
+    std::span<const std::shared_ptr<const ExecutionProvider>> providers);
+
 // The same answer without a kernel.
 Status CanAssignProvider(const Graph& graph, const Node& node,
                          std::span<const std::shared_ptr<const ExecutionProvider>> providers);

@@ -99,10 +99,7 @@ Status PreparedModelCache::ReadSecret() {
       secret_ = std::move(*secret);
       return Status::Ok();
     }
-    HashSecret made(kHashSecretBytes, '\0');
-    if (getrandom(made.data(), made.size(), 0) != static_cast<ssize_t>(made.size())) {
-      return Internal("no random numbers");
-    }
+    const HashSecret made = NewHashSecret();
     ONNXD_RETURN_IF_ERROR(Publish(
         path, [&](const std::string& aside) { return WriteFile(aside, made); }, LinkUnlessThere));
   }

@@ -106,12 +106,26 @@ Result<Tensor> Tensor::Create(DataType type, const Shape& shape) {
   return tensor;
 }
 
-Tensor Tensor::Wrap(DataType type, Shape shape, void* data, std::shared_ptr<void> owner) {
+Result<Tensor> Tensor::CreateOn(Device& device, DataType type, const Shape& shape) {
+  ONNXD_RETURN_IF_ERROR(shape.Validate());
+  const auto bytes = TensorBytes(type, shape.ElementCount());
+  if (!bytes || type == DataType::kString) {
+    return InvalidArgument(StrCat(Describe(type, shape), " cannot be on ", device.name()));
+  }
+  ONNXD_RETURN_IF_ERROR(CheckLimit(type, shape, *bytes));
+  ONNXD_ASSIGN_OR_RETURN(DeviceBuffer buffer, device.Allocate(static_cast<size_t>(*bytes)));
+  void* const data = buffer.get();
+  return Wrap(type, shape, data, std::move(buffer), &device);
+}
+
+Tensor Tensor::Wrap(DataType type, Shape shape, void* data, std::shared_ptr<void> owner,
+                    Device* device) {
   Tensor tensor;
   tensor.type_ = type;
   tensor.shape_ = std::move(shape);
   tensor.data_ = data;
   tensor.owner_ = std::move(owner);
+  tensor.device_ = device;
   return tensor;
 }
 

@@ -1,4 +1,5 @@
-// Tensor: element type, shape, and a slice of a refcounted buffer; dense and row-major.
+// Tensor: element type, shape, and a slice of a refcounted buffer, of the host's memory or of a
+// device's; dense and row-major.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/tensor/data_type.h"
+#include "runtime/tensor/device.h"
 #include "runtime/tensor/shape.h"
 
 namespace onnxd {
@@ -32,8 +34,12 @@ class Tensor {
   // Uninitialised elements (empty strings). kInvalidArgument for a bad shape, kResourceExhausted
   // when memory is refused.
   static Result<Tensor> Create(DataType type, const Shape& shape);
-  // Points at memory that `owner` keeps alive (null: the caller does). Not for strings.
-  static Tensor Wrap(DataType type, Shape shape, void* data, std::shared_ptr<void> owner);
+  // As Create, on the device; no strings.
+  static Result<Tensor> CreateOn(Device& device, DataType type, const Shape& shape);
+  // Points at memory that `owner` keeps alive (null: the caller does), on `device` where there is
+  // one. Not for strings.
+  static Tensor Wrap(DataType type, Shape shape, void* data, std::shared_ptr<void> owner,
+                     Device* device = nullptr);
   // A tensor holding a copy of `values`; requires values.size() == shape's element count.
   template <typename T>
   static Tensor Of(const Shape& shape, std::span<const T> values);
@@ -53,6 +59,8 @@ class Tensor {
   // Bytes of the elements; 0 for strings.
   size_t bytes() const;
 
+  // Null: the elements are in the host's memory, where raw and data may be read.
+  Device* device() const { return device_; }
   const void* raw() const { return data_; }
   void* mutable_raw() { return data_; }
   // Requires T to be the C++ type of type().
@@ -79,6 +87,7 @@ class Tensor {
   Shape shape_;
   void* data_ = nullptr;
   std::shared_ptr<void> owner_;
+  Device* device_ = nullptr;
 };
 
 // While it lives, the calling thread creates no tensor of more than `bytes` (kResourceExhausted);

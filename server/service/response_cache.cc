@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 
 namespace onnxd {
 namespace {
@@ -10,13 +9,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kEntryBytes = 512;  // besides elements
-
-HashSecret NewSecret() {
-  std::random_device random;
-  HashSecret secret(kHashSecretBytes, '\0');
-  for (char& byte : secret) byte = static_cast<char>(random());
-  return secret;
-}
 
 bool AreTensors(const std::vector<Value>& values) {
   return std::all_of(values.begin(), values.end(), [](const Value& v) { return v.is_tensor(); });
@@ -88,7 +80,7 @@ struct ResponseCache::Entry {
 };
 
 ResponseCache::ResponseCache(ServerMetrics& metrics, std::shared_ptr<MemoryAccount> memory)
-    : metrics_(metrics), memory_(std::move(memory)), secret_(NewSecret()) {}
+    : metrics_(metrics), memory_(std::move(memory)), secret_(NewHashSecret()) {}
 
 ResponseCache::~ResponseCache() { memory_->Release(bytes_); }
 

@@ -1,15 +1,20 @@
 // Runs ONNX's backend test cases through the public session API.
 //
 //   conformance ROOT [--known-gaps FILE] [--tolerances FILE] [--filter TEXT] [--verbose]
-//               [--expand-functions]
+//               [--expand-functions] [--providers LIST] [--every N]
 //
 // With --expand-functions no provider takes an operator that has a function body, so that the
 // bodies stand the same test.
 //
+// With --providers, by priority and separated by commas, others than the CPU's compute; the cases
+// in which none of them took a node are counted apart. With --every only each Nth case runs.
+//
 // A case is a folder under ROOT with model.onnx and test_data_set_N. Each runs at the optimization
 // levels `disable` and `all`. The exit status is 0 when every case passes but those in FILE, and
 // none of those passes, unless its reason begins with "random".
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +23,7 @@
 #include <sstream>
 
 #include "runtime/base/file.h"
+#include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/value_file.h"
 #include "runtime/ops/functions.h"
@@ -37,7 +43,8 @@ struct Tolerance {
 
 struct Flags {
   fs::path root;
-  std::string known_gaps, tolerances, filter;
+  std::string known_gaps, tolerances, filter, providers;
+  int every = 1;
   bool verbose = false, expand_functions = false;
 };
 
@@ -60,7 +67,7 @@ class PrimitivesProvider : public ExecutionProvider {
 
 std::vector<std::shared_ptr<const ExecutionProvider>> ProvidersFor(const Flags& flags) {
   if (flags.expand_functions) return {std::make_shared<PrimitivesProvider>()};
-  return *MakeProviders({});
+  return *MakeProviders(SplitList(flags.providers, ','));
 }
 
 // Lines "NAME  rest"; text after # is a comment.
@@ -152,7 +159,9 @@ void AsBfloat16(const ValueType& wanted, Value& value) {
   tensor = Tensor::Wrap(DataType::kBfloat16, tensor.shape(), tensor.mutable_raw(), tensor.owner());
 }
 
-Status RunCase(const fs::path& folder, const SessionOptions& options, const Tolerance& tolerance) {
+// `on_device`: how many nodes were not the CPU's.
+Status RunCase(const fs::path& folder, const SessionOptions& options, const Tolerance& tolerance,
+               int64_t& on_device) {
   const bool single = !fs::exists(folder / "model.onnx");
   std::unique_ptr<InferenceSession> session;
   if (single) {
@@ -161,6 +170,9 @@ Status RunCase(const fs::path& folder, const SessionOptions& options, const Tole
   } else {
     ONNXD_ASSIGN_OR_RETURN(session,
                            InferenceSession::Load((folder / "model.onnx").string(), options));
+  }
+  for (const auto& [provider, nodes] : session->info().nodes_by_provider) {
+    if (provider != "cpu" && provider != "session") on_device += nodes;
   }
   for (int set = 0;; ++set) {
     const fs::path data = single ? folder : folder / StrCat("test_data_set_", set);
@@ -198,17 +210,23 @@ int RunAll(const Flags& flags) {
   }
   SessionOptions options;
   options.providers = ProvidersFor(flags);
-  int passed = 0, failed = 0, known = 0, fixed = 0;
+  int passed = 0, failed = 0, known = 0, fixed = 0, position = 0, without_device = 0;
   for (const fs::path& folder : CaseFolders(flags.root, {"model.onnx", "node.pb"}, flags.filter)) {
+    if (position++ % flags.every != 0) continue;
     const std::string name = fs::relative(folder, flags.root).string();
     if (flags.verbose) std::fprintf(stderr, "%s\n", name.c_str());
     Status status;
+    int64_t on_device = 0;
     for (const auto level : {OptimizationLevel::kDisable, OptimizationLevel::kAll}) {
       options.optimization = level;
-      status = RunCase(folder, options, ToleranceOf(tolerances, name));
+      status = RunCase(folder, options, ToleranceOf(tolerances, name), on_device);
       if (status.ok()) continue;
       status = status.WithContext(level == OptimizationLevel::kAll ? "all" : "disable");
       break;
+    }
+    if (on_device == 0) {
+      ++without_device;
+      if (flags.verbose && !flags.providers.empty()) std::printf("HOST %s\n", name.c_str());
     }
     const auto gap = gaps.find(name);
     const bool expected_to_fail = gap != gaps.end();
@@ -228,11 +246,12 @@ int RunAll(const Flags& flags) {
     }
   }
   // A smaller set of cases (see data.py) lacks those of older releases.
-  const bool complete = fs::exists(flags.root / "node" / "v1.1.0");
+  const bool complete = fs::exists(flags.root / "node" / "v1.1.0") && flags.every == 1;
   if (!complete) unused.clear();
   for (const std::string& name : unused) std::printf("UNKNOWN %s: no such case\n", name.c_str());
   std::printf("%d passed, %d failed, %d known gaps, %d known gaps that pass\n", passed, failed,
               known, fixed);
+  if (!flags.providers.empty()) std::printf("%d computed by the CPU alone\n", without_device);
   return passed > 0 && failed == 0 && fixed == 0 && unused.empty() ? 0 : 1;
 }
 
@@ -249,6 +268,10 @@ int Main(int argc, char** argv) {
       flags.filter = next();
     } else if (argument == "--expand-functions") {
       flags.expand_functions = true;
+    } else if (argument == "--providers") {
+      flags.providers = next();
+    } else if (argument == "--every") {
+      flags.every = std::max(1, std::atoi(next()));
     } else if (argument == "--verbose") {
       flags.verbose = true;
     } else {

@@ -7,27 +7,13 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/ops/inference_rules.h"
+#include "runtime/ops/legacy_broadcast.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
-
-// The shape of B as opset 1 and 6 meant it: aligned with A at attribute 'axis'.
-Shape LegacyShape(const Node& node, const Shape& a, const Shape& b) {
-  const bool per_channel = node.op_type == "PRelu" && b.rank() == 1 && a.rank() > 1;
-  if (node.since_version >= 7 || (node.attributes.Int("broadcast", 0) == 0 && !per_channel)) {
-    return b;
-  }
-  const int64_t axis = per_channel ? 1 : node.attributes.Int("axis", a.rank() - b.rank());
-  std::vector<int64_t> dims(static_cast<size_t>(a.rank()), 1);
-  for (int i = 0; i < b.rank(); ++i) {
-    const int64_t at = (axis < 0 ? axis + a.rank() : axis) + i;
-    if (at >= 0 && at < a.rank()) dims[static_cast<size_t>(at)] = b[i];
-  }
-  return Shape(dims);
-}
 
 Status CheckBroadcast(const Node& node, const Shape& shape, const Shape& out) {
   const int offset = out.rank() - shape.rank();
@@ -53,7 +39,7 @@ std::unique_ptr<Kernel> PairKernel(PairWidths width, PairLoop loop) {
   return MakeKernel([width, loop](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape& out = context.OutputShape(0);
     const Shape a = context.InputShape(0);
-    const Shape b = LegacyShape(context.node, a, context.InputShape(1));
+    const Shape b = LegacyBroadcastShape(context.node, a, context.InputShape(1));
     ONNXD_RETURN_IF_ERROR(CheckBroadcast(context.node, a, out));
     ONNXD_RETURN_IF_ERROR(CheckBroadcast(context.node, b, out));
     const auto strided = BroadcastLoop<2>(out, {&a, &b});

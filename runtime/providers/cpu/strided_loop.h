@@ -6,15 +6,9 @@
 #include <vector>
 
 #include "runtime/tensor/shape.h"
+#include "runtime/tensor/strides.h"
 
 namespace onnxd {
-
-// Strides, in elements, of a dense row-major shape.
-std::vector<int64_t> DenseStrides(const Shape& shape);
-
-// Strides that read a tensor of `shape` as if it were broadcast to `out`: 0 where it stretches.
-// Requires shape to be broadcastable to out.
-std::vector<int64_t> BroadcastStrides(const Shape& shape, const Shape& out);
 
 // The iteration space `dims` with the strides of N operands. Merge joins neighbouring dimensions
 // that all operands walk as one and drops those of extent 1; at least one dimension remains.

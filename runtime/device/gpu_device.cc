@@ -1,0 +1,37 @@
+#include "runtime/device/gpu_device.h"
+
+#include <algorithm>
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+
+LaunchGrid LaunchGrid::Over(int64_t count, uint32_t lanes) {
+  LaunchGrid grid;
+  grid.groups[0] = static_cast<uint32_t>(std::max<int64_t>(1, (count + lanes - 1) / lanes));
+  grid.lanes[0] = lanes;
+  return grid;
+}
+
+Result<std::shared_ptr<const DeviceKernel>> GpuDevice::FindKernel(const std::string& source,
+                                                                  const std::string& name) {
+  std::shared_ptr<Entry> entry;
+  {
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<Entry>& found = programs_[source];
+    if (found == nullptr) found = std::make_shared<Entry>();
+    entry = found;
+  }
+  // Compiling takes long: other programs need not wait for it.
+  std::lock_guard lock(entry->mutex);
+  if (entry->program == nullptr) {
+    ONNXD_ASSIGN_OR_RETURN(entry->program, Compile(StrCat(Prelude(dialect()), source)));
+  }
+  std::shared_ptr<const DeviceKernel>& kernel = entry->kernels[name];
+  if (kernel == nullptr) {
+    ONNXD_ASSIGN_OR_RETURN(kernel, entry->program->FindKernel(name));
+  }
+  return kernel;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,117 @@
+// GpuDevice: a device that compiles kernels from source (dialect.h) and runs them.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/base/status.h"
+#include "runtime/device/dialect.h"
+#include "runtime/tensor/device.h"
+
+namespace onnxd {
+
+// An entry point of a compiled program. Immutable, any thread; lives as long as its device.
+class DeviceKernel {
+ public:
+  virtual ~DeviceKernel() = default;
+};
+
+// How many groups of how many lanes run a kernel, along three axes.
+struct LaunchGrid {
+  std::array<uint32_t, 3> groups = {1, 1, 1};
+  std::array<uint32_t, 3> lanes = {1, 1, 1};
+
+  // At least `count` lanes along one axis.
+  static LaunchGrid Over(int64_t count, uint32_t lanes = 256);
+};
+
+// The arguments of a kernel in their order: addresses on the device, and values that are copied.
+class LaunchArguments {
+ public:
+  static constexpr size_t kMostArguments = 32;
+  static constexpr size_t kMostBytes = 64;
+
+  struct Argument {
+    bool is_pointer;
+    size_t bytes;
+    alignas(8) std::byte value[kMostBytes];
+  };
+
+  LaunchArguments& Pointer(const void* address) {
+    Argument& argument = Next(true, sizeof(address));
+    std::memcpy(argument.value, &address, sizeof(address));
+    return *this;
+  }
+  template <typename T>
+  LaunchArguments& Value(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);
+    std::memcpy(Next(false, sizeof(value)).value, &value, sizeof(value));
+    return *this;
+  }
+
+  size_t size() const { return size_; }
+  const Argument& operator[](size_t i) const { return arguments_[i]; }
+
+ private:
+  Argument& Next(bool is_pointer, size_t bytes) {
+    Argument& argument = arguments_.at(size_++);
+    argument.is_pointer = is_pointer;
+    argument.bytes = bytes;
+    return argument;
+  }
+
+  size_t size_ = 0;
+  std::array<Argument, kMostArguments> arguments_;
+};
+
+class GpuStream : public Stream {
+ public:
+  virtual Status Launch(const DeviceKernel& kernel, const LaunchGrid& grid,
+                        const LaunchArguments& arguments) = 0;
+};
+
+struct GpuProperties {
+  std::string description;  // as its maker calls it
+  int64_t memory_bytes = 0;
+  int multiprocessors = 1;
+  int64_t local_bytes = 0;     // of one group
+  int compute_capability = 0;  // of CUDA: 90 for 9.0
+  bool computes_double = true;
+};
+
+class GpuDevice : public Device {
+ public:
+  virtual Dialect dialect() const = 0;
+  virtual const GpuProperties& properties() const = 0;
+
+  // The entry point `name` of `source`, which is compiled on the first call. kInternal says what
+  // the compiler said: sources are this program's own.
+  Result<std::shared_ptr<const DeviceKernel>> FindKernel(const std::string& source,
+                                                         const std::string& name);
+
+ protected:
+  // A program's entry points, made from its whole text.
+  class Program {
+   public:
+    virtual ~Program() = default;
+    virtual Result<std::shared_ptr<const DeviceKernel>> FindKernel(const std::string& name) = 0;
+  };
+  virtual Result<std::unique_ptr<Program>> Compile(const std::string& text) = 0;
+
+ private:
+  struct Entry {
+    std::mutex mutex;
+    std::unique_ptr<Program> program;                                    // guarded by mutex
+    std::map<std::string, std::shared_ptr<const DeviceKernel>> kernels;  // guarded by mutex
+  };
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Entry>> programs_;  // by source; guarded by mutex_
+};
+
+}  // namespace onnxd

@@ -1,0 +1,20 @@
+// A GPU (or, with PoCL, the processor) through OpenCL. It needs shared virtual memory of coarse
+// grain, which OpenCL 2.0 brought: addresses on the device are pointers.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/gpu_device.h"
+
+namespace onnxd {
+
+struct OpenClOptions {
+  int device_id = 0;         // counts GPUs of all platforms; where there is none, other devices
+  int64_t memory_limit = 0;  // bytes; 0: none
+};
+
+// The device, made on the first call with its device_id and kept, with the limit of that call.
+// kUnavailable says why there is none. Any thread.
+Result<std::shared_ptr<GpuDevice>> FindOpenClDevice(const OpenClOptions& options);
+
+}  // namespace onnxd

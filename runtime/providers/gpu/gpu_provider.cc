@@ -1,0 +1,66 @@
+#include "runtime/providers/gpu/gpu_provider.h"
+
+#include <map>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/kernel/kernel_registry.h"
+#include "runtime/providers/gpu/gpu_kernel.h"
+
+namespace onnxd {
+
+#define KERNEL(domain, op, first, last, factory) \
+  Result<std::unique_ptr<Kernel>> factory(const KernelInfo&, GpuDevice&);
+#include "runtime/providers/gpu/kernel_list.inc"
+#undef KERNEL
+
+namespace {
+
+constexpr BasicKernelEntry<GpuKernelFactory> kKernels[] = {
+#define KERNEL(domain, op, first, last, factory) {domain, #op, first, last, factory},
+#include "runtime/providers/gpu/kernel_list.inc"
+#undef KERNEL
+};
+
+// Strings, sequences, maps and optionals stay on the host.
+Status CheckTensors(const KernelInfo& info) {
+  for (const auto* types : {&info.input_types, &info.output_types}) {
+    for (const ValueType& type : *types) {
+      if (!type.known() || (type.is_tensor() && type.element != DataType::kString)) continue;
+      return Unimplemented(StrCat(ToString(type), " is not for the device"));
+    }
+  }
+  return Status::Ok();
+}
+
+class GpuProvider : public ExecutionProvider {
+ public:
+  GpuProvider(std::string name, std::shared_ptr<GpuDevice> device)
+      : name_(std::move(name)), device_(std::move(device)), kernels_(kKernels) {}
+
+  std::string_view name() const override { return name_; }
+  Device* device() const override { return device_.get(); }
+  bool Knows(const Node& node) const override { return kernels_.Find(node) != nullptr; }
+
+  Result<std::unique_ptr<Kernel>> CreateKernel(const KernelInfo& info) const override {
+    const GpuKernelFactory factory = kernels_.Find(info.node);
+    if (factory == nullptr) {
+      return Unimplemented(StrCat("it has no kernel for ", info.node.op_type));
+    }
+    ONNXD_RETURN_IF_ERROR(CheckTensors(info));
+    return factory(info, *device_);
+  }
+
+ private:
+  const std::string name_;
+  const std::shared_ptr<GpuDevice> device_;
+  const BasicKernelRegistry<GpuKernelFactory> kernels_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ExecutionProvider> MakeGpuProvider(std::string name,
+                                                         std::shared_ptr<GpuDevice> device) {
+  return std::make_shared<GpuProvider>(std::move(name), std::move(device));
+}
+
+}  // namespace onnxd

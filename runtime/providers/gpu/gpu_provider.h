@@ -1,0 +1,16 @@
+// The provider that computes operators one by one on a GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/device/gpu_device.h"
+#include "runtime/kernel/execution_provider.h"
+
+namespace onnxd {
+
+// `name` as users call it: "cuda" or "opencl". The device lives as long as the provider.
+std::shared_ptr<const ExecutionProvider> MakeGpuProvider(std::string name,
+                                                         std::shared_ptr<GpuDevice> device);
+
+}  // namespace onnxd

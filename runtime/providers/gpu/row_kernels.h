@@ -1,0 +1,26 @@
+// What kernels share that compute rows of numbers by a group of lanes each, or by one lane.
+#pragma once
+
+#include <string_view>
+
+namespace onnxd {
+
+inline constexpr int kRowLanes = 256;
+
+// ROW_LANES; GROUP_REDUCE(partial, COMBINE): leaves COMBINE over all lanes' entries of a LOCAL
+// array of ROW_LANES in its first, which all lanes may read until the next BARRIER of all.
+inline constexpr std::string_view kRowFunctions = R"(
+#define ROW_LANES 256
+#define GROUP_REDUCE(partial, COMBINE) \
+  BARRIER(); \
+  for (i32 width = ROW_LANES / 2; width > 0; width /= 2) { \
+    if (LANE(0) < width) { \
+      partial[LANE(0)] = COMBINE(partial[LANE(0)], partial[LANE(0) + width]); \
+    } \
+    BARRIER(); \
+  }
+#define PLUS(a, b) ((a) + (b))
+#define LARGER(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+)";
+
+}  // namespace onnxd
