@@ -1,0 +1,217 @@
+// Conv, com.microsoft FusedConv, ConvInteger and ConvTranspose: products over the taps of the
+// kernel, whose right side is gathered from the image.
+#include <array>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/convolution.h"
+#include "runtime/providers/gpu/activation.h"
+#include "runtime/providers/gpu/pointwise_expressions.h"
+#include "runtime/providers/gpu/product.h"
+
+namespace onnxd {
+namespace {
+
+// Spatial axes are seen as three: depth, height, width. In Dims: image = input (3), kernel (3);
+// steps = output (3), strides (3); gaps = dilations (3), pads (3), input channels of a group.
+struct Geometry {
+  ProductSizes sizes;  // batch: images * groups; m: channels of a group; n: pixels; k: taps
+  DeviceDims image, steps, gaps;
+  int64_t groups = 1, channels = 0;  // input channels of a group
+  bool is_pointwise = false;         // every tap is the pixel itself
+};
+
+Result<Geometry> GeometryOf(const PrepareContext& context, bool transposed) {
+  const Shape& x = context.InputShape(0);
+  const Shape& w = context.InputShape(1);
+  if (x.rank() < 3 || x.rank() > 5) {
+    return Unimplemented(StrCat(Describe(context.node), ": rank ", x.rank(), " is not supported"));
+  }
+  const std::vector<int64_t> input(x.begin() + 2, x.end()), kernel(w.begin() + 2, w.end());
+  ONNXD_ASSIGN_OR_RETURN(const Window window, transposed
+                                                  ? TransposedWindow(context.node, input, kernel)
+                                                  : PoolWindow(context.node, input, kernel));
+  Geometry g;
+  for (DeviceDims* dims : {&g.image, &g.steps}) dims->values.fill(1);
+  g.gaps.values = {1, 1, 1, 0, 0, 0, 0, 0};
+  g.is_pointwise = !transposed;
+  int64_t pixels = 1, taps = 1;
+  const size_t axes = kernel.size(), shift = 3 - axes;
+  for (size_t i = 0; i < axes; ++i) {
+    g.image.values[shift + i] = input[i];
+    g.image.values[3 + shift + i] = kernel[i];
+    g.steps.values[shift + i] = window.output[i];
+    g.steps.values[3 + shift + i] = window.strides[i];
+    g.gaps.values[shift + i] = window.dilations[i];
+    g.gaps.values[3 + shift + i] = window.pads_begin[i];
+    pixels *= window.output[i];
+    taps *= kernel[i];
+    g.is_pointwise = g.is_pointwise && kernel[i] == 1 && window.strides[i] == 1 &&
+                     window.pads_begin[i] == 0 && window.output[i] == input[i];
+  }
+  g.groups = context.node.attributes.Int("group", 1);
+  g.channels = x[1] / g.groups;
+  g.gaps.values[6] = g.channels;
+  const int64_t out_channels = transposed ? w[1] : w[0] / g.groups;
+  g.sizes = {x[0] * g.groups, out_channels, pixels, g.channels * taps};
+  return g;
+}
+
+// The image's element that tap p of output pixel j reads; `zero` outside.
+constexpr std::string_view kGather = R"(
+FUNCTION B_C gather(GLOBAL const B* b, i64 p, i64 j, Dims image, Dims steps, Dims gaps, B_C zero) {
+  const i64 kw = p % image.at[5], kh = p / image.at[5] % image.at[4];
+  const i64 kd = p / image.at[5] / image.at[4] % image.at[3];
+  const i64 channel = p / image.at[5] / image.at[4] / image.at[3];
+  const i64 ow = j % steps.at[2], oh = j / steps.at[2] % steps.at[1];
+  const i64 od = j / steps.at[2] / steps.at[1];
+  const i64 w = ow * steps.at[5] - gaps.at[5] + kw * gaps.at[2];
+  const i64 h = oh * steps.at[4] - gaps.at[4] + kh * gaps.at[1];
+  const i64 d = od * steps.at[3] - gaps.at[3] + kd * gaps.at[0];
+  if (w < 0 || h < 0 || d < 0) return zero;
+  if (w >= image.at[2] || h >= image.at[1] || d >= image.at[0]) return zero;
+  return B_GET(b, ((channel * image.at[0] + d) * image.at[1] + h) * image.at[2] + w);
+}
+
+// The other way: what output pixel j takes from input channels by tap p, or nothing.
+FUNCTION B_C gather_transposed(GLOBAL const B* b, i64 p, i64 j, Dims image, Dims steps, Dims gaps,
+                               B_C zero) {
+  const i64 kw = p % image.at[5], kh = p / image.at[5] % image.at[4];
+  const i64 kd = p / image.at[5] / image.at[4] % image.at[3];
+  const i64 channel = p / image.at[5] / image.at[4] / image.at[3];
+  const i64 w = j % steps.at[2] + gaps.at[5] - kw * gaps.at[2];
+  const i64 h = j / steps.at[2] % steps.at[1] + gaps.at[4] - kh * gaps.at[1];
+  const i64 d = j / steps.at[2] / steps.at[1] + gaps.at[3] - kd * gaps.at[0];
+  if (w < 0 || h < 0 || d < 0) return zero;
+  if (w % steps.at[5] != 0 || h % steps.at[4] != 0 || d % steps.at[3] != 0) return zero;
+  const i64 iw = w / steps.at[5], ih = h / steps.at[4], id = d / steps.at[3];
+  if (iw >= image.at[2] || ih >= image.at[1] || id >= image.at[0]) return zero;
+  return B_GET(b, ((channel * image.at[0] + id) * image.at[1] + ih) * image.at[2] + iw);
+}
+)";
+
+constexpr std::string_view kParameters =
+    "i64 groups, i64 a_step, i64 b_step, Dims image, Dims steps, Dims gaps, ";
+constexpr std::string_view kSetup =
+    "const i64 group_of_channels = batch % groups; a += group_of_channels * a_step; "
+    "b += batch * b_step;";
+
+void FillGeometry(const Geometry& g, LaunchArguments& arguments) {
+  const int64_t a_step = g.sizes.m * g.sizes.k;
+  const int64_t plane = g.image.values[0] * g.image.values[1] * g.image.values[2];
+  const int64_t b_step = g.channels * plane;
+  arguments.Value(g.groups).Value(a_step).Value(b_step);
+  arguments.Value(g.image).Value(g.steps).Value(g.gaps);
+}
+
+// `pointwise`: taps are pixels.
+ProductText TextOf(DataType a, DataType b, DataType y, bool pointwise) {
+  ProductText text;
+  text.a = a;
+  text.b = b;
+  text.y = y;
+  text.accumulator = AccumulatorOf(a);
+  text.parameters = kParameters;
+  text.functions = kGather;
+  text.setup = kSetup;
+  text.load_a = "A_GET(a, i * k + p)";
+  text.load_b = pointwise ? "B_GET(b, p * n + j)" : "gather(b, p, j, image, steps, gaps, (B_C)0)";
+  return text;
+}
+
+bool IsFloat(DataType type) { return IsDeviceType(type) && IsFloatingPoint(type); }
+
+}  // namespace
+
+// Conv, and FusedConv: with an addend of the output's shape as input 3 and an activation.
+Result<std::unique_ptr<Kernel>> MakeGpuConv(const KernelInfo& info, GpuDevice& device) {
+  const DataType type = info.InputType(0);
+  if (!IsFloat(type)) return DeclineOnDevice(info, type);
+  const bool has_bias = info.node.input(2) != kNoValue, has_addend = info.node.input(3) != kNoValue;
+  std::string parameters, result = "sum";
+  if (has_bias) {
+    parameters += "GLOBAL const A* bias, ";
+    result += " + A_GET(bias, group_of_channels * m + i)";
+  }
+  if (has_addend) {
+    parameters += "GLOBAL const A* addend, ";
+    result += " + A_GET(addend, (batch * m + i) * n + j)";
+  }
+  ONNXD_ASSIGN_OR_RETURN(
+      result, ActivationExpression(info.node, ComputeName(type), StrCat("(", result, ")")));
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, false));
+    ProductText text = TextOf(type, type, type, g.is_pointwise);
+    text.functions += PointwiseFunctions();
+    text.parameters += parameters;
+    text.result = result;
+    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, g.sizes));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      return product(k, k.input<void>(1), k.input<void>(0), k.output<void>(0),
+                     [&](LaunchArguments& arguments) {
+                       FillGeometry(g, arguments);
+                       if (has_bias) arguments.Pointer(k.input<void>(2));
+                       if (has_addend) arguments.Pointer(k.input<void>(3));
+                     });
+    };
+    return prepared;
+  });
+}
+
+// The taps of [in, out, ...] weights are read across their first axis.
+Result<std::unique_ptr<Kernel>> MakeGpuConvTranspose(const KernelInfo& info, GpuDevice& device) {
+  const DataType type = info.InputType(0);
+  if (!IsFloat(type)) return DeclineOnDevice(info, type);
+  const bool has_bias = info.node.input(2) != kNoValue;
+  ProductText text = TextOf(type, type, type, false);
+  text.load_a = "A_GET(a, (p / taps * m + i) * taps + p % taps)";
+  text.load_b = "gather_transposed(b, p, j, image, steps, gaps, (B_C)0)";
+  text.setup += " const i64 taps = image.at[3] * image.at[4] * image.at[5];";
+  if (has_bias) {
+    text.parameters += "GLOBAL const A* bias, ";
+    text.result = "sum + A_GET(bias, group_of_channels * m + i)";
+  }
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, true));
+    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, g.sizes));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      return product(k, k.input<void>(1), k.input<void>(0), k.output<void>(0),
+                     [&](LaunchArguments& arguments) {
+                       FillGeometry(g, arguments);
+                       if (has_bias) arguments.Pointer(k.input<void>(2));
+                     });
+    };
+    return prepared;
+  });
+}
+
+// What is outside of the image has its zero point, so that it adds nothing.
+Result<std::unique_ptr<Kernel>> MakeGpuConvInteger(const KernelInfo& info, GpuDevice& device) {
+  const bool x_zero = info.node.input(2) != kNoValue, w_zero = info.node.input(3) != kNoValue;
+  ProductText text = TextOf(info.InputType(1), info.InputType(0), DataType::kInt32, false);
+  text.parameters += "GLOBAL const B* x_zero, GLOBAL const A* w_zero, i64 w_zeros, ";
+  if (x_zero) text.load_b = "(i32)gather(b, p, j, image, steps, gaps, x_zero[0]) - (i32)x_zero[0]";
+  if (w_zero) {
+    text.load_a =
+        "(i32)A_GET(a, i * k + p) - "
+        "(i32)w_zero[w_zeros > 1 ? group_of_channels * m + i : 0]";
+  }
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, false));
+    const int64_t w_zeros = context.HasInput(3) ? context.InputShape(3).ElementCount() : int64_t{1};
+    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, g.sizes));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      return product(k, k.input<void>(1), k.input<void>(0), k.output<void>(0),
+                     [&](LaunchArguments& arguments) {
+                       FillGeometry(g, arguments);
+                       arguments.Pointer(k.input<void>(2)).Pointer(k.input<void>(3));
+                       arguments.Value(w_zeros);
+                     });
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd

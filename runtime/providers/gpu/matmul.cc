@@ -1,0 +1,204 @@
+// MatMul, Gemm, com.microsoft FusedMatMul, MatMulInteger and QLinearMatMul.
+#include "runtime/base/str_cat.h"
+#include "runtime/providers/gpu/pointwise.h"
+#include "runtime/providers/gpu/product.h"
+
+namespace onnxd {
+namespace {
+
+constexpr std::string_view kOffset = R"(
+FUNCTION i64 matrix_offset(i64 batch, i32 rank, Dims dims, Dims strides) {
+  i64 offset = 0;
+  for (i32 axis = rank - 1; axis >= 0; --axis) {
+    offset += batch % dims.at[axis] * strides.at[axis];
+    batch /= dims.at[axis];
+  }
+  return offset;
+}
+)";
+
+struct Transposes {
+  bool a = false, b = false;
+};
+
+// Sizes of a product of stacks of matrices, and how the stacks are broadcast.
+struct Stack {
+  ProductSizes sizes;
+  DeviceDims dims, a_strides, b_strides;
+  int32_t rank;
+};
+
+Result<Stack> StackOf(const Shape& a, const Shape& b, Transposes transposes) {
+  Shape left = a.rank() == 1 ? Shape{1, a[0]} : a;
+  Shape right = b.rank() == 1 ? Shape{b[0], 1} : b;
+  const int lr = left.rank(), rr = right.rank();
+  const bool swap_a = transposes.a && a.rank() > 1, swap_b = transposes.b && b.rank() > 1;
+  Stack stack;
+  ProductSizes& sizes = stack.sizes;
+  sizes.m = swap_a ? left[lr - 1] : left[lr - 2];
+  sizes.k = swap_a ? left[lr - 2] : left[lr - 1];
+  sizes.n = swap_b ? right[rr - 2] : right[rr - 1];
+  const Shape stack_a(std::vector<int64_t>(left.begin(), left.end() - 2));
+  const Shape stack_b(std::vector<int64_t>(right.begin(), right.end() - 2));
+  std::vector<int64_t> out(static_cast<size_t>(std::max(stack_a.rank(), stack_b.rank())), 1);
+  for (const Shape* shape : {&stack_a, &stack_b}) {
+    for (int i = 0; i < shape->rank(); ++i) {
+      const size_t at = out.size() - static_cast<size_t>(shape->rank() - i);
+      if ((*shape)[i] != 1) out[at] = (*shape)[i];
+    }
+  }
+  const Shape batch(out);
+  DeviceLoop loop{out, {BroadcastStrides(stack_a, batch), BroadcastStrides(stack_b, batch)}};
+  for (int64_t& s : loop.strides[0]) s *= sizes.m * sizes.k;
+  for (int64_t& s : loop.strides[1]) s *= sizes.k * sizes.n;
+  loop.Join();
+  sizes.batch = batch.ElementCount();
+  // One matrix on the right: the rows of all on the left are rows of one product.
+  if (stack_b.ElementCount() == 1 && !swap_a) {
+    sizes.m *= sizes.batch;
+    sizes.batch = 1;
+    loop = {{}, {{}, {}}};
+  }
+  ONNXD_ASSIGN_OR_RETURN(stack.dims, ToDeviceDims(loop.dims));
+  ONNXD_ASSIGN_OR_RETURN(stack.a_strides, ToDeviceDims(loop.strides[0]));
+  ONNXD_ASSIGN_OR_RETURN(stack.b_strides, ToDeviceDims(loop.strides[1]));
+  stack.rank = static_cast<int32_t>(loop.dims.size());
+  return stack;
+}
+
+// The product of stacks of matrices; callers add parameters and the result's expression.
+ProductText TextOf(DataType a, DataType b, DataType y, Transposes transposes) {
+  ProductText text;
+  text.a = a;
+  text.b = b;
+  text.y = y;
+  text.accumulator = AccumulatorOf(a);
+  text.functions = kOffset;
+  text.parameters = "Dims dims, i32 rank, Dims a_strides, Dims b_strides, ";
+  text.setup =
+      "a += matrix_offset(batch, rank, dims, a_strides); "
+      "b += matrix_offset(batch, rank, dims, b_strides);";
+  text.load_a = transposes.a ? "A_GET(a, p * m + i)" : "A_GET(a, i * k + p)";
+  text.load_b = transposes.b ? "B_GET(b, j * k + p)" : "B_GET(b, p * n + j)";
+  text.a_by_p = !transposes.a;
+  text.b_by_p = transposes.b;
+  return text;
+}
+
+void FillStack(const Stack& stack, LaunchArguments& arguments) {
+  arguments.Value(stack.dims).Value(stack.rank).Value(stack.a_strides).Value(stack.b_strides);
+}
+
+bool Multiplies(DataType type) { return IsDeviceType(type) && type != DataType::kBool; }
+
+Result<std::unique_ptr<Kernel>> ProductKernel(const KernelInfo& info, GpuDevice& device,
+                                              Transposes transposes, float alpha) {
+  const DataType type = info.InputType(0);
+  if (!Multiplies(type) || info.InputType(1) != type) return DeclineOnDevice(info, type);
+  ProductText text = TextOf(type, type, info.OutputType(0), transposes);
+  // Of bytes as well, MatMul's sums are of the operands' type.
+  text.accumulator = ComputeName(type);
+  const bool scaled = alpha != 1.0f;
+  if (scaled) {
+    text.parameters += "f32 alpha, ";
+    text.result = "(ACC)alpha * sum";
+  }
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const Stack stack,
+                           StackOf(context.InputShape(0), context.InputShape(1), transposes));
+    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, stack.sizes));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      return product(k, k.input<void>(0), k.input<void>(1), k.output<void>(0),
+                     [&](LaunchArguments& arguments) {
+                       FillStack(stack, arguments);
+                       if (scaled) arguments.Value(alpha);
+                     });
+    };
+    return prepared;
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeGpuMatMul(const KernelInfo& info, GpuDevice& device) {
+  return ProductKernel(info, device, {}, 1.0f);
+}
+
+Result<std::unique_ptr<Kernel>> MakeGpuFusedMatMul(const KernelInfo& info, GpuDevice& device) {
+  const Attributes& attributes = info.node.attributes;
+  if (attributes.Int("transBatchA", 0) != 0 || attributes.Int("transBatchB", 0) != 0) {
+    return Unimplemented("FusedMatMul with transposed stacks");
+  }
+  const Transposes transposes{attributes.Int("transA", 0) != 0, attributes.Int("transB", 0) != 0};
+  return ProductKernel(info, device, transposes, attributes.Float("alpha", 1.0f));
+}
+
+// Y = alpha * op(A) * op(B) + beta * C.
+Result<std::unique_ptr<Kernel>> MakeGpuGemm(const KernelInfo& info, GpuDevice& device) {
+  const DataType type = info.InputType(0);
+  if (!Multiplies(type) || !IsFloatingPoint(type)) return DeclineOnDevice(info, type);
+  const Attributes& attributes = info.node.attributes;
+  const Transposes transposes{attributes.Int("transA", 0) != 0, attributes.Int("transB", 0) != 0};
+  const float alpha = attributes.Float("alpha", 1.0f), beta = attributes.Float("beta", 1.0f);
+  const bool has_c = info.node.input(2) != kNoValue && beta != 0.0f;
+  ProductText text = TextOf(type, type, type, transposes);
+  text.parameters += "f32 alpha, ";
+  text.result = "(ACC)alpha * sum";
+  if (has_c) {
+    text.parameters += "GLOBAL const A* c, i64 c_row, i64 c_column, f32 beta, ";
+    text.result += " + (ACC)beta * A_GET(c, i * c_row + j * c_column)";
+  }
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const Stack stack,
+                           StackOf(context.InputShape(0), context.InputShape(1), transposes));
+    std::vector<int64_t> c_strides(2, 0);
+    if (has_c) c_strides = BroadcastStrides(context.InputShape(2), context.OutputShape(0));
+    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, stack.sizes));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      return product(k, k.input<void>(0), k.input<void>(1), k.output<void>(0),
+                     [&](LaunchArguments& arguments) {
+                       FillStack(stack, arguments);
+                       arguments.Value(alpha);
+                       if (!has_c) return;
+                       arguments.Pointer(k.input<void>(2)).Value(c_strides[0]).Value(c_strides[1]);
+                       arguments.Value(beta);
+                     });
+    };
+    return prepared;
+  });
+}
+
+// Zero points are numbers, or one per row of A or column of B.
+Result<std::unique_ptr<Kernel>> MakeGpuMatMulInteger(const KernelInfo& info, GpuDevice& device) {
+  const bool a_zero = info.node.input(2) != kNoValue, b_zero = info.node.input(3) != kNoValue;
+  ProductText text = TextOf(info.InputType(0), info.InputType(1), DataType::kInt32, {});
+  text.parameters += "GLOBAL const A* a_zero, i64 a_zeros, GLOBAL const B* b_zero, i64 b_zeros, ";
+  if (a_zero) text.load_a = StrCat("(i32)", text.load_a, " - (i32)a_zero[a_zeros > 1 ? i : 0]");
+  if (b_zero) text.load_b = StrCat("(i32)", text.load_b, " - (i32)b_zero[b_zeros > 1 ? j : 0]");
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape &a = context.InputShape(0), &b = context.InputShape(1);
+    const auto zeros = [&](size_t i) {
+      return context.HasInput(i) ? context.InputShape(i).ElementCount() : int64_t{1};
+    };
+    const int64_t a_zeros = zeros(2), b_zeros = zeros(3);
+    if ((a_zeros > 1 && a.rank() != 2) || (b_zeros > 1 && b.rank() != 2)) {
+      return Unimplemented("MatMulInteger of stacks with zero points by row");
+    }
+    ONNXD_ASSIGN_OR_RETURN(const Stack stack, StackOf(a, b, {}));
+    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, stack.sizes));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      return product(k, k.input<void>(0), k.input<void>(1), k.output<void>(0),
+                     [&](LaunchArguments& arguments) {
+                       FillStack(stack, arguments);
+                       arguments.Pointer(k.input<void>(2)).Value(a_zeros);
+                       arguments.Pointer(k.input<void>(3)).Value(b_zeros);
+                     });
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd
