@@ -1,0 +1,160 @@
+// MaxPool, AveragePool, LpPool and their global forms, channels first; windows of up to three axes.
+#include "runtime/base/str_cat.h"
+#include "runtime/ops/convolution.h"
+#include "runtime/providers/gpu/gpu_kernel.h"
+
+namespace onnxd {
+namespace {
+
+// A lane for an output. Spatial axes are seen as three. In Dims: image = extents (3), outputs (3);
+// window = kernel (3), strides (3); gaps = dilations (3), pads before (3); ends = pads after (3).
+constexpr std::string_view kSource = R"(
+// How many steps of `gap` lead over `distance`.
+FUNCTION i64 steps_over(i64 distance, i64 gap) {
+  return distance <= 0 ? 0 : (distance + gap - 1) / gap;
+}
+FUNCTION i64 smaller_of(i64 a, i64 b) { return a < b ? a : b; }
+
+KERNEL pool(GLOBAL const X* in, GLOBAL X* out, GLOBAL i64* where_out, i64 count, Dims image,
+            Dims window, Dims gaps, Dims ends, f32 power) {
+  const i64 index = GLOBAL_INDEX;
+  if (index >= count) return;
+  i64 rest = index;
+  i64 first[3], taps[3], padded = 1, inside = 1;
+  for (i32 axis = 2; axis >= 0; --axis) {
+    const i64 at = rest % image.at[3 + axis];
+    rest /= image.at[3 + axis];
+    const i64 start = at * window.at[3 + axis] - gaps.at[3 + axis];
+    const i64 gap = gaps.at[axis], extent = image.at[axis];
+    const i64 before = steps_over(-start, gap);
+    const i64 last = smaller_of(window.at[axis], steps_over(extent - start, gap));
+    first[axis] = start + before * gap;
+    taps[axis] = last > before ? last - before : 0;
+    inside *= taps[axis];
+    padded *= smaller_of(window.at[axis], steps_over(extent + ends.at[axis] - start, gap));
+  }
+  const i64 plane = image.at[0] * image.at[1] * image.at[2];
+  GLOBAL const X* base = in + rest * plane;
+  ACC result = INITIAL;
+  i64 where = -1;
+  for (i64 z = 0; z < taps[0]; ++z) {
+    for (i64 y = 0; y < taps[1]; ++y) {
+      for (i64 x = 0; x < taps[2]; ++x) {
+        const i64 offset = ((first[0] + z * gaps.at[0]) * image.at[1] + first[1] + y * gaps.at[1]) *
+                               image.at[2] + first[2] + x * gaps.at[2];
+        const ACC value = (ACC)X_GET(base, offset);
+        TAKE
+      }
+    }
+  }
+  X_PUT(out, index, RESULT);
+#ifdef WANTS_INDICES
+  i64 flat = where;
+#ifdef COLUMN_MAJOR
+  if (where >= 0) {
+    const i64 ix = where % image.at[2], iy = where / image.at[2] % image.at[1];
+    flat = (ix * image.at[1] + iy) * image.at[0] + where / (image.at[2] * image.at[1]);
+  }
+#endif
+  where_out[index] = rest * plane + flat;
+#endif
+}
+)";
+
+struct Pool {
+  std::string_view initial, take, result;
+};
+
+Pool PoolOf(const Node& node) {
+  if (node.op_type == "MaxPool" || node.op_type == "GlobalMaxPool") {
+    return {
+        "0",
+        "if (where < 0 || value > result || value != value) { result = value; where = offset; }",
+        "result"};
+  }
+  if (node.op_type == "LpPool" || node.op_type == "GlobalLpPool") {
+    return {"0", "result += pow(fabs(value), (ACC)power);", "pow(result, (ACC)1 / (ACC)power)"};
+  }
+  const bool padded = node.attributes.Int("count_include_pad", 0) != 0;
+  return {"0", "result += value;",
+          padded ? "(padded == 0 ? (ACC)0 : result / (ACC)padded)"
+                 : "(inside == 0 ? (ACC)0 : result / (ACC)inside)"};
+}
+
+struct PoolDims {
+  DeviceDims image, window, gaps, ends;
+};
+
+PoolDims Neutral() {
+  PoolDims dims;
+  dims.image.values.fill(1);
+  dims.window.values.fill(1);
+  dims.gaps.values = {1, 1, 1, 0, 0, 0, 0, 0};
+  return dims;
+}
+
+Result<PoolDims> DimsOf(const PrepareContext& context) {
+  const Shape& x = context.InputShape(0);
+  PoolDims dims = Neutral();
+  if (context.node.op_type.starts_with("Global")) {
+    dims.image.values[2] = dims.window.values[2] = x.ElementCount(2, x.rank());
+    return dims;
+  }
+  if (x.rank() < 3 || x.rank() > 5) {
+    return Unimplemented(StrCat(Describe(context.node), ": rank ", x.rank(), " is not supported"));
+  }
+  const std::vector<int64_t> input(x.begin() + 2, x.end());
+  ONNXD_ASSIGN_OR_RETURN(
+      const Window window,
+      PoolWindow(context.node, input, context.node.attributes.Ints("kernel_shape")));
+  const size_t shift = 3 - input.size();
+  for (size_t i = 0; i < input.size(); ++i) {
+    dims.image.values[shift + i] = input[i];
+    dims.image.values[3 + shift + i] = window.output[i];
+    dims.window.values[shift + i] = window.kernel[i];
+    dims.window.values[3 + shift + i] = window.strides[i];
+    dims.gaps.values[shift + i] = window.dilations[i];
+    dims.gaps.values[3 + shift + i] = window.pads_begin[i];
+    dims.ends.values[shift + i] = window.pads_end[i];
+  }
+  return dims;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeGpuPool(const KernelInfo& info, GpuDevice& device) {
+  const DataType type = info.InputType(0);
+  const bool largest = info.node.op_type == "MaxPool";
+  if (!IsDeviceType(type) || type == DataType::kBool || (!largest && !IsFloatingPoint(type))) {
+    return DeclineOnDevice(info, type);
+  }
+  if (info.node.outputs[0] == kNoValue) return Unimplemented("indices without values");
+  const Pool pool = PoolOf(info.node);
+  const bool wants_indices = info.node.output(1) != kNoValue;
+  std::string source = DefineType("X", type) + Define("ACC", ComputeName(type)) +
+                       Define("INITIAL", pool.initial) + Define("TAKE", pool.take) +
+                       Define("RESULT", pool.result);
+  if (wants_indices) source += Define("WANTS_INDICES", 1);
+  if (info.node.attributes.Int("storage_order", 0) != 0) source += Define("COLUMN_MAJOR", 1);
+  source += kSource;
+  const float power = info.node.since_version == 1
+                          ? info.node.attributes.Float("p", 2)
+                          : static_cast<float>(info.node.attributes.Int("p", 2));
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const PoolDims dims, DimsOf(context));
+    const int64_t count = context.OutputShape(0).ElementCount();
+    if (count == 0) return NothingToDo();
+    ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "pool"));
+    PreparedKernel prepared;
+    prepared.compute = [=](const KernelContext& k) {
+      LaunchArguments arguments;
+      arguments.Pointer(k.input<void>(0)).Pointer(k.output<void>(0)).Pointer(k.output<void>(1));
+      arguments.Value(count).Value(dims.image).Value(dims.window).Value(dims.gaps);
+      arguments.Value(dims.ends).Value(power);
+      return Launch(k, kernel, LaunchGrid::Over(count), arguments);
+    };
+    return prepared;
+  });
+}
+
+}  // namespace onnxd
