@@ -34,4 +34,11 @@ Result<std::shared_ptr<const DeviceKernel>> GpuDevice::FindKernel(const std::str
   return kernel;
 }
 
+std::vector<std::string> GpuDevice::sources() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> all;
+  for (const auto& [source, entry] : programs_) all.push_back(source);
+  return all;
+}
+
 }  // namespace onnxd

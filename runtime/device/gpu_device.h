@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/device/dialect.h"
@@ -94,6 +95,8 @@ class GpuDevice : public Device {
   // the compiler said: sources are this program's own.
   Result<std::shared_ptr<const DeviceKernel>> FindKernel(const std::string& source,
                                                          const std::string& name);
+  // All sources so far, without the prelude.
+  std::vector<std::string> sources() const;
 
  protected:
   // A program's entry points, made from its whole text.
@@ -110,7 +113,7 @@ class GpuDevice : public Device {
     std::unique_ptr<Program> program;                                    // guarded by mutex
     std::map<std::string, std::shared_ptr<const DeviceKernel>> kernels;  // guarded by mutex
   };
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Entry>> programs_;  // by source; guarded by mutex_
 };
 

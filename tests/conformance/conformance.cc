@@ -2,6 +2,7 @@
 //
 //   conformance ROOT [--known-gaps FILE] [--tolerances FILE] [--filter TEXT] [--verbose]
 //               [--expand-functions] [--providers LIST] [--every N]
+//               [--nvrtc]
 //
 // With --expand-functions no provider takes an operator that has a function body, so that the
 // bodies stand the same test.
@@ -25,6 +26,8 @@
 #include "runtime/base/file.h"
 #include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/device/cuda/nvrtc.h"
+#include "runtime/device/gpu_device.h"
 #include "runtime/format/value_file.h"
 #include "runtime/ops/functions.h"
 #include "runtime/providers/default_providers.h"
@@ -37,6 +40,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kExitSkipped = 77;
+
 struct Tolerance {
   double relative = 1e-3, absolute = 1e-7;  // as ONNX's own runner
 };
@@ -45,7 +50,7 @@ struct Flags {
   fs::path root;
   std::string known_gaps, tolerances, filter, providers;
   int every = 1;
-  bool verbose = false, expand_functions = false;
+  bool verbose = false, expand_functions = false, nvrtc = false;
 };
 
 // The CPU provider but for operators with a function body.
@@ -201,6 +206,33 @@ Tolerance ToleranceOf(const std::map<std::string, std::string>& table, const std
   return tolerance;
 }
 
+// How many of the devices' kernels NVRTC refuses.
+int RefusedByNvrtc(std::span<const std::shared_ptr<const ExecutionProvider>> providers) {
+  const auto nvrtc = cuda::OpenNvrtc();
+  if (!nvrtc.ok()) {
+    std::printf("not compiled for CUDA: %s\n", nvrtc.status().ToString().c_str());
+    return 0;
+  }
+  int compiled = 0, refused = 0;
+  for (const auto& provider : providers) {
+    const auto* device = dynamic_cast<const GpuDevice*>(provider->device());
+    if (device == nullptr) continue;
+    for (const std::string& source : device->sources()) {
+      for (const int capability : {80, 90}) {
+        const auto cubin =
+            cuda::CompileToCubin(**nvrtc, StrCat(Prelude(Dialect::kCuda), source), capability);
+        ++(cubin.ok() ? compiled : refused);
+        if (!cubin.ok()) {
+          std::printf("REFUSED by NVRTC: %s\n%s\n", cubin.status().ToString().c_str(),
+                      source.c_str());
+        }
+      }
+    }
+  }
+  std::printf("%d compiled for CUDA, %d refused\n", compiled, refused);
+  return refused;
+}
+
 int RunAll(const Flags& flags) {
   const auto gaps = ReadTable(flags.known_gaps);
   const auto tolerances = ReadTable(flags.tolerances);
@@ -252,7 +284,8 @@ int RunAll(const Flags& flags) {
   std::printf("%d passed, %d failed, %d known gaps, %d known gaps that pass\n", passed, failed,
               known, fixed);
   if (!flags.providers.empty()) std::printf("%d computed by the CPU alone\n", without_device);
-  return passed > 0 && failed == 0 && fixed == 0 && unused.empty() ? 0 : 1;
+  const int refused = flags.nvrtc ? RefusedByNvrtc(options.providers) : 0;
+  return refused == 0 && passed > 0 && failed == 0 && fixed == 0 && unused.empty() ? 0 : 1;
 }
 
 int Main(int argc, char** argv) {
@@ -270,6 +303,8 @@ int Main(int argc, char** argv) {
       flags.expand_functions = true;
     } else if (argument == "--providers") {
       flags.providers = next();
+    } else if (argument == "--nvrtc") {
+      flags.nvrtc = true;
     } else if (argument == "--every") {
       flags.every = std::max(1, std::atoi(next()));
     } else if (argument == "--verbose") {
@@ -281,6 +316,14 @@ int Main(int argc, char** argv) {
   if (!fs::is_directory(flags.root)) {
     std::fprintf(stderr, "usage: conformance ROOT [--known-gaps FILE] [--tolerances FILE]\n");
     return 2;
+  }
+  for (const std::string& name : SplitList(flags.providers, ',')) {
+    const auto providers = ProvidersFor(flags);
+    const auto has = [&](const auto& provider) { return provider->name() == name; };
+    if (std::none_of(providers.begin(), providers.end(), has)) {
+      std::printf("no device for provider %s on this machine\n", name.c_str());
+      return kExitSkipped;
+    }
   }
   return RunAll(flags);
 }

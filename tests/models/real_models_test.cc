@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 
 #include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
@@ -15,7 +16,40 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kModels[] = {"basic_pitch_nmp",
+                                   "dnsmos_sig_bak_ovr",
+                                   "dtln_1",
+                                   "dtln_2",
+                                   "fns_candy",
+                                   "genai_tiny_gqa_graphcapture",
+                                   "genai_tiny_lfm2_fp32",
+                                   "genai_tiny_llama_fp16",
+                                   "gtcrn_stream_simple",
+                                   "magika_standard_v1",
+                                   "magika_standard_v3_3",
+                                   "mnist_original_ie",
+                                   "onnx2c_mnist_zoo",
+                                   "onnx2c_treeensembleclassifier",
+                                   "ortx_fastestdet",
+                                   "silero_vad_16k_op15",
+                                   "silero_vad_v4",
+                                   "silero_vad_v6",
+                                   "squeezenet_fp16",
+                                   "tract_byte_sb_bidi_lstm",
+                                   "tract_keras_tf2_example",
+                                   "tract_lgbm_classifier_tensor",
+                                   "tract_lgbm_regressor_tensor",
+                                   "tribuo_cnn_mnist",
+                                   "tribuo_iris_lr",
+                                   "tribuo_tinybert",
+                                   "ultraface_rfb_320",
+                                   "ultraface_rfb_640",
+                                   "winml_iris_regression",
+                                   "zoo_shufflenet_v2_12_int8",
+                                   "zoo_super_resolution"};
+
 class RealModel : public testing::TestWithParam<std::tuple<const char*, OptimizationLevel>> {};
+class RealModelOnDevice : public RealModel {};
 
 Result<Value> ReadValueFile(const fs::path& path, const ValueType& type) {
   ONNXD_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path.string(), 1 << 28));
@@ -33,17 +67,21 @@ Tolerance ToleranceOf(std::string_view model, const Value& wanted) {
   // Two of its quantization steps: a number beside the middle of two steps may go either way, and
   // the layers behind it carry on with that.
   if (model == "zoo_shufflenet_v2_12_int8") return {1e-3, 0.345};
+  // Columns of equal numbers are normalised: what rounding leaves in their mean is amplified, and
+  // was when the outputs were recorded. With the CPU's order of sums the difference is 4e-7.
+  if (model == "magika_standard_v1") return {1e-3, 5e-4};
   // What 16-bit floats were recorded with was rounded after other steps than ours.
   if (wanted.is_tensor() && wanted.tensor().type() == DataType::kFloat16) return {1e-2, 1e-3};
   return {};
 }
 
-TEST_P(RealModel, GivesItsRecordedOutputs) {
-  const fs::path folder = SharedModels() / std::get<0>(GetParam());
-  if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
-  const auto session = InferenceSession::Load((folder / "model.onnx").string(),
-                                              DefaultSession(std::get<1>(GetParam())));
+// Loads the model, runs it on its recorded inputs and compares.
+void GivesItsRecordedOutputs(const std::string& name, SessionOptions options,
+                             std::map<std::string, int64_t>* nodes_by_provider = nullptr) {
+  const fs::path folder = SharedModels() / name;
+  const auto session = InferenceSession::Load((folder / "model.onnx").string(), std::move(options));
   ASSERT_TRUE(session.ok()) << session.status().ToString();
+  if (nodes_by_provider != nullptr) *nodes_by_provider = (*session)->info().nodes_by_provider;
   std::vector<Value> inputs;
   for (size_t i = 0; i < (*session)->inputs().size(); ++i) {
     const auto value = ReadValueFile(folder / "test_data_set_0" / StrCat("input_", i, ".pb"),
@@ -57,32 +95,47 @@ TEST_P(RealModel, GivesItsRecordedOutputs) {
     const auto wanted = ReadValueFile(folder / "test_data_set_0" / StrCat("output_", i, ".pb"),
                                       (*session)->outputs()[i].type);
     ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
-    const auto [relative, absolute] = ToleranceOf(std::get<0>(GetParam()), *wanted);
+    const auto [relative, absolute] = ToleranceOf(name, *wanted);
     EXPECT_EQ(CompareValues((*outputs)[i], *wanted, relative, absolute).ToString(), "OK")
         << (*session)->outputs()[i].name;
   }
 }
 
+TEST_P(RealModel, GivesItsRecordedOutputs) {
+  if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
+  GivesItsRecordedOutputs(std::get<0>(GetParam()), DefaultSession(std::get<1>(GetParam())));
+}
+
+// Trees, and models whose nodes are all in the bodies of control flow, which are not counted.
+bool HasNoNodeForADevice(std::string_view model) {
+  return model == "onnx2c_treeensembleclassifier" || model == "tract_lgbm_regressor_tensor" ||
+         model.starts_with("silero_vad_v");
+}
+
+TEST_P(RealModelOnDevice, GivesItsRecordedOutputs) {
+  if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
+  SessionOptions options = DefaultSession(std::get<1>(GetParam()));
+  options.providers = *MakeProviders({"opencl", "cpu"});
+  if (options.providers.size() < 2) GTEST_SKIP() << "no OpenCL on this machine";
+  std::map<std::string, int64_t> nodes;
+  GivesItsRecordedOutputs(std::get<0>(GetParam()), options, &nodes);
+  if (HasNoNodeForADevice(std::get<0>(GetParam()))) return;
+  EXPECT_GT(nodes["opencl"], 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Levels, RealModel,
-    testing::Combine(testing::Values("basic_pitch_nmp", "dnsmos_sig_bak_ovr", "dtln_1", "dtln_2",
-                                     "fns_candy", "genai_tiny_gqa_graphcapture",
-                                     "genai_tiny_lfm2_fp32", "genai_tiny_llama_fp16",
-                                     "gtcrn_stream_simple", "magika_standard_v1",
-                                     "magika_standard_v3_3", "mnist_original_ie",
-                                     "onnx2c_mnist_zoo", "onnx2c_treeensembleclassifier",
-                                     "ortx_fastestdet", "silero_vad_16k_op15", "silero_vad_v4",
-                                     "silero_vad_v6", "squeezenet_fp16", "tract_byte_sb_bidi_lstm",
-                                     "tract_keras_tf2_example", "tract_lgbm_classifier_tensor",
-                                     "tract_lgbm_regressor_tensor", "tribuo_cnn_mnist",
-                                     "tribuo_iris_lr", "tribuo_tinybert", "ultraface_rfb_320",
-                                     "ultraface_rfb_640", "winml_iris_regression",
-                                     "zoo_shufflenet_v2_12_int8", "zoo_super_resolution"),
+    testing::Combine(testing::ValuesIn(kModels),
                      testing::Values(OptimizationLevel::kDisable, OptimizationLevel::kBasic,
                                      OptimizationLevel::kExtended, OptimizationLevel::kAll)),
     [](const auto& info) {
       return StrCat(std::get<0>(info.param), "_", OptimizationLevelName(std::get<1>(info.param)));
     });
+
+INSTANTIATE_TEST_SUITE_P(OpenCl, RealModelOnDevice,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::Values(OptimizationLevel::kAll)),
+                         [](const auto& info) { return std::string(std::get<0>(info.param)); });
 
 // The same rows three times over, for models whose batch is free.
 Tensor Repeated(const Tensor& tensor, int64_t times) {

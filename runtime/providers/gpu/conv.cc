@@ -58,34 +58,38 @@ Result<Geometry> GeometryOf(const PrepareContext& context, bool transposed) {
 
 // The image's element that tap p of output pixel j reads; `zero` outside.
 constexpr std::string_view kGather = R"(
-FUNCTION B_C gather(GLOBAL const B* b, i64 p, i64 j, Dims image, Dims steps, Dims gaps, B_C zero) {
-  const i64 kw = p % image.at[5], kh = p / image.at[5] % image.at[4];
-  const i64 kd = p / image.at[5] / image.at[4] % image.at[3];
-  const i64 channel = p / image.at[5] / image.at[4] / image.at[3];
-  const i64 ow = j % steps.at[2], oh = j / steps.at[2] % steps.at[1];
-  const i64 od = j / steps.at[2] / steps.at[1];
-  const i64 w = ow * steps.at[5] - gaps.at[5] + kw * gaps.at[2];
-  const i64 h = oh * steps.at[4] - gaps.at[4] + kh * gaps.at[1];
-  const i64 d = od * steps.at[3] - gaps.at[3] + kd * gaps.at[0];
+#define DIM(dims, i) ((IX)dims.at[i])
+#define TAP \
+  const IX kw = p % DIM(image, 5), above = p / DIM(image, 5); \
+  const IX kh = above % DIM(image, 4), beyond = above / DIM(image, 4); \
+  const IX kd = beyond % DIM(image, 3), channel = beyond / DIM(image, 3);
+#define PIXEL(j) \
+  const IX ow = j % DIM(steps, 2), rows = j / DIM(steps, 2); \
+  const IX oh = rows % DIM(steps, 1), od = rows / DIM(steps, 1);
+
+FUNCTION B_C gather(GLOBAL const B* b, IX p, IX ow, IX oh, IX od, Dims image, Dims steps, Dims gaps,
+                    B_C zero) {
+  TAP
+  const IX w = ow * DIM(steps, 5) - DIM(gaps, 5) + kw * DIM(gaps, 2);
+  const IX h = oh * DIM(steps, 4) - DIM(gaps, 4) + kh * DIM(gaps, 1);
+  const IX d = od * DIM(steps, 3) - DIM(gaps, 3) + kd * DIM(gaps, 0);
   if (w < 0 || h < 0 || d < 0) return zero;
-  if (w >= image.at[2] || h >= image.at[1] || d >= image.at[0]) return zero;
-  return B_GET(b, ((channel * image.at[0] + d) * image.at[1] + h) * image.at[2] + w);
+  if (w >= DIM(image, 2) || h >= DIM(image, 1) || d >= DIM(image, 0)) return zero;
+  return B_GET(b, (((i64)channel * image.at[0] + d) * image.at[1] + h) * image.at[2] + w);
 }
 
 // The other way: what output pixel j takes from input channels by tap p, or nothing.
-FUNCTION B_C gather_transposed(GLOBAL const B* b, i64 p, i64 j, Dims image, Dims steps, Dims gaps,
-                               B_C zero) {
-  const i64 kw = p % image.at[5], kh = p / image.at[5] % image.at[4];
-  const i64 kd = p / image.at[5] / image.at[4] % image.at[3];
-  const i64 channel = p / image.at[5] / image.at[4] / image.at[3];
-  const i64 w = j % steps.at[2] + gaps.at[5] - kw * gaps.at[2];
-  const i64 h = j / steps.at[2] % steps.at[1] + gaps.at[4] - kh * gaps.at[1];
-  const i64 d = j / steps.at[2] / steps.at[1] + gaps.at[3] - kd * gaps.at[0];
+FUNCTION B_C gather_transposed(GLOBAL const B* b, IX p, IX ow, IX oh, IX od, Dims image, Dims steps,
+                               Dims gaps, B_C zero) {
+  TAP
+  const IX w = ow + DIM(gaps, 5) - kw * DIM(gaps, 2);
+  const IX h = oh + DIM(gaps, 4) - kh * DIM(gaps, 1);
+  const IX d = od + DIM(gaps, 3) - kd * DIM(gaps, 0);
   if (w < 0 || h < 0 || d < 0) return zero;
-  if (w % steps.at[5] != 0 || h % steps.at[4] != 0 || d % steps.at[3] != 0) return zero;
-  const i64 iw = w / steps.at[5], ih = h / steps.at[4], id = d / steps.at[3];
-  if (iw >= image.at[2] || ih >= image.at[1] || id >= image.at[0]) return zero;
-  return B_GET(b, ((channel * image.at[0] + id) * image.at[1] + ih) * image.at[2] + iw);
+  if (w % DIM(steps, 5) != 0 || h % DIM(steps, 4) != 0 || d % DIM(steps, 3) != 0) return zero;
+  const IX iw = w / DIM(steps, 5), ih = h / DIM(steps, 4), id = d / DIM(steps, 3);
+  if (iw >= DIM(image, 2) || ih >= DIM(image, 1) || id >= DIM(image, 0)) return zero;
+  return B_GET(b, (((i64)channel * image.at[0] + id) * image.at[1] + ih) * image.at[2] + iw);
 }
 )";
 
@@ -113,8 +117,10 @@ ProductText TextOf(DataType a, DataType b, DataType y, bool pointwise) {
   text.parameters = kParameters;
   text.functions = kGather;
   text.setup = kSetup;
-  text.load_a = "A_GET(a, i * k + p)";
-  text.load_b = pointwise ? "B_GET(b, p * n + j)" : "gather(b, p, j, image, steps, gaps, (B_C)0)";
+  if (!pointwise) text.column = "PIXEL(j)";
+  text.load_a = "A_GET(a, (i64)i * k + p)";
+  text.load_b = pointwise ? "B_GET(b, (i64)p * n + j)"
+                          : "gather(b, p, ow, oh, od, image, steps, gaps, (B_C)0)";
   return text;
 }
 
@@ -134,7 +140,7 @@ Result<std::unique_ptr<Kernel>> MakeGpuConv(const KernelInfo& info, GpuDevice& d
   }
   if (has_addend) {
     parameters += "GLOBAL const A* addend, ";
-    result += " + A_GET(addend, (batch * m + i) * n + j)";
+    result += " + A_GET(addend, ((i64)batch * m + i) * n + j)";
   }
   ONNXD_ASSIGN_OR_RETURN(
       result, ActivationExpression(info.node, ComputeName(type), StrCat("(", result, ")")));
@@ -164,9 +170,9 @@ Result<std::unique_ptr<Kernel>> MakeGpuConvTranspose(const KernelInfo& info, Gpu
   if (!IsFloat(type)) return DeclineOnDevice(info, type);
   const bool has_bias = info.node.input(2) != kNoValue;
   ProductText text = TextOf(type, type, type, false);
-  text.load_a = "A_GET(a, (p / taps * m + i) * taps + p % taps)";
-  text.load_b = "gather_transposed(b, p, j, image, steps, gaps, (B_C)0)";
-  text.setup += " const i64 taps = image.at[3] * image.at[4] * image.at[5];";
+  text.load_a = "A_GET(a, ((i64)(p / taps) * m + i) * taps + p % taps)";
+  text.load_b = "gather_transposed(b, p, ow, oh, od, image, steps, gaps, (B_C)0)";
+  text.setup += " const IX taps = (IX)(image.at[3] * image.at[4] * image.at[5]);";
   if (has_bias) {
     text.parameters += "GLOBAL const A* bias, ";
     text.result = "sum + A_GET(bias, group_of_channels * m + i)";
@@ -191,10 +197,11 @@ Result<std::unique_ptr<Kernel>> MakeGpuConvInteger(const KernelInfo& info, GpuDe
   const bool x_zero = info.node.input(2) != kNoValue, w_zero = info.node.input(3) != kNoValue;
   ProductText text = TextOf(info.InputType(1), info.InputType(0), DataType::kInt32, false);
   text.parameters += "GLOBAL const B* x_zero, GLOBAL const A* w_zero, i64 w_zeros, ";
-  if (x_zero) text.load_b = "(i32)gather(b, p, j, image, steps, gaps, x_zero[0]) - (i32)x_zero[0]";
+  if (x_zero)
+    text.load_b = "(i32)gather(b, p, ow, oh, od, image, steps, gaps, x_zero[0]) - (i32)x_zero[0]";
   if (w_zero) {
     text.load_a =
-        "(i32)A_GET(a, i * k + p) - "
+        "(i32)A_GET(a, (i64)i * k + p) - "
         "(i32)w_zero[w_zeros > 1 ? group_of_channels * m + i : 0]";
   }
   return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {

@@ -78,8 +78,8 @@ ProductText TextOf(DataType a, DataType b, DataType y, Transposes transposes) {
   text.setup =
       "a += matrix_offset(batch, rank, dims, a_strides); "
       "b += matrix_offset(batch, rank, dims, b_strides);";
-  text.load_a = transposes.a ? "A_GET(a, p * m + i)" : "A_GET(a, i * k + p)";
-  text.load_b = transposes.b ? "B_GET(b, j * k + p)" : "B_GET(b, p * n + j)";
+  text.load_a = transposes.a ? "A_GET(a, (i64)p * m + i)" : "A_GET(a, (i64)i * k + p)";
+  text.load_b = transposes.b ? "B_GET(b, (i64)j * k + p)" : "B_GET(b, (i64)p * n + j)";
   text.a_by_p = !transposes.a;
   text.b_by_p = transposes.b;
   return text;

@@ -1,15 +1,36 @@
 #include "runtime/providers/gpu/product.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
 namespace {
 
-// 256 lanes compute 64 by 64 results, 16 of them each; both operands' tiles go through local
-// memory.
+// 16 by 16 lanes compute 64 by 64 results, 16 of them each; both operands' tiles go through local
+// memory. Sums are variables of their own, which every compiler keeps in registers.
 constexpr std::string_view kSource = R"(
 #define TILE 64
 #define STEP 16
+#define ROWS(DO) DO(0) DO(1) DO(2) DO(3)
+#define COLUMNS(DO, r) DO(r, 0) DO(r, 1) DO(r, 2) DO(r, 3)
+#define DECLARE(r, c) ACC sum##r##c = 0;
+#define DECLARE_ROW(r) COLUMNS(DECLARE, r)
+#define LOAD_ROW(r) const ACC x##r = left[step * (TILE + 1) + row + 16 * r];
+#define LOAD_COLUMN(c) const ACC w##c = right[step * (TILE + 1) + column + 16 * c];
+#define ADD(r, c) sum##r##c += x##r * w##c;
+#define ADD_ROW(r) COLUMNS(ADD, r)
+#define STORE(r, c) \
+  { \
+    const IX i = (IX)(down + row + 16 * r), j = (IX)(across + column + 16 * c); \
+    if (i < m && j < n) { \
+      const ACC sum = sum##r##c; \
+      Y_PUT(y, ((i64)batch * m + i) * n + j, RESULT); \
+    } \
+  }
+#define STORE_ROW(r) COLUMNS(STORE, r)
+
 KERNEL tiled_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
                      i64 k, i64 tiles_down, i64 tiles_across) {
   LOCAL ACC left[STEP * (TILE + 1)];
@@ -20,40 +41,39 @@ KERNEL tiled_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETE
   const i64 down = group % tiles_down * TILE;
   const i64 batch = group / tiles_down;
   SETUP
-  const i32 row = LANE(0) / 16, column = LANE(0) % 16;
-  ACC sums[16];
-  for (i32 e = 0; e < 16; ++e) sums[e] = 0;
+  const i32 row = LANE(1), column = LANE(0);
+  ROWS(DECLARE_ROW)
+#if !B_BY_P
+  // A lane loads the same column in every step.
+  const IX j = (IX)(across + (row * 16 + column) % TILE);
+  COLUMN
+#endif
   for (i64 first = 0; first < k; first += STEP) {
-    for (i32 e = LANE(0); e < TILE * STEP; e += 256) {
+    for (i32 e = row * 16 + column; e < TILE * STEP; e += 256) {
       {
         const i32 at = A_BY_P ? e / STEP : e % TILE, step = A_BY_P ? e % STEP : e / TILE;
-        const i64 i = down + at, p = first + step;
+        const IX i = (IX)(down + at), p = (IX)(first + step);
         left[step * (TILE + 1) + at] = i < m && p < k ? (ACC)(LOAD_A) : (ACC)0;
       }
       {
         const i32 at = B_BY_P ? e / STEP : e % TILE, step = B_BY_P ? e % STEP : e / TILE;
-        const i64 j = across + at, p = first + step;
+        const IX p = (IX)(first + step);
+#if B_BY_P
+        const IX j = (IX)(across + at);
+        COLUMN
+#endif
         right[step * (TILE + 1) + at] = j < n && p < k ? (ACC)(LOAD_B) : (ACC)0;
       }
     }
     BARRIER();
     for (i32 step = 0; step < STEP; ++step) {
-      ACC x[4], w[4];
-      for (i32 e = 0; e < 4; ++e) {
-        x[e] = left[step * (TILE + 1) + row + 16 * e];
-        w[e] = right[step * (TILE + 1) + column + 16 * e];
-      }
-      for (i32 e = 0; e < 16; ++e) sums[e] += x[e / 4] * w[e % 4];
+      ROWS(LOAD_ROW)
+      ROWS(LOAD_COLUMN)
+      ROWS(ADD_ROW)
     }
     BARRIER();
   }
-  for (i32 e = 0; e < 16; ++e) {
-    const i64 i = down + row + 16 * (e / 4), j = across + column + 16 * (e % 4);
-    if (i < m && j < n) {
-      const ACC sum = sums[e];
-      Y_PUT(y, (batch * m + i) * n + j, RESULT);
-    }
-  }
+  ROWS(STORE_ROW)
 }
 
 // A lane for a result, where few rows or columns would leave tiles empty.
@@ -61,19 +81,22 @@ KERNEL plain_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETE
                      i64 k, i64 results) {
   const i64 index = GLOBAL_INDEX;
   if (index >= results) return;
-  const i64 j = index % n, i = index / n % m, batch = index / n / m;
+  const IX j = (IX)(index % n), i = (IX)(index / n % m);
+  const i64 batch = index / n / m;
   SETUP
+  COLUMN
   ACC sum = 0;
-  for (i64 p = 0; p < k; ++p) sum += (ACC)(LOAD_A) * (ACC)(LOAD_B);
+  for (IX p = 0; p < k; ++p) sum += (ACC)(LOAD_A) * (ACC)(LOAD_B);
   Y_PUT(y, index, RESULT);
 }
 )";
 
-std::string SourceOf(const ProductText& text) {
-  return StrCat(DefineType("A", text.a), DefineType("B", text.b), DefineType("Y", text.y),
-                Define("ACC", text.accumulator), Define("A_BY_P", text.a_by_p ? 1 : 0),
-                Define("B_BY_P", text.b_by_p ? 1 : 0), Define("PARAMETERS", text.parameters),
-                Define("SETUP", text.setup), Define("LOAD_A", text.load_a),
+std::string SourceOf(const ProductText& text, bool wide) {
+  return StrCat(Define("IX", wide ? "i64" : "i32"), DefineType("A", text.a),
+                DefineType("B", text.b), DefineType("Y", text.y), Define("ACC", text.accumulator),
+                Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
+                Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
+                Define("COLUMN", text.column), Define("LOAD_A", text.load_a),
                 Define("LOAD_B", text.load_b), Define("RESULT", text.result), text.functions,
                 kSource);
 }
@@ -93,10 +116,14 @@ MakeProduct(GpuDevice& device, const ProductText& text, const ProductSizes& size
   const int64_t down = (sizes.m + 63) / 64, across = (sizes.n + 63) / 64;
   const int64_t results = sizes.batch * sizes.m * sizes.n;
   LaunchGrid grid = LaunchGrid::Over(results);
-  if (tiled) grid.groups[0] = static_cast<uint32_t>(sizes.batch * down * across);
+  if (tiled) {
+    grid.groups[0] = static_cast<uint32_t>(sizes.batch * down * across);
+    grid.lanes = {16, 16, 1};
+  }
+  const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
   ONNXD_ASSIGN_OR_RETURN(
       const GpuProgram kernel,
-      device.FindKernel(SourceOf(text), tiled ? "tiled_product" : "plain_product"));
+      device.FindKernel(SourceOf(text, wide), tiled ? "tiled_product" : "plain_product"));
   return std::function<Status(const KernelContext&, const void*, const void*, void*,
                               FunctionRef<void(LaunchArguments&)>)>(
       [=](const KernelContext& context, const void* a, const void* b, void* y,
