@@ -55,8 +55,9 @@ struct BenchFlags {
 struct InspectFlags {
   std::string model;
   bool json = false;
-  bool values = false;  // every computed value with its inferred type
-  std::string stage;    // print the graph as it is after this stage; empty: the summary
+  bool values = false;      // every computed value with its inferred type
+  bool partitions = false;  // print which provider runs each node, and why
+  std::string stage;        // print the graph as it is after this stage; empty: the summary
   SessionFlags session;
 };
 

@@ -1,5 +1,6 @@
 // onnxd inspect MODEL: signature, opsets, metadata, operators and who runs them.
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/log.h"
@@ -7,6 +8,7 @@
 #include "runtime/format/model_reader.h"
 #include "runtime/graph/graph_text.h"
 #include "runtime/ops/shape_inference.h"
+#include "runtime/session/device_partition.h"
 #include "runtime/session/model_preparation.h"
 #include "tools/command.h"
 
@@ -100,6 +102,26 @@ Status PrintStage(const InspectFlags& flags, const SessionOptions& options) {
   return Status::Ok();
 }
 
+// A node a line: who runs it, and why not a provider that stands before.
+Status PrintPartitions(const InspectFlags& flags, const SessionOptions& options) {
+  ONNXD_ASSIGN_OR_RETURN(Model model, ReadModelFile(flags.model));
+  ONNXD_RETURN_IF_ERROR(CheckModel(model));
+  ONNXD_RETURN_IF_ERROR(PrepareModel(model, options, Stage::kFinal));
+  const auto placements = ExplainPartition(model.graph, options.providers);
+  std::map<std::string, int64_t> nodes;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const auto& [provider, reason] = placements[i];
+    ++nodes[provider];
+    std::printf("%-8s %s%s\n", provider.c_str(),
+                EscapeControl(Describe(model.graph.nodes[i])).c_str(),
+                reason.empty() ? "" : StrCat(": ", EscapeControl(reason)).c_str());
+  }
+  for (const auto& [provider, count] : nodes) {
+    std::printf("%s runs %lld nodes\n", provider.c_str(), static_cast<long long>(count));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 int Inspect(const InspectFlags& flags) {
@@ -107,6 +129,10 @@ int Inspect(const InspectFlags& flags) {
   if (!options.ok()) return Fail(options.status());
   if (!flags.stage.empty()) {
     const Status status = PrintStage(flags, *options);
+    return status.ok() ? kExitOk : Fail(status.WithContext(flags.model));
+  }
+  if (flags.partitions) {
+    const Status status = PrintPartitions(flags, *options);
     return status.ok() ? kExitOk : Fail(status.WithContext(flags.model));
   }
   const auto session = InferenceSession::Load(flags.model, std::move(*options));

@@ -24,8 +24,9 @@ CLI::Option* AddWithEnvironment(CLI::App& command, const char* name, std::string
 }
 
 void AddSession(CLI::App& command, SessionFlags& flags) {
-  command.add_option("--providers", flags.providers,
-                     "Execution providers by priority, separated by commas (default: cpu)");
+  command.add_option(
+      "--providers", flags.providers,
+      "Execution providers by priority, separated by commas: cuda, opencl, cpu (default: cpu)");
   command.add_option("--plugins", flags.plugins,
                      "Shared libraries with custom operators, separated by commas");
   command.add_option("--optimization", flags.optimization, "Graph optimization level")
@@ -120,6 +121,8 @@ void AddInspect(CLI::App& app, InspectFlags& flags, RunCommand& run) {
   command->add_flag("--json", flags.json, "One JSON object instead of text");
   command->add_flag("--values", flags.values,
                     "Also every value that a node computes, with its inferred type and shape");
+  command->add_flag("--partitions", flags.partitions,
+                    "Print instead which provider runs each node, and why not another");
   command
       ->add_option("--stage", flags.stage,
                    "Print the graph instead, a node a line, as it is after a stage: as the file "

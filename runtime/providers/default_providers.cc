@@ -2,6 +2,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/cpu/cpu_provider.h"
 #include "runtime/providers/gpu/gpu_provider.h"
@@ -17,11 +18,16 @@ Result<Provider> FindProvider(const std::string& name) {
     static const Provider cpu = MakeCpuProvider();
     return cpu;
   }
+  if (name == "cuda") {
+    ONNXD_ASSIGN_OR_RETURN(auto device, FindCudaDevice({}));
+    return MakeGpuProvider(name, std::move(device));
+  }
   if (name == "opencl") {
     ONNXD_ASSIGN_OR_RETURN(auto device, FindOpenClDevice({}));
     return MakeGpuProvider(name, std::move(device));
   }
-  return InvalidArgument(StrCat("unknown provider '", name, "'; this build has: cpu, opencl"));
+  return InvalidArgument(
+      StrCat("unknown provider '", name, "'; this build has: cpu, cuda, opencl"));
 }
 
 }  // namespace
@@ -38,6 +44,12 @@ Result<std::vector<Provider>> MakeProviders(const std::vector<std::string>& name
     if (listed(name)) continue;
     auto provider = FindProvider(name);
     if (provider.ok()) {
+      Device* const device = (*provider)->device();
+      for (const Provider& other : providers) {
+        if (device == nullptr || other->device() == nullptr || other->device() == device) continue;
+        return InvalidArgument(StrCat("providers ", other->name(), " and ", name,
+                                      " have different devices: a session uses one"));
+      }
       providers.push_back(std::move(*provider));
     } else if (provider.status().code() == StatusCode::kUnavailable) {
       LogWarning(StrCat("provider ", name, " is left out: ", provider.status().message()));

@@ -10,7 +10,7 @@
 
 namespace onnxd {
 
-// Providers by priority for `names` ("cpu", "opencl"); the CPU provider is added at the end when it
+// Providers by priority for `names` ("cuda", "opencl", "cpu"); the CPU provider is added at the end when it
 // is not listed. One whose device this machine lacks is left out, and a line of the log says why.
 // kInvalidArgument lists the known names.
 Result<std::vector<std::shared_ptr<const ExecutionProvider>>> MakeProviders(

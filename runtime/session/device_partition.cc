@@ -257,11 +257,14 @@ std::vector<Placement> ExplainPartition(const Graph& graph, Providers providers)
   for (const Node& node : graph.nodes) {
     Placement placement;
     placement.provider = node.provider;
+    if (IsControlFlow(node)) placement.provider = "session";
     for (const auto& provider : providers) {
-      if (provider->name() == node.provider || node.provider == "session" || IsCopyNode(node)) {
+      if (provider->name() == placement.provider || placement.provider == "session") break;
+      const Status taken = CanTake(graph, node, *provider);
+      if (placement.provider.empty() && taken.ok()) {
+        placement.provider = provider->name();
         break;
       }
-      const Status taken = CanAssignProvider(graph, node, std::span(&provider, 1));
       placement.reason += StrCat(placement.reason.empty() ? "" : "; ", provider->name(), ": ",
                                  taken.ok() ? "fewer values cross this way" : taken.message());
     }

@@ -15,17 +15,22 @@ std::vector<ValueType> TypesOf(const Graph& graph, const std::vector<ValueId>& i
 
 using Providers = std::span<const std::shared_ptr<const ExecutionProvider>>;
 
-Result<CompiledNode> Assign(const Graph& graph, const Node& node, Providers providers,
-                            bool only_asks) {
+Result<std::unique_ptr<Kernel>> Ask(const Graph& graph, const Node& node,
+                                    const ExecutionProvider& provider, bool only_asks) {
   const std::vector<ValueType> inputs = TypesOf(graph, node.inputs);
   const std::vector<ValueType> outputs = TypesOf(graph, node.outputs);
   const auto constant_input = [&](size_t i) -> const Initializer* {
     const auto found = graph.initializers.find(node.input(i));
     return found == graph.initializers.end() ? nullptr : &found->second;
   };
+  return provider.CreateKernel({node, inputs, outputs, constant_input, only_asks});
+}
+
+Result<CompiledNode> Assign(const Graph& graph, const Node& node, Providers providers,
+                            bool only_asks) {
   std::string reasons;
   for (const auto& provider : providers) {
-    auto kernel = provider->CreateKernel({node, inputs, outputs, constant_input, only_asks});
+    auto kernel = Ask(graph, node, *provider, only_asks);
     if (kernel.ok()) {
       CompiledNode compiled;
       compiled.kernel = std::move(*kernel);
@@ -55,6 +60,10 @@ Result<CompiledNode> MakeAssignedKernel(const Graph& graph, const Node& node, Pr
     }
   }
   return Assign(graph, node, providers, false);
+}
+
+Status CanTake(const Graph& graph, const Node& node, const ExecutionProvider& provider) {
+  return Ask(graph, node, provider, true).status();
 }
 
 Status CanAssignProvider(const Graph& graph, const Node& node, Providers providers) {

@@ -21,7 +21,10 @@ Result<CompiledNode> MakeAssignedKernel(
     const Graph& graph, const Node& node,
     std::span<const std::shared_ptr<const ExecutionProvider>> providers);
 
-// The same answer without a kernel.
+// What this provider alone answers: kUnimplemented with its reason where it declines the node.
+Status CanTake(const Graph& graph, const Node& node, const ExecutionProvider& provider);
+
+// AssignProvider's answer without a kernel.
 Status CanAssignProvider(const Graph& graph, const Node& node,
                          std::span<const std::shared_ptr<const ExecutionProvider>> providers);
 

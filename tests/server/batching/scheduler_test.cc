@@ -413,6 +413,7 @@ TEST_F(SchedulerTest, AModelsShareOfTheExecutorsHolds) {
   for (int i = 0; i < 4; ++i) all.push_back(Submit(scheduler, fake, RequestOf({1})));
   auto other = Submit(scheduler, fake_, RequestOf({1}));  // the others are free for it
   EXPECT_EQ(Code(other), StatusCode::kOk);
+  fake.AwaitStart(1);
   EXPECT_EQ(fake.started.load(), 1);
   hold.unlock();
   for (auto& future : all) EXPECT_EQ(Code(future), StatusCode::kOk);

@@ -1,0 +1,289 @@
+#include "runtime/device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/device/caching_allocator.h"
+
+namespace onnxd {
+namespace {
+
+using cuda::DevicePointer;
+using cuda::DriverApi;
+using cuda::kSuccess;
+
+DevicePointer ToDevice(const void* address) { return reinterpret_cast<DevicePointer>(address); }
+
+// What the objects of one device share.
+struct Shared {
+  const DriverApi& driver;
+  ::CUctx_st* context = nullptr;
+  int stream_priority = 0;
+  std::atomic<bool> lost = false;
+
+  explicit Shared(const DriverApi& d) : driver(d) {}
+
+  // Every call belongs to the context that is current on its thread.
+  void Enter() const {
+    thread_local ::CUctx_st* current = nullptr;
+    if (current == context) return;
+    if (driver.cuCtxSetCurrent(context) == kSuccess) current = context;
+  }
+
+  Status Check(int code, const char* call) {
+    if (cuda::IsFatal(code)) lost = true;
+    return cuda::StatusOf(driver, code, call);
+  }
+};
+
+class CudaKernel : public DeviceKernel {
+ public:
+  explicit CudaKernel(::CUfunc_st* function) : function_(function) {}
+  ::CUfunc_st* function() const { return function_; }
+
+ private:
+  ::CUfunc_st* const function_;
+};
+
+class CudaStream : public GpuStream {
+ public:
+  CudaStream(std::shared_ptr<Shared> shared, ::CUstream_st* stream, DeviceBuffer failure)
+      : shared_(std::move(shared)), stream_(stream), failure_(std::move(failure)) {}
+  ~CudaStream() override {
+    (void)Synchronize();
+    shared_->driver.cuStreamDestroy_v2(stream_);
+  }
+
+  // From memory that is not pinned the driver copies what it needs before it returns.
+  Status CopyIn(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return Status::Ok();
+    shared_->Enter();
+    return shared_->Check(shared_->driver.cuMemcpyHtoDAsync_v2(ToDevice(to), from, bytes, stream_),
+                          "cuMemcpyHtoDAsync");
+  }
+  Status CopyOut(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return Status::Ok();
+    shared_->Enter();
+    return shared_->Check(shared_->driver.cuMemcpyDtoHAsync_v2(to, ToDevice(from), bytes, stream_),
+                          "cuMemcpyDtoHAsync");
+  }
+  Status CopyWithin(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return Status::Ok();
+    shared_->Enter();
+    return shared_->Check(
+        shared_->driver.cuMemcpyDtoDAsync_v2(ToDevice(to), ToDevice(from), bytes, stream_),
+        "cuMemcpyDtoDAsync");
+  }
+
+  Status Synchronize() override {
+    shared_->Enter();
+    return shared_->Check(shared_->driver.cuStreamSynchronize(stream_), "cuStreamSynchronize");
+  }
+
+  void* failure_word() const override { return failure_.get(); }
+  Result<DeviceFailure> TakeFailure() override {
+    uint32_t words[4] = {};
+    ONNXD_RETURN_IF_ERROR(CopyOut(words, failure_.get(), sizeof(words)));
+    ONNXD_RETURN_IF_ERROR(Synchronize());
+    if (words[0] == 0) return DeviceFailure{};
+    const uint32_t none[4] = {};
+    ONNXD_RETURN_IF_ERROR(CopyIn(failure_.get(), none, sizeof(none)));
+    return DeviceFailure{words[0] - 1, words[1],
+                         static_cast<int64_t>(uint64_t{words[3]} << 32 | words[2])};
+  }
+
+  Status Launch(const DeviceKernel& kernel, const LaunchGrid& grid,
+                const LaunchArguments& arguments) override {
+    shared_->Enter();
+    void* values[LaunchArguments::kMostArguments];
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      values[i] = const_cast<std::byte*>(arguments[i].value);
+    }
+    return shared_->Check(shared_->driver.cuLaunchKernel(
+                              static_cast<const CudaKernel&>(kernel).function(), grid.groups[0],
+                              grid.groups[1], grid.groups[2], grid.lanes[0], grid.lanes[1],
+                              grid.lanes[2], 0, stream_, values, nullptr),
+                          "cuLaunchKernel");
+  }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  ::CUstream_st* const stream_;
+  const DeviceBuffer failure_;
+};
+
+class CudaDevice : public GpuDevice {
+ public:
+  CudaDevice(std::shared_ptr<Shared> shared, const cuda::NvrtcApi& nvrtc, std::string name,
+             GpuProperties properties, size_t memory_limit)
+      : shared_(std::move(shared)),
+        nvrtc_(nvrtc),
+        name_(std::move(name)),
+        properties_(std::move(properties)) {
+    allocator_ = std::make_shared<CachingAllocator>(
+        CachingAllocator::Source{[shared = shared_](size_t bytes) -> void* {
+                                   shared->Enter();
+                                   DevicePointer made = 0;
+                                   const int code = shared->driver.cuMemAlloc_v2(&made, bytes);
+                                   if (!shared->Check(code, "cuMemAlloc").ok()) return nullptr;
+                                   return reinterpret_cast<void*>(made);
+                                 },
+                                 [shared = shared_](void* block) {
+                                   shared->Enter();
+                                   shared->driver.cuMemFree_v2(ToDevice(block));
+                                 }},
+        memory_limit);
+  }
+
+  std::string_view name() const override { return name_; }
+  Dialect dialect() const override { return Dialect::kCuda; }
+  const GpuProperties& properties() const override { return properties_; }
+  bool lost() const override { return shared_->lost; }
+
+  Result<DeviceBuffer> Allocate(size_t bytes) override {
+    ONNXD_RETURN_IF_ERROR(CheckAlive());
+    auto buffer = allocator_->Allocate(bytes);
+    if (!buffer.ok()) return buffer.status().WithContext(name_);
+    return buffer;
+  }
+
+  Result<std::shared_ptr<void>> AllocatePinned(size_t bytes) override {
+    ONNXD_RETURN_IF_ERROR(CheckAlive());
+    shared_->Enter();
+    void* block = nullptr;
+    ONNXD_RETURN_IF_ERROR(shared_->Check(
+        shared_->driver.cuMemAllocHost_v2(&block, std::max<size_t>(bytes, 1)), "cuMemAllocHost"));
+    return std::shared_ptr<void>(block, [shared = shared_](void* freed) {
+      shared->Enter();
+      shared->driver.cuMemFreeHost(freed);
+    });
+  }
+
+  Result<std::unique_ptr<Stream>> MakeStream() override {
+    ONNXD_RETURN_IF_ERROR(CheckAlive());
+    shared_->Enter();
+    ONNXD_ASSIGN_OR_RETURN(DeviceBuffer failure, Allocate(4 * sizeof(uint32_t)));
+    ::CUstream_st* made = nullptr;
+    ONNXD_RETURN_IF_ERROR(
+        shared_->Check(shared_->driver.cuStreamCreateWithPriority(&made, cuda::kStreamNonBlocking,
+                                                                  shared_->stream_priority),
+                       "cuStreamCreateWithPriority"));
+    auto stream = std::make_unique<CudaStream>(shared_, made, failure);
+    const uint32_t none[4] = {};
+    ONNXD_RETURN_IF_ERROR(stream->CopyIn(failure.get(), none, sizeof(none)));
+    return std::unique_ptr<Stream>(std::move(stream));
+  }
+
+ protected:
+  class CudaProgram : public Program {
+   public:
+    CudaProgram(std::shared_ptr<Shared> shared, ::CUmod_st* module)
+        : shared_(std::move(shared)), module_(module) {}
+
+    Result<std::shared_ptr<const DeviceKernel>> FindKernel(const std::string& name) override {
+      shared_->Enter();
+      ::CUfunc_st* function = nullptr;
+      ONNXD_RETURN_IF_ERROR(
+          shared_
+              ->Check(shared_->driver.cuModuleGetFunction(&function, module_, name.c_str()),
+                      "cuModuleGetFunction")
+              .WithContext(name));
+      return std::shared_ptr<const DeviceKernel>(std::make_shared<CudaKernel>(function));
+    }
+
+   private:
+    const std::shared_ptr<Shared> shared_;
+    ::CUmod_st* const module_;  // lives as long as the process
+  };
+
+  Result<std::unique_ptr<Program>> Compile(const std::string& text) override {
+    ONNXD_RETURN_IF_ERROR(CheckAlive());
+    ONNXD_ASSIGN_OR_RETURN(const std::string cubin,
+                           cuda::CompileToCubin(nvrtc_, text, properties_.compute_capability));
+    shared_->Enter();
+    ::CUmod_st* module = nullptr;
+    ONNXD_RETURN_IF_ERROR(shared_->Check(shared_->driver.cuModuleLoadData(&module, cubin.data()),
+                                         "cuModuleLoadData"));
+    return std::unique_ptr<Program>(std::make_unique<CudaProgram>(shared_, module));
+  }
+
+ private:
+  Status CheckAlive() const {
+    if (!shared_->lost) return Status::Ok();
+    return Unavailable(StrCat(name_, " is lost: an earlier failure ended its context"));
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  const cuda::NvrtcApi& nvrtc_;
+  const std::string name_;
+  const GpuProperties properties_;
+  std::shared_ptr<CachingAllocator> allocator_;
+};
+
+Result<GpuProperties> PropertiesOf(const DriverApi& driver, cuda::DeviceOrdinal device) {
+  GpuProperties properties;
+  char name[256] = {};
+  driver.cuDeviceGetName(name, sizeof(name) - 1, device);
+  properties.description = name;
+  size_t bytes = 0;
+  driver.cuDeviceTotalMem_v2(&bytes, device);
+  properties.memory_bytes = static_cast<int64_t>(bytes);
+  const auto attribute = [&](int what) {
+    int value = 0;
+    driver.cuDeviceGetAttribute(&value, what, device);
+    return value;
+  };
+  properties.multiprocessors = attribute(cuda::kAttributeMultiprocessors);
+  properties.local_bytes = attribute(cuda::kAttributeLocalBytes);
+  properties.compute_capability =
+      attribute(cuda::kAttributeMajor) * 10 + attribute(cuda::kAttributeMinor);
+  if (properties.compute_capability < 70) {
+    return Unavailable(StrCat("CUDA: ", properties.description, " has compute capability ",
+                              properties.compute_capability / 10, ".",
+                              properties.compute_capability % 10, ", 7.0 is needed"));
+  }
+  return properties;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
+                                                  const cuda::NvrtcApi& nvrtc,
+                                                  const CudaOptions& options) {
+  auto shared = std::make_shared<Shared>(driver);
+  int count = 0;
+  ONNXD_RETURN_IF_ERROR(shared->Check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount"));
+  if (options.device_id < 0 || options.device_id >= count) {
+    return Unavailable(StrCat("CUDA: there is no GPU ", options.device_id, " of ", count));
+  }
+  cuda::DeviceOrdinal device = 0;
+  ONNXD_RETURN_IF_ERROR(
+      shared->Check(driver.cuDeviceGet(&device, options.device_id), "cuDeviceGet"));
+  ONNXD_ASSIGN_OR_RETURN(GpuProperties properties, PropertiesOf(driver, device));
+  ONNXD_RETURN_IF_ERROR(shared->Check(driver.cuDevicePrimaryCtxRetain(&shared->context, device),
+                                      "cuDevicePrimaryCtxRetain"));
+  shared->Enter();
+  int least = 0, greatest = 0;
+  ONNXD_RETURN_IF_ERROR(shared->Check(driver.cuCtxGetStreamPriorityRange(&least, &greatest),
+                                      "cuCtxGetStreamPriorityRange"));
+  shared->stream_priority = std::clamp(options.stream_priority, greatest, least);
+  return std::shared_ptr<GpuDevice>(std::make_shared<CudaDevice>(
+      std::move(shared), nvrtc, StrCat("cuda:", options.device_id), std::move(properties),
+      static_cast<size_t>(options.memory_limit)));
+}
+
+Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options) {
+  static std::mutex mutex;
+  static auto* const devices = new std::map<int, std::shared_ptr<GpuDevice>>();
+  std::lock_guard lock(mutex);
+  const auto found = devices->find(options.device_id);
+  if (found != devices->end()) return found->second;
+  ONNXD_ASSIGN_OR_RETURN(const DriverApi* driver, cuda::OpenDriver());
+  ONNXD_ASSIGN_OR_RETURN(const cuda::NvrtcApi* nvrtc, cuda::OpenNvrtc());
+  ONNXD_ASSIGN_OR_RETURN(auto device, MakeCudaDevice(*driver, *nvrtc, options));
+  devices->emplace(options.device_id, device);
+  return device;
+}
+
+}  // namespace onnxd

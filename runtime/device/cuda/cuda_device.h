@@ -1,0 +1,27 @@
+// An NVIDIA GPU through its driver and NVRTC.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/cuda/cuda_driver.h"
+#include "runtime/device/cuda/nvrtc.h"
+#include "runtime/device/gpu_device.h"
+
+namespace onnxd {
+
+struct CudaOptions {
+  int device_id = 0;
+  int64_t memory_limit = 0;  // bytes; 0: none
+  int stream_priority = 0;  // as CUDA counts: lower numbers go first; clamped to the device's range
+};
+
+// The device, made on the first call with its device_id and kept, with the options of that call.
+// kUnavailable says why there is none: no driver, no NVRTC, no such GPU. Any thread.
+Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options);
+
+// A device of this driver and compiler, which must outlive it.
+Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const cuda::DriverApi& driver,
+                                                  const cuda::NvrtcApi& nvrtc,
+                                                  const CudaOptions& options);
+
+}  // namespace onnxd

@@ -1,0 +1,167 @@
+// The CUDA device on a driver that has no GPU (tests/support/fake_cuda): what our side asks of it,
+// and what becomes of its failures. What a GPU computes is not tested here.
+#include "runtime/device/cuda/cuda_device.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/tensor/device_tensor.h"
+#include "tests/support/test_model.h"
+#if __has_include(<cuda.h>) && __has_include(<nvrtc.h>)
+#include <cuda.h>
+#endif
+
+namespace onnxd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+#if defined(CUDA_VERSION) && CUDA_VERSION >= 12000
+// Enumerations are ints here.
+template <typename Ours, typename Theirs>
+constexpr bool kSame = std::is_same_v<Ours, Theirs> ||
+                       (std::is_enum_v<Theirs> && std::is_same_v<Ours, int> &&
+                        sizeof(Theirs) == sizeof(int));
+template <typename Ours, typename Theirs>
+constexpr bool kSameParameters = false;
+template <typename... Ours, typename... Theirs>
+requires(
+    sizeof...(Ours) ==
+    sizeof...(Theirs)) constexpr bool kSameParameters<int (*)(Ours...), CUresult (*)(Theirs...)> =
+    (kSame<Ours, Theirs> && ...);
+#define ONNXD_SAME(name, parameters)                                                              \
+  static_assert(kSameParameters<decltype(cuda::DriverApi::name), std::decay_t<decltype(::name)>>, \
+                #name " is declared otherwise");
+ONNXD_CUDA_FUNCTIONS(ONNXD_SAME)
+#undef ONNXD_SAME
+static_assert(cuda::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(cuda::kNoDevice == CUDA_ERROR_NO_DEVICE);
+static_assert(cuda::kAttributeMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(cuda::kAttributeLocalBytes == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+static_assert(cuda::kAttributeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(cuda::kAttributeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(cuda::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+static_assert(cuda::kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+static_assert(cuda::kCaptureThreadLocal == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+#endif
+
+constexpr const char* kTwice = R"(
+KERNEL twice(GLOBAL const f32* x, GLOBAL f32* y, i64 count) {
+  const i64 i = GLOBAL_INDEX;
+  if (i < count) y[i] = x[i] + x[i];
+}
+KERNEL missing() {}
+)";
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto driver = cuda::LoadDriver(ONNXD_FAKE_CUDA);
+    ASSERT_TRUE(driver.ok()) << driver.status().ToString();
+    driver_ = *driver;
+    const auto nvrtc = cuda::OpenNvrtc();
+    if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+    auto device = MakeCudaDevice(driver_, **nvrtc, {});
+    ASSERT_TRUE(device.ok()) << device.status().ToString();
+    device_ = *device;
+    stream_ = std::move(*device_->MakeStream());
+  }
+
+  template <typename Function>
+  Function Fake(const char* name) {
+    return reinterpret_cast<Function>(dlsym(dlopen(ONNXD_FAKE_CUDA, RTLD_NOW), name));
+  }
+  void Fail(const char* call, int code) {
+    Fake<void (*)(const char*, int)>("fake_cuda_fail")(call, code);
+  }
+  int Count(const char* what) { return Fake<int (*)()>(what)(); }
+
+  Status LaunchTwice(const Tensor& x, const Tensor& y, int64_t count) {
+    const auto kernel = device_->FindKernel(kTwice, "twice");
+    if (!kernel.ok()) return kernel.status();
+    return static_cast<GpuStream&>(*stream_).Launch(
+        **kernel, LaunchGrid::Over(count),
+        LaunchArguments().Pointer(x.raw()).Pointer(y.raw()).Value(count));
+  }
+
+  cuda::DriverApi driver_;
+  std::shared_ptr<GpuDevice> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+TEST_F(CudaDeviceTest, SaysWhatItIs) {
+  EXPECT_EQ(device_->name(), "cuda:0");
+  EXPECT_EQ(device_->properties().description, "fake");
+  EXPECT_EQ(device_->properties().compute_capability, 90);
+  EXPECT_EQ(device_->properties().multiprocessors, 132);
+}
+
+TEST_F(CudaDeviceTest, CompilesForItsArchitectureAndHandsOverArguments) {
+  const auto x = CopyToDevice(Floats(Shape{3}, {1, 2, 3}), *device_, *stream_);
+  auto y = Tensor::CreateOn(*device_, DataType::kFloat, Shape{3});
+  ASSERT_TRUE(LaunchTwice(*x, *y, 3).ok());
+  const auto host = CopyToHost(*y, *stream_);
+  EXPECT_THAT(host->elements<float>(), ElementsAre(2, 4, 6));
+}
+
+TEST_F(CudaDeviceTest, GivesBackWhatItTook) {
+  const int streams = Count("fake_cuda_streams");
+  { auto stream = device_->MakeStream(); }
+  EXPECT_EQ(Count("fake_cuda_streams"), streams);
+  {
+    const auto block = device_->AllocatePinned(100);
+    EXPECT_EQ(Count("fake_cuda_pinned"), 1);
+  }
+  EXPECT_EQ(Count("fake_cuda_pinned"), 0);
+}
+
+TEST_F(CudaDeviceTest, NoMemoryIsNoEndOfTheDevice) {
+  // Also not without what the allocator keeps.
+  Fail("cuMemAlloc", 2);
+  const auto buffer = device_->Allocate(size_t{100} << 20);
+  EXPECT_TRUE(buffer.ok());  // asked again
+  EXPECT_FALSE(device_->lost());
+}
+
+TEST_F(CudaDeviceTest, AFailureInAKernelEndsTheDeviceAndSaysSo) {
+  Fail("cuStreamSynchronize", 719);
+  const Status status = stream_->Synchronize();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("CUDA_ERROR_LAUNCH_FAILED (719)"));
+  EXPECT_TRUE(device_->lost());
+  EXPECT_EQ(device_->Allocate(1).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(device_->MakeStream().status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(device_->FindKernel("KERNEL other() {}", "other").status().code(),
+            StatusCode::kUnavailable);
+}
+
+TEST_F(CudaDeviceTest, AnEntryPointThatIsNotThereIsNamed) {
+  const auto kernel = device_->FindKernel(kTwice, "missing");
+  ASSERT_FALSE(kernel.ok());
+  EXPECT_THAT(std::string(kernel.status().message()), HasSubstr("missing"));
+}
+
+TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsNamed) {
+  const auto device = MakeCudaDevice(driver_, **cuda::OpenNvrtc(), {.device_id = 1});
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(device.status().message()), HasSubstr("no GPU 1 of 1"));
+}
+
+TEST(CudaDriver, AMachineWithoutOneSaysSo) {
+  const auto driver = cuda::LoadDriver("libno_such_driver.so");
+  ASSERT_FALSE(driver.ok());
+  EXPECT_EQ(driver.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(driver.status().message()), HasSubstr("libno_such_driver.so"));
+}
+
+TEST(CudaDriver, AnotherLibraryIsNoDriver) {
+  const auto driver = cuda::LoadDriver("libm.so.6");
+  ASSERT_FALSE(driver.ok());
+  EXPECT_THAT(std::string(driver.status().message()), HasSubstr("the driver lacks"));
+}
+
+}  // namespace
+}  // namespace onnxd
