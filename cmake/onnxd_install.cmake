@@ -5,8 +5,8 @@ include(CMakePackageConfigHelpers)
 
 # The runtime's folders as one library, so that other programs link one thing: onnxd::runtime.
 set(runtime_objects)
-foreach(folder base math tensor graph ops format optimizer session plugin device providers_cpu
-    providers_gpu providers)
+foreach(folder base math tensor graph ops format optimizer fusion session plugin device
+    providers_cpu providers_gpu providers_fused providers)
   list(APPEND runtime_objects $<TARGET_OBJECTS:onnxd_runtime_${folder}>)
 endforeach()
 add_library(onnxd_runtime STATIC ${runtime_objects})

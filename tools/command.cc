@@ -1,6 +1,7 @@
 #include "tools/command.h"
 
 #include <cstdio>
+#include <mutex>
 
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
@@ -15,18 +16,32 @@ constexpr uint64_t kCommandCacheBytes = uint64_t{64} << 30;
 
 }  // namespace
 
+std::shared_ptr<ProgramCache> ProgramCacheIn(const PreparedModelCache& cache) {
+  static std::mutex mutex;
+  static auto* const caches =
+      new std::map<std::shared_ptr<PrivateFolder>, std::shared_ptr<ProgramCache>>();
+  std::lock_guard lock(mutex);
+  auto& found = (*caches)[cache.folder()];
+  if (found == nullptr) found = std::make_shared<ProgramCache>(cache.folder());
+  return found;
+}
+
 Result<SessionOptions> SessionFlags::ToOptions() const {
   SessionOptions options;
   options.optimization = *OptimizationLevelFromName(optimization);
-  ONNXD_ASSIGN_OR_RETURN(options.providers, MakeProviders(SplitList(providers, ',')));
+  ProviderOptions provider_options;
+  provider_options.device_id = device_id;
+  if (!cache.empty()) {
+    ONNXD_ASSIGN_OR_RETURN(options.cache, PreparedModelCache::Open(cache, kCommandCacheBytes));
+    provider_options.program_cache = ProgramCacheIn(*options.cache);
+  }
+  ONNXD_ASSIGN_OR_RETURN(options.providers,
+                         MakeProviders(SplitList(providers, ','), provider_options));
   const auto failures = AddPlugins(SplitList(plugins, ','), options.providers);
   if (!failures.empty()) return failures[0];
   options.pool = std::make_shared<ThreadPool>(threads);
   options.precision = *PrecisionFromName(precision);
   options.denormals_as_zero = denormals_as_zero;
-  if (!cache.empty()) {
-    ONNXD_ASSIGN_OR_RETURN(options.cache, PreparedModelCache::Open(cache, kCommandCacheBytes));
-  }
   return options;
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/base/split_list.h"
+#include "runtime/device/program_cache.h"
 #include "runtime/session/inference_session.h"
 #include "tools/http_client.h"
 
@@ -18,7 +20,11 @@ enum ExitCode {
   kExitUsage = 2,        // the command line or the configuration is wrong
   kExitPortInUse = 3,    // a port cannot be bound
   kExitModelFailed = 4,  // `serve MODEL.onnx` whose model does not load
+  kExitDeviceLost = 5,   // a device that models compute on stopped working
 };
+
+// Compiled kernels beside the prepared models; one for each cache.
+std::shared_ptr<ProgramCache> ProgramCacheIn(const PreparedModelCache& cache);
 
 // The options that run, bench, inspect and serve share.
 struct SessionFlags {
@@ -28,6 +34,7 @@ struct SessionFlags {
   std::string precision = "fp32";
   bool denormals_as_zero = false;
   int threads = 1;
+  int device_id = 0;
 
   Result<SessionOptions> ToOptions() const;
 };
@@ -49,6 +56,12 @@ struct BenchFlags {
   bool paced = false;   // time runs when a line on standard input asks for some
   std::string profile;  // file for a Chrome trace; empty: none
   bool json = false;
+  SessionFlags session;
+};
+
+struct CompileFlags {
+  std::string model;
+  std::vector<std::string> profiles;  // "name=1x8:1x128:8x512"
   SessionFlags session;
 };
 
@@ -98,6 +111,7 @@ struct ClientFlags {
 // Each returns an ExitCode.
 int Run(const RunFlags& flags);
 int Bench(const BenchFlags& flags);
+int Compile(const CompileFlags& flags);
 int Inspect(const InspectFlags& flags);
 int Check(const CheckFlags& flags);
 int Optimize(const OptimizeFlags& flags);

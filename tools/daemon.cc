@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <future>
+#include <map>
 
 #include "runtime/base/exceptions.h"
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/providers/default_providers.h"
 #include "tools/collector.h"
 #include "tools/serve_setup.h"
 
@@ -39,7 +41,8 @@ Daemon::Daemon(const ServerOptions& options, const SessionOptions& session, Acce
       scheduler_({ExecutorCount(options), options.limits.queue_requests,
                   static_cast<int>(options.server.io_threads) - 1},
                  metrics_),
-      manager_(session, options, registry_, scheduler_, metrics_, memory_),
+      manager_(session, options, registry_, scheduler_, metrics_, memory_, InferenceSession::Load,
+               ProvidersByModel(options, session)),
       // Which ReadOptions has checked.
       exporter_(ExporterOf(options.tracing, metrics_)),
       tracer_({true, options.tracing.rate, -1}, exporter_.get()),
@@ -228,6 +231,29 @@ void Daemon::Reload() {
                 : StrCat("the configuration was read again, new: ", StrJoin(*changed, ", ")));
   }
   service_.AnswerReloads(changed);
+}
+
+Status Daemon::LookAtDevices() {
+  Status lost;
+  std::map<std::string, ServerMetrics::DeviceState> states;
+  for (const auto& device : UsedDevices()) {
+    const DeviceStatistics statistics = device->statistics();
+    // One GPU may be used with several options.
+    auto& state = states[std::string(device->name())];
+    state.device = device->name();
+    state.lost = state.lost || device->lost();
+    state.memory_bytes = static_cast<double>(statistics.memory_bytes);
+    state.used_bytes = std::max(state.used_bytes, 0.0) + static_cast<double>(statistics.used_bytes);
+    state.kept_bytes = std::max(state.kept_bytes, 0.0) + static_cast<double>(statistics.kept_bytes);
+    if (statistics.total_bytes) state.total_bytes = static_cast<double>(*statistics.total_bytes);
+    if (statistics.utilization) state.utilization = *statistics.utilization;
+    if (statistics.power_watts) state.power_watts = *statistics.power_watts;
+    if (device->lost() && lost.ok()) lost = device->loss().WithContext(device->name());
+  }
+  std::vector<ServerMetrics::DeviceState> all;
+  for (auto& [name, state] : states) all.push_back(std::move(state));
+  metrics_.SetDevices(all);
+  return lost;
 }
 
 void Daemon::BeginDrain() {

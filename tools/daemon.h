@@ -51,6 +51,9 @@ class Daemon {
   // Reads the certificate again where its files have changed. About every 2 s.
   void RefreshTls();
 
+  // Measures the devices that models use. kUnavailable says which of them is lost, and why.
+  Status LookAtDevices();
+
   // Not ready any more, but serving: load balancers need a moment to notice.
   void BeginDrain();
   // No new connections; what is in flight is finished within the drain timeout, or until one of

@@ -24,11 +24,13 @@ CLI::Option* AddWithEnvironment(CLI::App& command, const char* name, std::string
 }
 
 void AddSession(CLI::App& command, SessionFlags& flags) {
-  command.add_option(
-      "--providers", flags.providers,
-      "Execution providers by priority, separated by commas: cuda, opencl, cpu (default: cpu)");
+  command.add_option("--providers", flags.providers,
+                     "Execution providers by priority, separated by commas: fused, cuda, opencl, "
+                     "cpu (default: cpu)");
   command.add_option("--plugins", flags.plugins,
                      "Shared libraries with custom operators, separated by commas");
+  command.add_option("--device-id", flags.device_id, "Which device, of several")
+      ->check(CLI::Range(0, 1023));
   command.add_option("--optimization", flags.optimization, "Graph optimization level")
       ->check(CLI::IsMember({"disable", "basic", "extended", "all"}))
       ->capture_default_str();
@@ -112,6 +114,22 @@ void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
   AddSession(*command, flags.session);
   AddCache(*command, flags.session);
   command->callback([&] { run = [&] { return Bench(flags); }; });
+}
+
+void AddCompile(CLI::App& app, CompileFlags& flags, RunCommand& run) {
+  CLI::App* command = app.add_subcommand(
+      "compile", "Prepare a model ahead of time: kernels of a device, packed weights");
+  AddModel(*command, flags.model);
+  command
+      ->add_option(
+          "--profile", flags.profiles,
+          "Shapes of an input that it is prepared for, NAME=MIN:OPT:MAX like "
+          "ids=1x8:1x128:8x512, or fewer; others work, too, and are prepared when they come")
+      ->allow_extra_args(false);
+  AddSession(*command, flags.session);
+  AddCache(*command, flags.session);
+  command->get_option("--cache")->required();
+  command->callback([&] { run = [&] { return Compile(flags); }; });
 }
 
 void AddInspect(CLI::App& app, InspectFlags& flags, RunCommand& run) {
@@ -327,10 +345,13 @@ int Main(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 success; 1 the model does not load or run, or outputs differ; 2 wrong "
       "command\n"
-      "line or configuration; 3 a port is in use; 4 the model given to serve does not load.\n"
+      "line or configuration; 3 a port is in use; 4 the model given to serve does not load; 5 a "
+      "device\n"
+      "that models compute on stopped working.\n"
       "`onnxd COMMAND --help` describes a command.");
   RunFlags run_flags;
   BenchFlags bench_flags;
+  CompileFlags compile_flags;
   InspectFlags inspect_flags;
   CheckFlags check_flags;
   OptimizeFlags optimize_flags;
@@ -341,6 +362,7 @@ int Main(int argc, char** argv) {
   AddServe(app, serve_flags, run);
   AddRun(app, run_flags, run);
   AddBench(app, bench_flags, run);
+  AddCompile(app, compile_flags, run);
   AddInspect(app, inspect_flags, run);
   AddCheck(app, check_flags, run);
   AddOptimize(app, optimize_flags, run);

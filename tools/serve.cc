@@ -39,14 +39,15 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &kEndingOrReload, nullptr);
 }
 
-// The signal that ends the daemon. Until then the configuration is read again when asked for, and
-// the service manager hears that the daemon works.
-int AwaitEnd(const ServiceManager& manager, Daemon& daemon) {
+// The signal that ends the daemon, or why it ends without one. Until then the configuration is read
+// again when asked for, and the service manager hears that the daemon works.
+Result<int> AwaitEnd(const ServiceManager& manager, Daemon& daemon) {
   const auto watched = manager.watchdog_interval();
   const auto interval = std::min<std::chrono::milliseconds>(watched.value_or(kLook), kLook);
   while (true) {
     RefillMemoryReserve();
     daemon.RefreshTls();
+    ONNXD_RETURN_IF_ERROR(daemon.LookAtDevices());
     const int received = WaitForSignal(kEndingOrReload, interval);
     if (received == SIGHUP) {
       manager.Notify("RELOADING=1");
@@ -103,9 +104,17 @@ int RunDaemon(Daemon& daemon, ServerOptions& options, std::vector<WantedVersion>
   if (!first.ok() && received == 0) return GiveUp(daemon, first);
   sources.Follow(daemon.metrics());
   const ServiceManager manager;
+  int code = kExitOk;
   if (received == 0) {
     manager.Notify("READY=1");
-    received = AwaitEnd(manager, daemon);
+    const auto end = AwaitEnd(manager, daemon);
+    if (end.ok()) {
+      received = *end;
+    } else {
+      // Nothing that computes there can go on; another process can.
+      LogError(StrCat(end.status().ToString(), "; this process ends"));
+      code = kExitDeviceLost;
+    }
   }
   sources.Stop();
   manager.Notify("STOPPING=1");
@@ -114,7 +123,7 @@ int RunDaemon(Daemon& daemon, ServerOptions& options, std::vector<WantedVersion>
   // Nobody who presses Ctrl-C waits for a load balancer, and none looks where nothing was ready.
   if (received == SIGTERM && was_ready) WaitForSignal(kEnding, daemon.drain_delay());
   daemon.Drain(kEnding);
-  return kExitOk;
+  return code;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <mutex>
 
 #include "runtime/base/log.h"
 #include "runtime/base/machine.h"
@@ -88,20 +89,57 @@ int64_t MemoryLimit(const ServerOptions& options) {
   return AvailableMemory() / 5 * 4;
 }
 
+ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
+                                  const SessionOptions& session) {
+  ProviderOptions options;
+  options.device_id = static_cast<int>(settings.device_id);
+  options.gpu_mem_limit = settings.gpu_mem_limit;
+  options.stream_priority = static_cast<int>(settings.stream_priority);
+  if (session.cache != nullptr) options.program_cache = ProgramCacheIn(*session.cache);
+  return options;
+}
+
+namespace {
+
+std::string KeyOf(const std::string& names, const ProviderDeviceSettings& settings) {
+  std::string key = names;
+  for (const auto& option : ProviderDeviceKeys()) {
+    key += StrCat(" ", option.key, "=", option.get(settings));
+  }
+  return key;
+}
+
+}  // namespace
+
+ModelLoader::FindProviders ProvidersByModel(const ServerOptions& options,
+                                            const SessionOptions& session) {
+  using Providers = std::vector<std::shared_ptr<const ExecutionProvider>>;
+  struct Found {
+    std::mutex mutex;
+    std::map<std::string, Providers> by_names_and_options;  // guarded by mutex
+  };
+  const auto found = std::make_shared<Found>();
+  found->by_names_and_options[KeyOf(options.runtime.providers, options.provider_options)] =
+      session.providers;
+  return [found, session, runtime = options.runtime](
+             const ModelSettings& settings) -> Result<Providers> {
+    const std::string& names = settings.providers.empty() ? runtime.providers : settings.providers;
+    const std::string key = KeyOf(names, settings.provider_options);
+    std::lock_guard lock(found->mutex);
+    const auto known = found->by_names_and_options.find(key);
+    if (known != found->by_names_and_options.end()) return known->second;
+    ONNXD_ASSIGN_OR_RETURN(Providers providers,
+                           MakeProviders(SplitList(names, ','),
+                                         ProviderOptionsOf(settings.provider_options, session)));
+    // What did not load was said at the start.
+    (void)AddPlugins(SplitList(runtime.plugins, ','), providers);
+    return found->by_names_and_options.emplace(key, std::move(providers)).first->second;
+  };
+}
+
 Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
   SessionOptions session;
   session.optimization = *OptimizationLevelFromName(options.runtime.optimization);
-  ONNXD_ASSIGN_OR_RETURN(session.providers,
-                         MakeProviders(SplitList(options.runtime.providers, ',')));
-  // Models that need the missing operators say so; the others are served.
-  for (const Status& failure :
-       AddPlugins(SplitList(options.runtime.plugins, ','), session.providers)) {
-    LogError(failure.ToString());
-  }
-  session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
-  session.max_run_bytes = options.runtime.max_run_bytes;
-  session.precision = *PrecisionFromName(options.runtime.precision);
-  session.denormals_as_zero = options.runtime.denormals_as_zero;
   if (!options.runtime.cache_dir.empty()) {
     auto cache = PreparedModelCache::Open(options.runtime.cache_dir,
                                           static_cast<uint64_t>(options.runtime.cache_bytes));
@@ -111,6 +149,18 @@ Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
       LogWarning(StrCat(cache.status().ToString(), "; models are prepared anew at each start"));
     }
   }
+  ONNXD_ASSIGN_OR_RETURN(session.providers,
+                         MakeProviders(SplitList(options.runtime.providers, ','),
+                                       ProviderOptionsOf(options.provider_options, session)));
+  // Models that need the missing operators say so; the others are served.
+  for (const Status& failure :
+       AddPlugins(SplitList(options.runtime.plugins, ','), session.providers)) {
+    LogError(failure.ToString());
+  }
+  session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
+  session.max_run_bytes = options.runtime.max_run_bytes;
+  session.precision = *PrecisionFromName(options.runtime.precision);
+  session.denormals_as_zero = options.runtime.denormals_as_zero;
   return session;
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/base/status.h"
 #include "runtime/session/inference_session.h"
 #include "server/config/server_options.h"
+#include "server/models/model_loader.h"
 #include "server/models/model_repository.h"
 #include "tools/command.h"
 
@@ -26,6 +27,12 @@ int ExecutorCount(const ServerOptions& options);
 // limits.memory_bytes, or what it comes to.
 int64_t MemoryLimit(const ServerOptions& options);
 Result<SessionOptions> SessionOptionsOf(const ServerOptions& options);
+
+// The providers of a model: those that its settings name, on the device that they name, with the
+// server's plug-ins before them. Made on the first call with such settings, and kept; `session` has
+// those of models that say nothing.
+ModelLoader::FindProviders ProvidersByModel(const ServerOptions& options,
+                                            const SessionOptions& session);
 
 // What to load at the start. Decides models.control_mode if that is left open.
 Result<std::vector<WantedVersion>> FirstModels(ServerOptions& options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -25,13 +26,45 @@ Result<std::shared_ptr<const DeviceKernel>> GpuDevice::FindKernel(const std::str
   // Compiling takes long: other programs need not wait for it.
   std::lock_guard lock(entry->mutex);
   if (entry->program == nullptr) {
-    ONNXD_ASSIGN_OR_RETURN(entry->program, Compile(StrCat(Prelude(dialect()), source)));
+    ONNXD_ASSIGN_OR_RETURN(entry->program, FindProgram(StrCat(Prelude(dialect()), source)));
   }
   std::shared_ptr<const DeviceKernel>& kernel = entry->kernels[name];
   if (kernel == nullptr) {
     ONNXD_ASSIGN_OR_RETURN(kernel, entry->program->FindKernel(name));
   }
   return kernel;
+}
+
+void GpuDevice::SetProgramCache(std::shared_ptr<ProgramCache> cache) {
+  std::lock_guard lock(mutex_);
+  cache_ = std::move(cache);
+}
+
+Result<std::unique_ptr<GpuDevice::Program>> GpuDevice::FindProgram(const std::string& text) {
+  std::shared_ptr<ProgramCache> cache;
+  {
+    std::lock_guard lock(mutex_);
+    cache = cache_;
+  }
+  if (cache == nullptr) return Compile(text, nullptr);
+  const std::string compiler = CompilerIdentity();
+  if (const auto known = cache->Find(compiler, text)) {
+    auto program = LoadBinary(*known);
+    if (program.ok()) return program;
+    LogWarning(StrCat("a compiled kernel does not load: ", program.status().ToString()));
+  }
+  std::string binary;
+  ONNXD_ASSIGN_OR_RETURN(auto program, Compile(text, &binary));
+  if (!binary.empty()) cache->Store(compiler, text, binary);
+  return program;
+}
+
+Result<DeviceBuffer> GpuDevice::Upload(std::span<const std::byte> bytes) {
+  ONNXD_ASSIGN_OR_RETURN(DeviceBuffer buffer, Allocate(bytes.size()));
+  ONNXD_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, MakeStream());
+  ONNXD_RETURN_IF_ERROR(stream->CopyIn(buffer.get(), bytes.data(), bytes.size()));
+  ONNXD_RETURN_IF_ERROR(stream->Synchronize());
+  return buffer;
 }
 
 std::vector<std::string> GpuDevice::sources() const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/device/dialect.h"
+#include "runtime/device/program_cache.h"
 #include "runtime/tensor/device.h"
 
 namespace onnxd {
@@ -35,7 +37,7 @@ struct LaunchGrid {
 // The arguments of a kernel in their order: addresses on the device, and values that are copied.
 class LaunchArguments {
  public:
-  static constexpr size_t kMostArguments = 32;
+  static constexpr size_t kMostArguments = 48;
   static constexpr size_t kMostBytes = 64;
 
   struct Argument {
@@ -95,6 +97,12 @@ class GpuDevice : public Device {
   // the compiler said: sources are this program's own.
   Result<std::shared_ptr<const DeviceKernel>> FindKernel(const std::string& source,
                                                          const std::string& name);
+  // Where compiled programs are found and put; before the first FindKernel.
+  void SetProgramCache(std::shared_ptr<ProgramCache> cache);
+
+  // Bytes of the host on the device, there when the call returns: tables that kernels read.
+  Result<DeviceBuffer> Upload(std::span<const std::byte> bytes);
+
   // All sources so far, without the prelude.
   std::vector<std::string> sources() const;
 
@@ -105,7 +113,12 @@ class GpuDevice : public Device {
     virtual ~Program() = default;
     virtual Result<std::shared_ptr<const DeviceKernel>> FindKernel(const std::string& name) = 0;
   };
-  virtual Result<std::unique_ptr<Program>> Compile(const std::string& text) = 0;
+  // `binary`: set to what LoadBinary takes, where it is not null.
+  virtual Result<std::unique_ptr<Program>> Compile(const std::string& text,
+                                                   std::string* binary) = 0;
+  virtual Result<std::unique_ptr<Program>> LoadBinary(const std::string& binary) = 0;
+  // All that binaries depend on, but their text.
+  virtual std::string CompilerIdentity() const = 0;
 
  private:
   struct Entry {
@@ -113,7 +126,10 @@ class GpuDevice : public Device {
     std::unique_ptr<Program> program;                                    // guarded by mutex
     std::map<std::string, std::shared_ptr<const DeviceKernel>> kernels;  // guarded by mutex
   };
+  Result<std::unique_ptr<Program>> FindProgram(const std::string& text);
+
   mutable std::mutex mutex_;
+  std::shared_ptr<ProgramCache> cache_;                     // guarded by mutex_
   std::map<std::string, std::shared_ptr<Entry>> programs_;  // by source; guarded by mutex_
 };
 

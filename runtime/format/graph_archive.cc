@@ -173,7 +173,8 @@ class ArchiveWriter {
       out_.Text(value);
     } else if constexpr (std::is_same_v<T, Initializer>) {
       return WriteInitializer(value);
-    } else if constexpr (std::is_same_v<T, std::shared_ptr<Graph>>) {
+    } else if constexpr (std::is_same_v<T, std::shared_ptr<Graph>> ||
+                         std::is_same_v<T, FusedGraph>) {
       return Write(*value);
     } else if constexpr (std::is_same_v<T, ValueType>) {
       WriteType(value);
@@ -328,6 +329,10 @@ class ArchiveReader {
     } else if constexpr (std::is_same_v<T, std::shared_ptr<Graph>>) {
       value = std::make_shared<Graph>();
       return Read(*value, depth + 1);
+    } else if constexpr (std::is_same_v<T, FusedGraph>) {
+      auto graph = std::make_shared<Graph>();
+      value = graph;
+      return Read(*graph, depth + 1);
     } else if constexpr (std::is_same_v<T, ValueType>) {
       value = ReadType();
     } else {

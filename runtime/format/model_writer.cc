@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "runtime/base/str_cat.h"
 #include "runtime/format/wire_writer.h"
 
 namespace onnxd {
@@ -99,6 +100,9 @@ class Writer {
     std::vector<std::string> captures;
     for (const ValueId id : node.captures) captures.push_back(name_of(id));
     for (const auto& [name, attribute] : node.attributes.entries()) {
+      if (std::holds_alternative<FusedGraph>(attribute)) {
+        return Unimplemented(StrCat(Describe(node), " has no form in ONNX"));
+      }
       WireWriter inner;
       inner.Bytes(1, name);
       ONNXD_RETURN_IF_ERROR(WriteAttribute(inner, attribute, captures));

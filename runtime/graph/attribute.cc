@@ -14,9 +14,9 @@ T Get(const Attributes& attributes, std::string_view name, Fallback&& fallback) 
 }  // namespace
 
 std::string_view AttributeKindName(const Attribute& attribute) {
-  static constexpr std::array<std::string_view, 11> kNames = {
-      "FLOAT", "INT",     "STRING",  "TENSOR", "GRAPH",     "FLOATS",
-      "INTS",  "STRINGS", "TENSORS", "GRAPHS", "TYPE_PROTO"};
+  static constexpr std::array<std::string_view, 12> kNames = {
+      "FLOAT", "INT",     "STRING",  "TENSOR", "GRAPH",      "FLOATS",
+      "INTS",  "STRINGS", "TENSORS", "GRAPHS", "TYPE_PROTO", "FUSED_GRAPH"};
   return kNames[attribute.index()];
 }
 

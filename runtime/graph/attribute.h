@@ -17,11 +17,15 @@ namespace onnxd {
 
 class Graph;
 
-// The alternatives stand in the order of ONNX's AttributeType names.
-using Attribute =
-    std::variant<float, int64_t, std::string, Initializer, std::shared_ptr<Graph>,
-                 std::vector<float>, std::vector<int64_t>, std::vector<std::string>,
-                 std::vector<Initializer>, std::vector<std::shared_ptr<Graph>>, ValueType>;
+// A graph that a provider compiles as a whole: nothing else looks into it.
+using FusedGraph = std::shared_ptr<const Graph>;
+
+// The alternatives stand in the order of ONNX's AttributeType names, but for the last, which no
+// model file has.
+using Attribute = std::variant<float, int64_t, std::string, Initializer, std::shared_ptr<Graph>,
+                               std::vector<float>, std::vector<int64_t>, std::vector<std::string>,
+                               std::vector<Initializer>, std::vector<std::shared_ptr<Graph>>,
+                               ValueType, FusedGraph>;
 
 // "FLOAT", "INTS", ...: as schemas and messages spell the alternative.
 std::string_view AttributeKindName(const Attribute& attribute);

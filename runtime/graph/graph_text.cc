@@ -35,6 +35,7 @@ std::string AttributeText(const Attribute& attribute) {
       return StrCat(list.size(), " graphs");
     }
     std::string operator()(const ValueType& type) const { return ToString(type); }
+    std::string operator()(const FusedGraph&) const { return "{...}"; }
   };
   return std::visit(Visitor{}, attribute);
 }
@@ -48,9 +49,8 @@ void Append(const Graph& graph, const std::string& indent, std::string& text) {
     std::string outputs, inputs, attributes;
     for (const ValueId id : node.outputs) {
       outputs += outputs.empty() ? "" : ", ";
-      outputs += id == kNoValue
-                     ? "_"
-                     : StrCat(graph.value(id).name, ": ", ToString(graph.value(id).type));
+      outputs +=
+          id == kNoValue ? "_" : StrCat(graph.value(id).name, ": ", ToString(graph.value(id).type));
     }
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       inputs += StrCat(i == 0 ? "" : ", ", OperandText(graph, node.inputs[i]));
@@ -62,10 +62,12 @@ void Append(const Graph& graph, const std::string& indent, std::string& text) {
                    node.op_type, "(", inputs, ")", attributes,
                    node.name.empty() ? "" : StrCat("  # ", node.name), "\n");
     for (const auto& [name, attribute] : node.attributes.entries()) {
-      const auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
-      if (subgraph == nullptr) continue;
+      const Graph* inner = nullptr;
+      if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute)) inner = body->get();
+      if (const auto* fused = std::get_if<FusedGraph>(&attribute)) inner = fused->get();
+      if (inner == nullptr) continue;
       text += StrCat(indent, "  ", name, ":\n");
-      Append(**subgraph, indent + "    ", text);
+      Append(*inner, indent + "    ", text);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
+#include "runtime/tensor/strides.h"
 
 namespace onnxd {
 namespace {
@@ -148,8 +149,8 @@ std::optional<SymbolicShape> Permuted(const InferenceContext& context, const Sym
 }
 
 // onnxd::FusedAttention(query, key, value, mask?, window_mask?): [batch..., rows, width] after the
-// orders of axes; batches broadcast, the mask's too, which may also stretch a lone query. The window
-// mask changes no shape.
+// orders of axes; batches broadcast, the mask's too, which may also stretch a lone query. The
+// window mask changes no shape.
 Status FusedAttention(InferenceContext& context) {
   constexpr std::string_view kOrders[] = {"query_perm", "key_perm", "value_perm"};
   std::vector<SymbolicShape> operands;
@@ -195,6 +196,31 @@ constexpr InferenceRule kRules[] = {
 };
 
 }  // namespace
+
+Result<AttentionMask> AttentionMaskOf(const Node& node, const Shape& mask,
+                                      const AttentionSizes& sizes) {
+  const std::vector<int64_t> wanted = {sizes.batch, sizes.query_heads, sizes.queries,
+                                       sizes.total()};
+  const auto fail = [&] {
+    return InvalidArgument(StrCat(Describe(node), ": attn_mask of shape ", mask.ToString(),
+                                  " does not broadcast to ", Shape(wanted).ToString()));
+  };
+  if (mask.rank() < 1 || mask.rank() > 4) return fail();
+  AttentionMask result;
+  const std::vector<int64_t> dense = DenseStrides(mask);
+  for (int i = 0; i < mask.rank(); ++i) {
+    const int axis = 4 - mask.rank() + i;
+    const bool last = axis == 3;
+    const bool fits = mask[i] == wanted[static_cast<size_t>(axis)] || mask[i] == 1 ||
+                      (last && mask[i] < wanted[3]);
+    if (!fits) return fail();
+    const bool stretched = mask[i] == 1 && wanted[static_cast<size_t>(axis)] != 1;
+    result.strides[static_cast<size_t>(axis)] = stretched ? 0 : dense[static_cast<size_t>(i)];
+  }
+  result.keys = mask[mask.rank() - 1];
+  if (result.keys == 1 && sizes.total() > 1) result.keys = sizes.total();
+  return result;
+}
 
 Result<AttentionSizes> AttentionSizesOf(const Node& node, const Shape& q, const Shape& k,
                                         const Shape& v, const Shape* past_key,

@@ -1,6 +1,7 @@
 // The sizes of scaled dot product attention, shared by inference rules and kernels.
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "runtime/graph/graph.h"
@@ -24,5 +25,16 @@ struct AttentionSizes {
 Result<AttentionSizes> AttentionSizesOf(const Node& node, const Shape& q, const Shape& k,
                                         const Shape& v, const Shape* past_key,
                                         const Shape* past_value);
+
+// Where Attention's mask has the entry that is added to a score: strides over [batch, heads,
+// queries, keys], 0 where it stretches. Keys beyond its own are hidden.
+struct AttentionMask {
+  std::array<int64_t, 4> strides{};
+  int64_t keys = 0;
+};
+
+// kInvalidArgument names the node and both shapes.
+Result<AttentionMask> AttentionMaskOf(const Node& node, const Shape& mask,
+                                      const AttentionSizes& sizes);
 
 }  // namespace onnxd

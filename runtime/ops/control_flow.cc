@@ -1,4 +1,5 @@
 // Control flow: output types are those of the subgraphs.
+#include "runtime/ops/fused_graph.h"
 #include "runtime/ops/inference_rules.h"
 
 namespace onnxd {
@@ -113,11 +114,33 @@ Status TokenSearch(InferenceContext& context) {
   return Status::Ok();
 }
 
+// onnxd::Fused: what its graph computes of the inputs.
+Status Fused(InferenceContext& context) {
+  const FusedGraph* graph = context.attributes().Find<FusedGraph>("graph");
+  if (graph == nullptr || (*graph)->inputs.size() != context.input_count() ||
+      (*graph)->outputs.size() != context.output_count()) {
+    return context.Fail("its graph does not fit");
+  }
+  std::vector<ValueType> inputs;
+  std::vector<const Tensor*> known;
+  for (size_t i = 0; i < context.input_count(); ++i) {
+    inputs.push_back(context.input(i));
+    known.push_back(context.known(i));
+  }
+  ONNXD_ASSIGN_OR_RETURN(const std::vector<ValueType> types,
+                         InferFusedGraph(**graph, inputs, known));
+  for (size_t i = 0; i < context.output_count(); ++i) {
+    context.SetType(i, types[static_cast<size_t>((*graph)->outputs[i])]);
+  }
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "If", If},
     {"", "Loop", Loop},
     {"", "Scan", Scan},
     {"", "SequenceMap", SequenceMap},
+    {"onnxd", "Fused", Fused},
     {"com.microsoft", "BeamSearch", TokenSearch},
     {"com.microsoft", "GreedySearch", TokenSearch},
     {"com.microsoft", "Sampling", TokenSearch},

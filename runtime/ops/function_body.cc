@@ -85,6 +85,11 @@ void FunctionBody::Return(size_t i, Operand result) {
   if (i < results_.size()) results_[i] = result.index;
 }
 
+bool FunctionBody::All(FunctionRef<bool(const Node&)> test) const {
+  return std::all_of(steps_.begin(), steps_.end(),
+                     [&](const Step& step) { return test(step.node); });
+}
+
 Result<size_t> FunctionBody::Replace(Graph& graph, size_t position) const {
   const Node replaced = graph.nodes[position];
   std::vector<ValueId> values(static_cast<size_t>(locals_), kNoValue);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/function_ref.h"
 #include "runtime/base/status.h"
 #include "runtime/graph/graph.h"
 #include "runtime/tensor/value.h"
@@ -53,6 +54,9 @@ class FunctionBody {
 
   // The node's output i.
   void Return(size_t i, Operand result);
+
+  // Whether `test` holds for every node so far; their operands are not set.
+  bool All(FunctionRef<bool(const Node&)> test) const;
 
   // Puts the body in the place of graph.nodes[position], which must be the node; returns how many
   // nodes stand there now. kInternal when an output has no result.

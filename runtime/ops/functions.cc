@@ -10,8 +10,8 @@ FunctionExpansion FindFunction(const Node& node) {
     for (const auto& family :
          {ActivationFunctions(), AttentionFunctions(), GeneratorFunctions(), ImageFunctions(),
           LossFunctions(), NormalizationFunctions(), ReductionFunctions(),
-          ContribArithmeticFunctions(), ContribBlockedFunctions(), ContribLayerFunctions(),
-          ContribPackingFunctions(), ContribQuantizedFunctions()}) {
+          ContribArithmeticFunctions(), ContribAttentionFunctions(), ContribBlockedFunctions(),
+          ContribLayerFunctions(), ContribPackingFunctions(), ContribQuantizedFunctions()}) {
       for (const FunctionEntry& entry : family) all.insert({{entry.domain, entry.op}, entry});
     }
     return all;

@@ -1,6 +1,7 @@
 // Operators that can be said in terms of others. ONNX's own function bodies
 // (https://onnx.ai/onnx/operators/, "Function Body"), and contrib operators whose cost lies in
-// operators that have kernels. A session expands a node only where no provider takes it.
+// operators that have kernels. A session expands a node where no provider
+// takes it, or where a device knows the body and not the node.
 #pragma once
 
 #include <span>
@@ -28,6 +29,7 @@ std::span<const FunctionEntry> LossFunctions();
 std::span<const FunctionEntry> NormalizationFunctions();
 std::span<const FunctionEntry> ReductionFunctions();
 std::span<const FunctionEntry> ContribArithmeticFunctions();
+std::span<const FunctionEntry> ContribAttentionFunctions();
 std::span<const FunctionEntry> ContribBlockedFunctions();
 std::span<const FunctionEntry> ContribLayerFunctions();
 std::span<const FunctionEntry> ContribPackingFunctions();

@@ -49,8 +49,9 @@ const OperandRow* Operand(const OperandRow* rows, int count, int i) {
 }
 
 bool HasGraphAttribute(const OpSchema& schema) {
-  return std::any_of(schema.attributes, schema.attributes + schema.attribute_rows,
-                     [](const AttributeSchema& a) { return std::string_view(a.kind) == "GRAPH"; });
+  return std::any_of(
+      schema.attributes, schema.attributes + schema.attribute_rows,
+      [](const AttributeSchema& a) { return std::string_view(a.kind).ends_with("GRAPH"); });
 }
 
 Status CheckArity(const Node& node, const OpSchema& schema) {

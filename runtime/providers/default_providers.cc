@@ -1,10 +1,14 @@
 #include "runtime/providers/default_providers.h"
 
+#include <algorithm>
+#include <mutex>
+
 #include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/cpu/cpu_provider.h"
+#include "runtime/providers/fused/fused_provider.h"
 #include "runtime/providers/gpu/gpu_provider.h"
 
 namespace onnxd {
@@ -12,27 +16,78 @@ namespace {
 
 using Provider = std::shared_ptr<const ExecutionProvider>;
 
-// Null where the machine has no such device.
-Result<Provider> FindProvider(const std::string& name) {
+struct Used {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Device>> devices;  // guarded by mutex
+};
+
+Used& AllUsed() {
+  static auto* const used = new Used();
+  return *used;
+}
+
+// Says once of each what it is, and gives it the cache.
+void Introduce(const std::shared_ptr<GpuDevice>& device, const ProviderOptions& options) {
+  Used& used = AllUsed();
+  std::lock_guard lock(used.mutex);
+  if (std::find(used.devices.begin(), used.devices.end(), device) != used.devices.end()) return;
+  used.devices.push_back(device);
+  device->SetProgramCache(options.program_cache);
+  const GpuProperties& properties = device->properties();
+  LogInfo(StrCat("device ", device->name(), ": ", properties.description, ", ",
+                 properties.memory_bytes >> 20, " MiB, ", properties.multiprocessors,
+                 " multiprocessors"));
+}
+
+Result<std::shared_ptr<GpuDevice>> FindDevice(const std::string& name,
+                                              const ProviderOptions& options) {
+  auto device =
+      name == "cuda"
+          ? FindCudaDevice({options.device_id, options.gpu_mem_limit, options.stream_priority})
+          : FindOpenClDevice({options.device_id, options.gpu_mem_limit});
+  if (device.ok()) Introduce(*device, options);
+  return device;
+}
+
+// That of the first of these names that has one, else the first that the machine has.
+Result<std::shared_ptr<GpuDevice>> FindFusedDevice(std::span<const std::string> names,
+                                                   const ProviderOptions& options) {
+  for (const std::string& name : names) {
+    if (name == "cuda" || name == "opencl") return FindDevice(name, options);
+  }
+  auto device = FindDevice("cuda", options);
+  return device.ok() ? std::move(device) : FindDevice("opencl", options);
+}
+
+// kUnavailable where the machine has no such device. `following`: the names behind this one.
+Result<Provider> FindProvider(const std::string& name, std::span<const std::string> following,
+                              const ProviderOptions& options) {
   if (name == "cpu") {
     static const Provider cpu = MakeCpuProvider();
     return cpu;
   }
-  if (name == "cuda") {
-    ONNXD_ASSIGN_OR_RETURN(auto device, FindCudaDevice({}));
-    return MakeGpuProvider(name, std::move(device));
+  if (name == "fused") {
+    ONNXD_ASSIGN_OR_RETURN(auto device, FindFusedDevice(following, options));
+    return MakeFusedProvider(std::move(device));
   }
-  if (name == "opencl") {
-    ONNXD_ASSIGN_OR_RETURN(auto device, FindOpenClDevice({}));
+  if (name == "cuda" || name == "opencl") {
+    ONNXD_ASSIGN_OR_RETURN(auto device, FindDevice(name, options));
     return MakeGpuProvider(name, std::move(device));
   }
   return InvalidArgument(
-      StrCat("unknown provider '", name, "'; this build has: cpu, cuda, opencl"));
+      StrCat("unknown provider '", name, "'; this build has: cpu, cuda, fused, opencl"));
 }
 
 }  // namespace
 
-Result<std::vector<Provider>> MakeProviders(const std::vector<std::string>& names) {
+std::vector<std::shared_ptr<Device>> UsedDevices() {
+  Used& used = AllUsed();
+  std::lock_guard lock(used.mutex);
+  return used.devices;
+}
+
+Result<std::vector<Provider>> MakeProviders(const std::vector<std::string>& names,
+                                            const ProviderOptions& options) {
   std::vector<Provider> providers;
   const auto listed = [&](std::string_view name) {
     for (const Provider& provider : providers) {
@@ -40,9 +95,10 @@ Result<std::vector<Provider>> MakeProviders(const std::vector<std::string>& name
     }
     return false;
   };
-  for (const std::string& name : names) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
     if (listed(name)) continue;
-    auto provider = FindProvider(name);
+    auto provider = FindProvider(name, std::span(names).subspan(i + 1), options);
     if (provider.ok()) {
       Device* const device = (*provider)->device();
       for (const Provider& other : providers) {
@@ -57,7 +113,7 @@ Result<std::vector<Provider>> MakeProviders(const std::vector<std::string>& name
       return provider.status();
     }
   }
-  if (!listed("cpu")) providers.push_back(*FindProvider("cpu"));
+  if (!listed("cpu")) providers.push_back(*FindProvider("cpu", {}, options));
   return providers;
 }
 

@@ -10,10 +10,26 @@
 
 namespace onnxd {
 
-// Providers by priority for `names` ("cuda", "opencl", "cpu"); the CPU provider is added at the end when it
-// is not listed. One whose device this machine lacks is left out, and a line of the log says why.
-// kInvalidArgument lists the known names.
+class ProgramCache;
+
+// Of the device of "cuda", "opencl" and "fused"; called as onnxruntime calls them.
+struct ProviderOptions {
+  int device_id = 0;
+  // Bytes of the device, for all sessions with these options together; 0: what there is.
+  int64_t gpu_mem_limit = 0;
+  int stream_priority = 0;  // of CUDA: lower numbers go first; cut to what the device has
+  // Where compiled kernels are kept; null: nowhere. A device has that of the first call with it.
+  std::shared_ptr<ProgramCache> program_cache;
+};
+
+// Devices that providers were made of so far. Any thread.
+std::vector<std::shared_ptr<Device>> UsedDevices();
+
+// Providers by priority for `names` ("fused", "cuda", "opencl", "cpu"); the CPU provider is added
+// at the end when it is not listed, and "fused" uses the device of the next name that has one. One
+// whose device this machine lacks is left out, and a line of the log says why. kInvalidArgument
+// lists the known names.
 Result<std::vector<std::shared_ptr<const ExecutionProvider>>> MakeProviders(
-    const std::vector<std::string>& names);
+    const std::vector<std::string>& names, const ProviderOptions& options = {});
 
 }  // namespace onnxd

@@ -62,6 +62,7 @@ class Planner {
     DefineOutputs();
     ONNXD_RETURN_IF_ERROR(PlaceStorages());
     NumberOperands();
+    FindRecordable();
     if (stream_ != nullptr) ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
     return std::shared_ptr<const ExecutionPlan>(plan_);
   }
@@ -538,6 +539,29 @@ class Planner {
           }
         }
       }
+    }
+  }
+
+  static bool IsRecordable(const Step& step) {
+    if (!step.planned || step.side != Side::kDevice || step.waits) return false;
+    for (const auto* slots : {&step.inputs, &step.outputs}) {
+      for (const Slot& slot : *slots) {
+        if (slot.kind != Slot::Kind::kAbsent && slot.kind != Slot::Kind::kConstant &&
+            slot.kind != Slot::Kind::kDeviceArena) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  void FindRecordable() {
+    const std::vector<Step>& steps = plan_->steps;
+    for (size_t begin = 0; begin < steps.size();) {
+      size_t end = begin;
+      while (end < steps.size() && IsRecordable(steps[end])) ++end;
+      if (end - begin > 1) plan_->recordable.emplace_back(begin, end);
+      begin = std::max(end, begin + 1);
     }
   }
 

@@ -72,6 +72,9 @@ struct ExecutionPlan {
   bool may_fail_on_device = false;  // a planned step has PreparedKernel::on_failure
   size_t cells = 0;
   size_t operands = 0;
+  // Runs of steps, [begin, end), that only enqueue kernels on addresses of the context: what they
+  // enqueue is the same in every run.
+  std::vector<std::pair<size_t, size_t>> recordable;
   // Positions in the operand array that each run fills with the addresses of inputs and outputs.
   std::vector<std::pair<size_t, size_t>> input_patches, output_patches;
 };

@@ -1,5 +1,7 @@
 #include "runtime/session/function_expansion.h"
 
+#include <algorithm>
+
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/functions.h"
 #include "runtime/ops/op_schema.h"
@@ -17,6 +19,27 @@ constexpr int kMaxPasses = 256;
 constexpr size_t kMaxNodes = 1 << 20;
 constexpr size_t kMaxVisits = 1 << 24;  // nodes, over all passes
 
+// Shapes, constants and what makes numbers of them are the host's anyway.
+bool StaysOnHost(const Node& node) {
+  static constexpr std::string_view kHost[] = {"Constant", "ConstantOfShape", "Range", "Shape",
+                                               "Size"};
+  return std::find(std::begin(kHost), std::end(kHost), node.op_type) != std::end(kHost);
+}
+
+// Whether a device computes the body's parts, where it would leave the node itself to the host.
+bool SuitsDevice(const Graph& graph, const Node& node, const FunctionBody& body,
+                 Providers providers) {
+  for (const auto& provider : providers) {
+    if (provider->device() == nullptr) return false;
+    if (CanTake(graph, node, *provider).ok()) return false;
+    const auto known = [&](const Node& part) {
+      return provider->Knows(part) || StaysOnHost(part) || FindFunction(part) != nullptr;
+    };
+    if (body.All(known)) return true;
+  }
+  return false;
+}
+
 // A body for the node, in its place; 1 when it stays as it is, which `refusal` explains when no
 // provider takes it.
 Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers, Status& refusal) {
@@ -24,7 +47,8 @@ Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers, St
   const FunctionExpansion expand = FindFunction(node);
   if (expand == nullptr) return size_t{1};
   const Status taken = CanAssignProvider(graph, node, providers);
-  if (taken.code() != StatusCode::kUnimplemented) return size_t{1};
+  const bool needed = taken.code() == StatusCode::kUnimplemented;
+  if (!needed && (!taken.ok() || providers.front()->device() == nullptr)) return size_t{1};
   std::vector<ValueType> types;
   for (const ValueId id : node.inputs) {
     types.push_back(id == kNoValue ? ValueType{} : graph.value(id).type);
@@ -32,13 +56,14 @@ Result<size_t> ExpandNode(Graph& graph, size_t position, Providers providers, St
   FunctionBody body(node, types);
   const Status filled = expand(body);
   if (filled.code() == StatusCode::kUnimplemented) {
-    if (refusal.ok()) {
+    if (needed && refusal.ok()) {
       refusal = Unimplemented(
           StrCat(taken.message(), "; it cannot be said in other operators: ", filled.message()));
     }
     return size_t{1};
   }
   ONNXD_RETURN_IF_ERROR(filled.WithContext(Describe(node)));
+  if (!needed && !SuitsDevice(graph, node, body, providers)) return size_t{1};
   return body.Replace(graph, position);
 }
 

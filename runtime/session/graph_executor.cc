@@ -38,6 +38,14 @@ struct GraphExecutor::Context {
   std::vector<void*> operands;  // addresses by position, see Step::first_operand
   std::vector<std::unique_ptr<KernelState>> states;  // one per step, most are null
   std::vector<KeptNode> kept;                        // one per step, for the unplanned ones
+
+  // Of ExecutionPlan::recordable.
+  struct Recording {
+    bool ran = false;      // once, step by step: kernels may do something the first time
+    bool refused = false;  // the device does not record these steps
+    std::unique_ptr<DeviceGraph> graph;
+  };
+  std::vector<Recording> recordings;
 };
 
 void* GraphExecutor::DeviceAddress(const Context& context, size_t offset) {
@@ -176,6 +184,7 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
     ONNXD_ASSIGN_OR_RETURN(context->stream, device_->MakeStream());
     ONNXD_ASSIGN_OR_RETURN(context->device_arena, device_->Allocate(plan.device_arena_bytes));
   }
+  context->recordings.resize(plan.recordable.size());
   context->cells.resize(plan.cells);
   context->operands.resize(plan.operands);
   context->states.resize(plan.steps.size());
@@ -256,6 +265,7 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
   for (const auto& [position, output] : plan.output_patches) {
     context.operands[position] = outputs[output].tensor().mutable_raw();
   }
+  size_t recording = 0;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     if (options.cancelled != nullptr && options.cancelled->load(std::memory_order_relaxed)) {
@@ -266,6 +276,13 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     }
     if (options.yield_every.count() > 0) YieldEvery(options.yield_every);
     if (step.waits) ONNXD_RETURN_IF_ERROR(context.stream->Synchronize());
+    const bool begins = recording < plan.recordable.size() && plan.recordable[recording].first == i;
+    if (begins && options.profile == nullptr) {
+      ONNXD_RETURN_IF_ERROR(RunRecorded(recording, plan, context, options));
+      i = plan.recordable[recording++].second - 1;
+      continue;
+    }
+    if (begins) ++recording;
     if (options.profile == nullptr) {
       ONNXD_RETURN_IF_ERROR(RunStep(i, plan, context, inputs, outputs, options));
       continue;
@@ -279,6 +296,33 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     if (!status.ok()) return status;
   }
   return Status::Ok();
+}
+
+// The second run records, later ones replay.
+Status GraphExecutor::RunRecorded(size_t index, const ExecutionPlan& plan, Context& context,
+                                  const RunOptions& options) const {
+  const auto [begin, end] = plan.recordable[index];
+  Context::Recording& recording = context.recordings[index];
+  Stream& stream = *context.stream;
+  const auto run_steps = [&, begin = begin, end = end]() -> Status {
+    for (size_t i = begin; i < end; ++i) {
+      ONNXD_RETURN_IF_ERROR(RunStep(i, plan, context, {}, {}, options));
+    }
+    return Status::Ok();
+  };
+  if (!std::exchange(recording.ran, true) || recording.refused) return run_steps();
+  if (recording.graph == nullptr) {
+    Status status = stream.BeginRecording();
+    if (status.ok()) {
+      status = run_steps();
+      auto graph = stream.EndRecording();
+      if (status.ok()) status = graph.status();
+      if (status.ok()) recording.graph = std::move(*graph);
+    }
+    recording.refused = !status.ok();
+    if (recording.refused) return run_steps();
+  }
+  return stream.Replay(*recording.graph);
 }
 
 Status GraphExecutor::Finish(const ExecutionPlan& plan, Context& context) const {

@@ -58,6 +58,8 @@ class GraphExecutor {
   Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
   Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,
                   std::vector<Value>& outputs, const RunOptions& options) const;
+  Status RunRecorded(size_t index, const ExecutionPlan& plan, Context& context,
+                     const RunOptions& options) const;
   Status Finish(const ExecutionPlan& plan, Context& context) const;
   static void TakeOutputs(const ExecutionPlan& plan, const Context& context,
                           std::span<const Value> inputs, std::vector<Value>& outputs);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/content_hash.h"
+#include "runtime/base/private_folder.h"
 #include "runtime/base/status.h"
 #include "runtime/format/graph_archive.h"
 
@@ -24,18 +25,14 @@ struct FileState {
   bool operator==(const FileState&) const = default;
 };
 
-// One folder, shared by threads and processes: entries are written aside and renamed, and never
-// changed afterwards. Deleting anything in it is safe at any time. Every method may be called from
-// any thread.
+// Of one folder. Every method may be called from any thread.
 class PreparedModelCache {
  public:
   struct Statistics {
     int64_t hits = 0, misses = 0, damaged = 0, stored = 0, not_stored = 0;
   };
 
-  // Makes the folder (mode 0700) with its secret when they are not there. On a read-only file
-  // system entries are found but not stored. kFailedPrecondition when the folder cannot be made or
-  // read, or belongs to another user.
+  // Errors as PrivateFolder::Open.
   static Result<std::shared_ptr<PreparedModelCache>> Open(const std::string& directory,
                                                           uint64_t limit_bytes);
 
@@ -55,17 +52,14 @@ class PreparedModelCache {
                std::string_view facts);
   Statistics statistics() const;
 
- private:
-  PreparedModelCache(std::string directory, uint64_t limit_bytes)
-      : directory_(std::move(directory)), limit_bytes_(limit_bytes) {}
-  Status ReadSecret();
-  std::string EntryPath(const std::string& key) const;
-  std::string NotePath(const std::string& path) const;
-  void Evict(const std::string& keep);
+  // Where it is; others may keep files of theirs there.
+  const std::shared_ptr<PrivateFolder>& folder() const { return folder_; }
 
-  const std::string directory_;
-  const uint64_t limit_bytes_;
-  HashSecret secret_;
+ private:
+  explicit PreparedModelCache(std::shared_ptr<PrivateFolder> folder) : folder_(std::move(folder)) {}
+  std::string NoteName(const std::string& path) const;
+
+  const std::shared_ptr<PrivateFolder> folder_;
   std::atomic<int64_t> hits_{0}, misses_{0}, damaged_{0}, stored_{0}, not_stored_{0};
 };
 

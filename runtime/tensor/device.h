@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "runtime/base/status.h"
@@ -21,6 +22,12 @@ struct DeviceFailure {
   int64_t value = 0;  // the index at fault
 };
 
+// Work that a stream recorded, to be done again by one call.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
 // Work in the order of the calls, which return before it is done. One thread at a time. A call that
 // fails with kUnavailable means that the device is lost (Device::lost).
 class Stream {
@@ -36,10 +43,31 @@ class Stream {
   // Waits until all is done.
   virtual Status Synchronize() = 0;
 
+  // Until EndRecording, kernels and copies within the device are not done but recorded, with the
+  // addresses and arguments of the calls; other calls fail. kUnimplemented: the device records
+  // nothing.
+  virtual Status BeginRecording() { return Unimplemented("the device records nothing"); }
+  // Ends it also where it fails: then nothing of it was done.
+  virtual Result<std::unique_ptr<DeviceGraph>> EndRecording() {
+    return Unimplemented("the device records nothing");
+  }
+  // Enqueues what this stream recorded.
+  virtual Status Replay(const DeviceGraph&) { return Unimplemented("the device records nothing"); }
+
   // Where kernels of this stream write what went wrong; on the device.
   virtual void* failure_word() const = 0;
   // Synchronizes, reads that and clears it.
   virtual Result<DeviceFailure> TakeFailure() = 0;
+};
+
+// What monitoring wants to know of a device.
+struct DeviceStatistics {
+  int64_t memory_bytes = 0;            // that it has
+  int64_t used_bytes = 0;              // of buffers here that are in use
+  int64_t kept_bytes = 0;              // that are kept for later ones
+  std::optional<double> utilization;   // 0 to 1, by whomever
+  std::optional<double> power_watts;   //
+  std::optional<int64_t> total_bytes;  // in use by all processes
 };
 
 // Lives as long as the process; any thread.
@@ -55,6 +83,9 @@ class Device {
   virtual Result<std::unique_ptr<Stream>> MakeStream() = 0;
   // Whether it stopped working: everything on it is gone, and calls answer kUnavailable.
   virtual bool lost() const = 0;
+  // The failure that said so; OK while it works.
+  virtual Status loss() const { return Status::Ok(); }
+  virtual DeviceStatistics statistics() const { return {}; }
 };
 
 }  // namespace onnxd

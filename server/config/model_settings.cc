@@ -56,9 +56,13 @@ const std::vector<OptionKey<ModelSettings>>& ModelSettingsKeys() {
         SwitchKey("required", &M::required),
         NumberKey("executors", &M::executors, 0, 1024),
         NumberKey("threads", &M::threads, 0, 1024),
+        ListKey("providers", &M::providers),
         NumbersKey("duration_buckets_us", &M::duration_buckets_us, 1, int64_t{3600} * 1000000),
     };
     all[0].is_list = true;
+    for (const auto& key : ProviderDeviceKeys()) {
+      all.push_back(key.Within(&M::provider_options, "provider_options"));
+    }
     for (const auto& key : BatchingKeys()) all.push_back(key.Within(&M::batching, "batching"));
     for (const auto& key : SequenceKeys()) all.push_back(key.Within(&M::sequence, "sequence"));
     for (const auto& key : ResponseCacheKeys()) {

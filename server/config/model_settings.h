@@ -10,6 +10,7 @@
 #include "server/config/ensemble_settings.h"
 #include "server/config/option_key.h"
 #include "server/config/padding_settings.h"
+#include "server/config/provider_settings.h"
 #include "server/config/rollout_settings.h"
 #include "server/config/sequence_settings.h"
 
@@ -68,7 +69,9 @@ struct ModelSettings {
   bool required = false;  // without it the server is not ready
   int64_t executors =
       0;  // requests of it computed at once, at most; 0: all, but one where others wait
-  int64_t threads = 0;  // that compute one request; 0: runtime.threads
+  int64_t threads = 0;    // that compute one request; 0: runtime.threads
+  std::string providers;  // by priority, separated by commas; empty: runtime.providers
+  ProviderDeviceSettings provider_options;
   // of its histograms of durations, upper bounds, ascending; empty: from 50 us to 30 s
   std::vector<int64_t> duration_buckets_us;
   BatchingOptions batching;

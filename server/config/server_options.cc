@@ -158,6 +158,7 @@ const Keys& OptionKeys() {
     AddSection("models", &O::models, ModelsKeys(), all);
     AddSection("sources", &O::sources, SourcesKeys(), all);
     AddSection("runtime", &O::runtime, RuntimeKeys(), all);
+    AddSection("provider_options", &O::provider_options, ProviderDeviceKeys(), all);
     AddSection("batching", &O::batching, BatchingKeys(), all);
     AddSection("limits", &O::limits, LimitsKeys(), all);
     AddSection("access", &O::access, AccessKeys(), all);
@@ -229,6 +230,7 @@ ModelSettings DefaultSettings(const ServerOptions& options) {
   settings.update_policy = options.models.update_policy;
   settings.warm_up = options.models.warm_up;
   settings.warm_up_failure = options.models.warm_up_failure;
+  settings.provider_options = options.provider_options;
   settings.batching = options.batching;
   return settings;
 }

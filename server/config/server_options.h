@@ -82,7 +82,8 @@ struct ServerOptions {
     int64_t executors = 0;  // requests computed at once; 0: one per processor
     int64_t max_run_bytes = int64_t{4} << 30;
   } runtime;
-  BatchingOptions batching;  // of models whose model.yaml says nothing else
+  ProviderDeviceSettings provider_options;  // of models whose model.yaml says nothing else
+  BatchingOptions batching;                 // of models whose model.yaml says nothing else
   struct Limits {
     // weights, packed copies, runs and request bodies of all models; 0: 80% of what there is
     int64_t memory_bytes = 0;

@@ -284,6 +284,23 @@ struct ServerMetrics::State {
                             .Help("Allocations and loads refused for that limit")
                             .Register(registry)
                             .Add({})),
+        device_lost(BuildGauge()
+                        .Name("onnxd_device_lost")
+                        .Help("1: the device stopped working, and this process ends")
+                        .Register(registry)),
+        device_memory(BuildGauge()
+                          .Name("onnxd_device_memory_bytes")
+                          .Help("Memory of a device: total, what buffers of this process use, what "
+                                "is kept for later ones, what all processes use")
+                          .Register(registry)),
+        device_utilization(BuildGauge()
+                               .Name("onnxd_device_utilization_ratio")
+                               .Help("Time in which kernels ran, by whomever")
+                               .Register(registry)),
+        device_power(BuildGauge()
+                         .Name("onnxd_device_power_watts")
+                         .Help("What the device takes")
+                         .Register(registry)),
         process(registry) {
     build_info.Set(1);
     for (const char* result : {"sent", "dropped", "failed"}) spans.Add({{"result", result}});
@@ -330,6 +347,10 @@ struct ServerMetrics::State {
   prometheus::Gauge& memory;
   prometheus::Gauge& memory_limit;
   prometheus::Counter& memory_refusals;
+  prometheus::Family<prometheus::Gauge>& device_lost;
+  prometheus::Family<prometheus::Gauge>& device_memory;
+  prometheus::Family<prometheus::Gauge>& device_utilization;
+  prometheus::Family<prometheus::Gauge>& device_power;
   ProcessMetrics process;
   prometheus::Gauge* open[2];
   prometheus::Counter* opened[2];
@@ -663,6 +684,25 @@ void ServerMetrics::SetTlsExpiry(int64_t seconds_since_epoch) {
 void ServerMetrics::SetBufferedBytes(int64_t bytes) {
   state_->buffered_bytes.Set(static_cast<double>(bytes));
 }
+void ServerMetrics::SetDevices(const std::vector<DeviceState>& devices) {
+  const auto set = [](prometheus::Family<prometheus::Gauge>& family,
+                      const prometheus::Labels& labels, double value) {
+    if (value >= 0) family.Add(labels).Set(value);
+  };
+  for (const DeviceState& device : devices) {
+    const auto memory = [&](const char* kind, double bytes) {
+      set(state_->device_memory, {{"device", device.device}, {"kind", kind}}, bytes);
+    };
+    memory("total", device.memory_bytes);
+    memory("used", device.used_bytes);
+    memory("kept", device.kept_bytes);
+    memory("all_processes", device.total_bytes);
+    set(state_->device_lost, {{"device", device.device}}, device.lost ? 1 : 0);
+    set(state_->device_utilization, {{"device", device.device}}, device.utilization);
+    set(state_->device_power, {{"device", device.device}}, device.power_watts);
+  }
+}
+
 void ServerMetrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }
 
 std::string ServerMetrics::Serialize() const {

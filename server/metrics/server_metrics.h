@@ -130,6 +130,14 @@ class ServerMetrics {
   void CountAccessRefusal(Protocol protocol, StatusCode code);
   // Of the cache of prepared models: entries found damaged, stored, and not stored for an error.
   void SetCache(int64_t damaged, int64_t stored, int64_t not_stored);
+  // Of devices that models use; a value below 0 is not known.
+  struct DeviceState {
+    std::string device;  // "cuda:0"
+    bool lost = false;
+    double memory_bytes = -1, used_bytes = -1, kept_bytes = -1, total_bytes = -1;
+    double utilization = -1, power_watts = -1;
+  };
+  void SetDevices(const std::vector<DeviceState>& devices);
   // The account of the whole process.
   void SetMemory(const std::shared_ptr<MemoryAccount>& memory);
   void ConnectionOpened(Protocol protocol);

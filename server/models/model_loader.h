@@ -20,9 +20,14 @@ class ModelLoader {
   using LoadSession = std::function<Result<std::unique_ptr<InferenceSession>>(
       const std::string& path, const SessionOptions& options)>;
 
-  // `load`: InferenceSession::Load, or what a test puts in its place.
+  // The providers that a model's settings ask for; any thread.
+  using FindProviders = std::function<Result<std::vector<std::shared_ptr<const ExecutionProvider>>>(
+      const ModelSettings& settings)>;
+
+  // `load`: InferenceSession::Load, or what a test puts in its place. `find_providers`: null where
+  // every model has those of `session`.
   ModelLoader(SessionOptions session, Scheduler& scheduler, ServerMetrics& metrics,
-              LoadSession load);
+              LoadSession load, FindProviders find_providers = nullptr);
 
   // How, and what is done while it lasts.
   struct Way {
@@ -54,6 +59,7 @@ class ModelLoader {
   Scheduler& scheduler_;
   ServerMetrics& metrics_;
   const LoadSession load_;
+  const FindProviders find_providers_;
   std::map<int64_t, std::shared_ptr<ThreadPool>> pools_;  // by number of threads
 };
 

@@ -76,13 +76,14 @@ Status LossOf(const ModelManager::Patience& patience) {
 
 ModelManager::ModelManager(const SessionOptions& session, const ServerOptions& options,
                            ModelRegistry& registry, Scheduler& scheduler, ServerMetrics& metrics,
-                           std::shared_ptr<MemoryAccount> memory, ModelLoader::LoadSession load)
+                           std::shared_ptr<MemoryAccount> memory, ModelLoader::LoadSession load,
+                           ModelLoader::FindProviders find_providers)
     : options_(options),
       control_mode_(options.models.control_mode),
       keeps_rollouts_(!options.models.state_dir.empty()),
       registry_(registry),
       metrics_(metrics),
-      loader_(session, scheduler, metrics, std::move(load)),
+      loader_(session, scheduler, metrics, std::move(load), std::move(find_providers)),
       resident_(registry, scheduler, metrics, std::move(memory)),
       needs_all_(options.models.readiness == "all"),
       watch_(RepositoryOptionsOf(options).paths) {

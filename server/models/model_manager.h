@@ -34,7 +34,8 @@ class ModelManager {
   // `memory`: the account of the whole process, with its limit.
   ModelManager(const SessionOptions& session, const ServerOptions& options, ModelRegistry& registry,
                Scheduler& scheduler, ServerMetrics& metrics, std::shared_ptr<MemoryAccount> memory,
-               ModelLoader::LoadSession load = InferenceSession::Load);
+               ModelLoader::LoadSession load = InferenceSession::Load,
+               ModelLoader::FindProviders find_providers = nullptr);
   ~ModelManager();
 
   // Before requests are accepted: until LoadAll has come to them, they are told that these load.

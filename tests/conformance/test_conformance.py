@@ -35,8 +35,10 @@ class Conformance(unittest.TestCase):
     def test_all_cases_with_function_bodies(self):
         self.run_all("--expand-functions")
 
-    def test_opencl(self):
-        self.run_all("--providers", "opencl", "--every", os.environ.get("CONFORMANCE_EVERY", "10"), "--nvrtc")
+    def test_devices(self):
+        for provider in ("opencl", "fused"):
+            with self.subTest(provider):
+                self.run_all("--providers", provider, "--every", os.environ.get("CONFORMANCE_EVERY", "10"), "--nvrtc")
 
     def test_other_float_types(self):
         for element, relative, absolute in (("double", "1e-3", "1e-5"), ("float16", "2e-2", "1e-2"),

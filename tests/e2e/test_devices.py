@@ -2,10 +2,16 @@
 
 import ctypes
 import json
+import os
 import pathlib
+import re
+import shutil
 import subprocess
 import tempfile
+import threading
+import time
 import unittest
+import urllib.error
 import urllib.request
 
 import numpy
@@ -26,11 +32,19 @@ def opens(library):
 
 
 HAS_CUDA = opens("libcuda.so.1")
+HAS_NVRTC = any(opens(f"{folder}libnvrtc.so{version}") for folder in ("", "/usr/local/cuda/lib64/")
+                for version in (".13", ".12", ""))
+FAKE_CUDA = pathlib.Path(daemon.BINARY).resolve().parent.parent / "tests" / "libfake_cuda.so"
 HAS_OPENCL = opens("libOpenCL.so.1") and any(pathlib.Path("/etc/OpenCL/vendors").glob("*.icd"))
 
 
 def onnxd(*arguments):
     return subprocess.run([daemon.BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def random_rows():
+    shape = [dimension.dim_value or 3 for dimension in onnx.load(CNN).graph.input[0].type.tensor_type.shape.dim]
+    return numpy.random.default_rng(1).random(shape, dtype=numpy.float32)
 
 
 def predict(server, rows):
@@ -42,6 +56,18 @@ def predict(server, rows):
         return [output["data"] for output in json.load(reply)["outputs"]]
 
 
+def metrics_of(server):
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as reply:
+        return reply.read().decode().splitlines()
+
+
+def eventually(holds, timeout=10):
+    deadline = time.monotonic() + timeout
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holds()
+
+
 class Devices(unittest.TestCase):
     @unittest.skipIf(HAS_CUDA, "this machine has NVIDIA's driver")
     def test_without_a_driver_the_cpu_serves_and_one_line_says_why(self):
@@ -51,17 +77,78 @@ class Devices(unittest.TestCase):
                 self.assertEqual(reply.status, 200)
             self.assertEqual(sum("provider cuda" in line for line in server.stderr_lines), 1)
 
+    @unittest.skipUnless(HAS_NVRTC and FAKE_CUDA.exists(), "no NVRTC on this machine")
+    def test_a_lost_device_ends_the_process_with_its_reason(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("libcuda.so.1", "libnvidia-ml.so.1"):  # a driver without a GPU that computes nothing
+                (pathlib.Path(folder) / name).symlink_to(FAKE_CUDA)
+            path = os.pathsep.join([folder, os.environ.get("LD_LIBRARY_PATH", "")])
+            with daemon.Daemon(CNN, "--providers", "cuda,cpu", "--model-name", "digits_cnn",
+                               environment={"LD_LIBRARY_PATH": path,
+                                            "FAKE_CUDA_LOST": f"{folder}/lost"}) as server:
+                predict(server, random_rows())
+                for line in ('onnxd_device_utilization_ratio{device="cuda:0"} 0.75',
+                             'onnxd_device_power_watts{device="cuda:0"} 123.5',
+                             'onnxd_device_memory_bytes{device="cuda:0",kind="all_processes"} 600',
+                             'onnxd_device_lost{device="cuda:0"} 0'):
+                    self.assertTrue(eventually(lambda: line in metrics_of(server)), line)
+                (pathlib.Path(folder) / "lost").touch()
+                with self.assertRaises(urllib.error.HTTPError) as refused:
+                    predict(server, random_rows())
+                self.assertEqual(refused.exception.code, 503)
+                self.assertEqual(server.process.wait(timeout=30), 5)
+                self.assertTrue(server.logged("cuda:0: CUDA: cuStreamSynchronize failed with CUDA_ERROR_LAUNCH_FAILED (719)"))
+
     @unittest.skipUnless(HAS_OPENCL, "no OpenCL on this machine")
     def test_a_device_answers_as_the_cpu_does(self):
-        shape = [dimension.dim_value or 3 for dimension in
-                 onnx.load(CNN).graph.input[0].type.tensor_type.shape.dim]
-        rows = numpy.random.default_rng(1).random(shape, dtype=numpy.float32)
+        rows = random_rows()
         answers = []
-        for providers in ("cpu", "opencl,cpu"):
+        for providers in ("cpu", "opencl,cpu", "fused,cpu"):
             with daemon.Daemon(daemon.MODELS, "--providers", providers) as server:
                 answers.append(predict(server, rows))
-        for plain, device in zip(*answers):
-            numpy.testing.assert_allclose(device, plain, rtol=1e-4, atol=1e-5)
+        for answer in answers[1:]:
+            for plain, device in zip(answers[0], answer):
+                numpy.testing.assert_allclose(device, plain, rtol=1e-4, atol=1e-5)
+
+    @unittest.skipUnless(HAS_OPENCL, "no OpenCL on this machine")
+    def test_a_models_providers_are_its_own_and_change_without_a_gap(self):
+        rows = random_rows()
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "digits_cnn"
+            shutil.copytree(CNN.parent.parent, model)
+            with daemon.Daemon(folder, environment={"ONNXD_MODELS_POLL_INTERVAL_S": "1"}) as server:
+                plain = predict(server, rows)
+                stop, failures, answers = threading.Event(), [], [0]
+
+                def ask():
+                    while not stop.is_set():
+                        try:
+                            for wanted, got in zip(plain, predict(server, rows)):
+                                numpy.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+                            answers[0] += 1
+                        except Exception as failure:  # any: a gap would be one
+                            failures.append(failure)
+
+                asking = threading.Thread(target=ask)
+                asking.start()
+                try:
+                    for providers, options, said in (
+                            ("fused", "gpu_mem_limit: 500000000", r"loaded in .*: fused runs \d+ nodes"),
+                            ("opencl", "gpu_mem_limit: 400000000", r"loaded in .*: opencl runs \d+ nodes"),
+                            # Too little: the old one goes on.
+                            ("opencl", "gpu_mem_limit: 20000", r"RESOURCE_EXHAUSTED"),
+                            ("opencl", "device_id: 77", r"provider opencl is left out: .*no device 77")):
+                        (model / "model.yaml").write_text(
+                            f"providers: [{providers}, cpu]\nprovider_options:\n  {options}\n")
+                        deadline = time.monotonic() + 30
+                        while not any(re.search(said, line) for line in server.stderr_lines):
+                            self.assertLess(time.monotonic(), deadline, (said, server.stderr_lines[-5:]))
+                            time.sleep(0.05)
+                finally:
+                    stop.set()
+                    asking.join()
+                self.assertEqual(failures, [])
+                self.assertGreater(answers[0], 10)
 
     @unittest.skipUnless(HAS_OPENCL, "no OpenCL on this machine")
     def test_inspect_tells_who_runs_what_and_why(self):
@@ -73,6 +160,26 @@ class Devices(unittest.TestCase):
         trees = onnxd("inspect", daemon.MODELS / "iris_forest" / "1" / "model.onnx", "--partitions", "--providers",
                       "opencl,cpu")
         self.assertRegex(trees.stdout, r"(?m)^cpu      node .*TreeEnsemble.*: opencl: it has no kernel for TreeEnsemble")
+
+    @unittest.skipUnless(HAS_OPENCL, "no OpenCL on this machine")
+    def test_kernels_are_compiled_ahead_of_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder) / "cache"
+
+            def compiled(*profile):
+                done = onnxd("compile", CNN, "--providers", "fused,cpu", "--cache", cache, *profile)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return tuple(int(n) for n in re.search(r"(\d+) compiled, (\d+) found", done.stdout).groups())
+
+            first, _ = compiled("--profile", "image=1x1x8x8:4x1x8x8:16x1x8x8")
+            self.assertGreater(first, 0)
+            self.assertEqual(compiled("--profile", "image=1x1x8x8:4x1x8x8:16x1x8x8"), (0, first))
+            victim = sorted(cache.glob("*.kernel"))[0]
+            victim.write_bytes(victim.read_bytes()[:-1])
+            self.assertEqual(compiled("--profile", "image=1x1x8x8:4x1x8x8:16x1x8x8"), (1, first - 1))
+            wrong = onnxd("compile", CNN, "--providers", "fused,cpu", "--cache", cache, "--profile", "picture=1x1x8x8")
+            self.assertEqual(wrong.returncode, 1)
+            self.assertIn("--profile picture: the model has no such input", wrong.stderr)
 
     def test_inspect_without_a_device_names_the_first_that_takes_a_node(self):
         done = onnxd("inspect", CNN, "--partitions")

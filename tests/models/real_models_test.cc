@@ -49,7 +49,7 @@ constexpr const char* kModels[] = {"basic_pitch_nmp",
                                    "zoo_super_resolution"};
 
 class RealModel : public testing::TestWithParam<std::tuple<const char*, OptimizationLevel>> {};
-class RealModelOnDevice : public RealModel {};
+class RealModelOnDevice : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 Result<Value> ReadValueFile(const fs::path& path, const ValueType& type) {
   ONNXD_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path.string(), 1 << 28));
@@ -114,13 +114,14 @@ bool HasNoNodeForADevice(std::string_view model) {
 
 TEST_P(RealModelOnDevice, GivesItsRecordedOutputs) {
   if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
-  SessionOptions options = DefaultSession(std::get<1>(GetParam()));
-  options.providers = *MakeProviders({"opencl", "cpu"});
+  const auto& [model, provider] = GetParam();
+  SessionOptions options = DefaultSession(OptimizationLevel::kAll);
+  options.providers = *MakeProviders({provider, "cpu"});
   if (options.providers.size() < 2) GTEST_SKIP() << "no OpenCL on this machine";
   std::map<std::string, int64_t> nodes;
-  GivesItsRecordedOutputs(std::get<0>(GetParam()), options, &nodes);
-  if (HasNoNodeForADevice(std::get<0>(GetParam()))) return;
-  EXPECT_GT(nodes["opencl"], 0);
+  GivesItsRecordedOutputs(model, options, &nodes);
+  if (HasNoNodeForADevice(model)) return;
+  EXPECT_GT(nodes[provider], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -134,8 +135,10 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(OpenCl, RealModelOnDevice,
                          testing::Combine(testing::ValuesIn(kModels),
-                                          testing::Values(OptimizationLevel::kAll)),
-                         [](const auto& info) { return std::string(std::get<0>(info.param)); });
+                                          testing::Values("opencl", "fused")),
+                         [](const auto& info) {
+                           return StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
+                         });
 
 // The same rows three times over, for models whose batch is free.
 Tensor Repeated(const Tensor& tensor, int64_t times) {

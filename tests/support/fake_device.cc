@@ -28,7 +28,20 @@ class FakeStream : public Stream {
     return CopyWithin(to, from, bytes);
   }
   Status CopyWithin(void* to, const void* from, size_t bytes) override {
-    work_.push_back([=] { std::memmove(to, from, bytes); });
+    Enqueue([=] { std::memmove(to, from, bytes); });
+    return Status::Ok();
+  }
+  Status BeginRecording() override {
+    recording_ = std::make_unique<Recorded>();
+    return Status::Ok();
+  }
+  Result<std::unique_ptr<DeviceGraph>> EndRecording() override {
+    ++device_.recorded;
+    return std::unique_ptr<DeviceGraph>(std::move(recording_));
+  }
+  Status Replay(const DeviceGraph& graph) override {
+    ++device_.replays;
+    for (const auto& piece : static_cast<const Recorded&>(graph).work) work_.push_back(piece);
     return Status::Ok();
   }
   Status Synchronize() override {
@@ -43,11 +56,18 @@ class FakeStream : public Stream {
     return std::exchange(failure_, DeviceFailure{});
   }
 
-  void Enqueue(std::function<void()> piece) { work_.push_back(std::move(piece)); }
+  void Enqueue(std::function<void()> piece) {
+    (recording_ != nullptr ? recording_->work : work_).push_back(std::move(piece));
+  }
 
  private:
+  struct Recorded : DeviceGraph {
+    std::vector<std::function<void()>> work;
+  };
+
   FakeDevice& device_;
   std::vector<std::function<void()>> work_;
+  std::unique_ptr<Recorded> recording_;
   mutable DeviceFailure failure_;
 };
 

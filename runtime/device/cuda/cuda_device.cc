@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/device/caching_allocator.h"
+#include "runtime/device/cuda/nvml.h"
 
 namespace onnxd {
 namespace {
@@ -21,6 +25,8 @@ struct Shared {
   ::CUctx_st* context = nullptr;
   int stream_priority = 0;
   std::atomic<bool> lost = false;
+  std::mutex mutex;
+  Status loss;  // guarded by mutex
 
   explicit Shared(const DriverApi& d) : driver(d) {}
 
@@ -32,8 +38,12 @@ struct Shared {
   }
 
   Status Check(int code, const char* call) {
-    if (cuda::IsFatal(code)) lost = true;
-    return cuda::StatusOf(driver, code, call);
+    Status status = cuda::StatusOf(driver, code, call);
+    if (cuda::IsFatal(code) && !lost.exchange(true)) {
+      std::lock_guard lock(mutex);
+      loss = status;
+    }
+    return status;
   }
 };
 
@@ -44,6 +54,21 @@ class CudaKernel : public DeviceKernel {
 
  private:
   ::CUfunc_st* const function_;
+};
+
+class CudaGraph : public DeviceGraph {
+ public:
+  CudaGraph(std::shared_ptr<Shared> shared, ::CUgraphExec_st* graph)
+      : shared_(std::move(shared)), graph_(graph) {}
+  ~CudaGraph() override {
+    shared_->Enter();
+    shared_->driver.cuGraphExecDestroy(graph_);
+  }
+  ::CUgraphExec_st* graph() const { return graph_; }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  ::CUgraphExec_st* const graph_;
 };
 
 class CudaStream : public GpuStream {
@@ -81,6 +106,31 @@ class CudaStream : public GpuStream {
     return shared_->Check(shared_->driver.cuStreamSynchronize(stream_), "cuStreamSynchronize");
   }
 
+  Status BeginRecording() override {
+    shared_->Enter();
+    return shared_->Check(
+        shared_->driver.cuStreamBeginCapture_v2(stream_, cuda::kCaptureThreadLocal),
+        "cuStreamBeginCapture");
+  }
+  Result<std::unique_ptr<DeviceGraph>> EndRecording() override {
+    shared_->Enter();
+    ::CUgraph_st* captured = nullptr;
+    ONNXD_RETURN_IF_ERROR(shared_->Check(shared_->driver.cuStreamEndCapture(stream_, &captured),
+                                         "cuStreamEndCapture"));
+    ::CUgraphExec_st* graph = nullptr;
+    const Status made = shared_->Check(
+        shared_->driver.cuGraphInstantiateWithFlags(&graph, captured, 0), "cuGraphInstantiate");
+    shared_->driver.cuGraphDestroy(captured);
+    ONNXD_RETURN_IF_ERROR(made);
+    return std::unique_ptr<DeviceGraph>(std::make_unique<CudaGraph>(shared_, graph));
+  }
+  Status Replay(const DeviceGraph& graph) override {
+    shared_->Enter();
+    return shared_->Check(
+        shared_->driver.cuGraphLaunch(static_cast<const CudaGraph&>(graph).graph(), stream_),
+        "cuGraphLaunch");
+  }
+
   void* failure_word() const override { return failure_.get(); }
   Result<DeviceFailure> TakeFailure() override {
     uint32_t words[4] = {};
@@ -116,11 +166,12 @@ class CudaStream : public GpuStream {
 class CudaDevice : public GpuDevice {
  public:
   CudaDevice(std::shared_ptr<Shared> shared, const cuda::NvrtcApi& nvrtc, std::string name,
-             GpuProperties properties, size_t memory_limit)
+             GpuProperties properties, size_t memory_limit, std::string bus_id)
       : shared_(std::move(shared)),
         nvrtc_(nvrtc),
         name_(std::move(name)),
-        properties_(std::move(properties)) {
+        properties_(std::move(properties)),
+        bus_id_(std::move(bus_id)) {
     allocator_ = std::make_shared<CachingAllocator>(
         CachingAllocator::Source{[shared = shared_](size_t bytes) -> void* {
                                    shared->Enter();
@@ -140,6 +191,24 @@ class CudaDevice : public GpuDevice {
   Dialect dialect() const override { return Dialect::kCuda; }
   const GpuProperties& properties() const override { return properties_; }
   bool lost() const override { return shared_->lost; }
+  Status loss() const override {
+    std::lock_guard lock(shared_->mutex);
+    return shared_->loss;
+  }
+  DeviceStatistics statistics() const override {
+    DeviceStatistics statistics;
+    statistics.memory_bytes = properties_.memory_bytes;
+    const CachingAllocator::Usage usage = allocator_->usage();
+    statistics.used_bytes = static_cast<int64_t>(usage.used);
+    statistics.kept_bytes = static_cast<int64_t>(usage.kept);
+    const auto nvml = cuda::OpenNvml();
+    if (!nvml.ok() || bus_id_.empty()) return statistics;
+    const cuda::GpuReadings readings = cuda::ReadGpu(**nvml, bus_id_);
+    statistics.utilization = readings.utilization;
+    statistics.power_watts = readings.power_watts;
+    statistics.total_bytes = readings.used_bytes;
+    return statistics;
+  }
 
   Result<DeviceBuffer> Allocate(size_t bytes) override {
     ONNXD_RETURN_IF_ERROR(CheckAlive());
@@ -197,10 +266,24 @@ class CudaDevice : public GpuDevice {
     ::CUmod_st* const module_;  // lives as long as the process
   };
 
-  Result<std::unique_ptr<Program>> Compile(const std::string& text) override {
+  Result<std::unique_ptr<Program>> Compile(const std::string& text, std::string* binary) override {
     ONNXD_RETURN_IF_ERROR(CheckAlive());
-    ONNXD_ASSIGN_OR_RETURN(const std::string cubin,
+    ONNXD_ASSIGN_OR_RETURN(std::string cubin,
                            cuda::CompileToCubin(nvrtc_, text, properties_.compute_capability));
+    ONNXD_ASSIGN_OR_RETURN(auto program, LoadBinary(cubin));
+    if (binary != nullptr) *binary = std::move(cubin);
+    return program;
+  }
+
+  // Cubins hold for a compute capability, whatever the driver.
+  std::string CompilerIdentity() const override {
+    int major = 0, minor = 0;
+    nvrtc_.nvrtcVersion(&major, &minor);
+    return StrCat("nvrtc ", major, ".", minor, " sm_", properties_.compute_capability);
+  }
+
+  Result<std::unique_ptr<Program>> LoadBinary(const std::string& cubin) override {
+    ONNXD_RETURN_IF_ERROR(CheckAlive());
     shared_->Enter();
     ::CUmod_st* module = nullptr;
     ONNXD_RETURN_IF_ERROR(shared_->Check(shared_->driver.cuModuleLoadData(&module, cubin.data()),
@@ -218,6 +301,7 @@ class CudaDevice : public GpuDevice {
   const cuda::NvrtcApi& nvrtc_;
   const std::string name_;
   const GpuProperties properties_;
+  const std::string bus_id_;
   std::shared_ptr<CachingAllocator> allocator_;
 };
 
@@ -268,21 +352,25 @@ Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
   ONNXD_RETURN_IF_ERROR(shared->Check(driver.cuCtxGetStreamPriorityRange(&least, &greatest),
                                       "cuCtxGetStreamPriorityRange"));
   shared->stream_priority = std::clamp(options.stream_priority, greatest, least);
+  char bus_id[64] = {};
+  if (driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id) - 1, device) != kSuccess) bus_id[0] = 0;
   return std::shared_ptr<GpuDevice>(std::make_shared<CudaDevice>(
       std::move(shared), nvrtc, StrCat("cuda:", options.device_id), std::move(properties),
-      static_cast<size_t>(options.memory_limit)));
+      static_cast<size_t>(options.memory_limit), bus_id));
 }
 
 Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options) {
   static std::mutex mutex;
-  static auto* const devices = new std::map<int, std::shared_ptr<GpuDevice>>();
+  static auto* const devices =
+      new std::map<std::tuple<int, int64_t, int>, std::shared_ptr<GpuDevice>>();
+  const std::tuple key(options.device_id, options.memory_limit, options.stream_priority);
   std::lock_guard lock(mutex);
-  const auto found = devices->find(options.device_id);
+  const auto found = devices->find(key);
   if (found != devices->end()) return found->second;
   ONNXD_ASSIGN_OR_RETURN(const DriverApi* driver, cuda::OpenDriver());
   ONNXD_ASSIGN_OR_RETURN(const cuda::NvrtcApi* nvrtc, cuda::OpenNvrtc());
   ONNXD_ASSIGN_OR_RETURN(auto device, MakeCudaDevice(*driver, *nvrtc, options));
-  devices->emplace(options.device_id, device);
+  devices->emplace(key, device);
   return device;
 }
 

@@ -15,7 +15,8 @@ struct CudaOptions {
   int stream_priority = 0;  // as CUDA counts: lower numbers go first; clamped to the device's range
 };
 
-// The device, made on the first call with its device_id and kept, with the options of that call.
+// The device, made on the first call with these options and kept: others have memory and streams of
+// their own, in the same context.
 // kUnavailable says why there is none: no driver, no NVRTC, no such GPU. Any thread.
 Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options);
 

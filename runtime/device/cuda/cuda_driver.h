@@ -43,6 +43,7 @@ inline constexpr int kCaptureThreadLocal = 1;
   FUNCTION(cuDeviceGetName, (char*, int, DeviceOrdinal))                                         \
   FUNCTION(cuDeviceTotalMem_v2, (size_t*, DeviceOrdinal))                                        \
   FUNCTION(cuDeviceGetAttribute, (int*, int, DeviceOrdinal))                                     \
+  FUNCTION(cuDeviceGetPCIBusId, (char*, int, DeviceOrdinal))                                     \
   FUNCTION(cuDevicePrimaryCtxRetain, (::CUctx_st**, DeviceOrdinal))                              \
   FUNCTION(cuCtxSetCurrent, (::CUctx_st*))                                                       \
   FUNCTION(cuCtxGetStreamPriorityRange, (int*, int*))                                            \

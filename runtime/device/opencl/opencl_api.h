@@ -42,10 +42,14 @@ inline constexpr Uint kDeviceType = 0x1000;
 inline constexpr Uint kDeviceGlobalMemSize = 0x101F;
 inline constexpr Uint kDeviceLocalMemSize = 0x1023;
 inline constexpr Uint kDeviceName = 0x102B;
+inline constexpr Uint kDriverVersion = 0x102D;
+inline constexpr Uint kDeviceVersion = 0x102F;
 inline constexpr Uint kDeviceDoubleFpConfig = 0x1032;
 inline constexpr Uint kDeviceSvmCapabilities = 0x1053;
 inline constexpr Bitfield kDeviceSvmCoarseGrainBuffer = 1 << 0;
 inline constexpr Bitfield kMemReadWrite = 1 << 0;
+inline constexpr Uint kProgramBinarySizes = 0x1165;
+inline constexpr Uint kProgramBinaries = 0x1166;
 inline constexpr Uint kProgramBuildLog = 0x1183;
 
 // FUNCTION(result, name, parameters)
@@ -65,6 +69,9 @@ inline constexpr Uint kProgramBuildLog = 0x1183;
   FUNCTION(Int, clEnqueueSVMMemcpy,                                                                \
            (CommandQueue, Uint, void*, const void*, size_t, Uint, const Event*, Event*))           \
   FUNCTION(Program, clCreateProgramWithSource, (Context, Uint, const char**, const size_t*, Int*)) \
+  FUNCTION(Program, clCreateProgramWithBinary,                                                     \
+           (Context, Uint, const DeviceId*, const size_t*, const unsigned char**, Int*, Int*))      \
+  FUNCTION(Int, clGetProgramInfo, (Program, Uint, size_t, void*, size_t*))                         \
   FUNCTION(Int, clBuildProgram,                                                                    \
            (Program, Uint, const DeviceId*, const char*, void (*)(Program, void*), void*))         \
   FUNCTION(Int, clGetProgramBuildInfo, (Program, DeviceId, Uint, size_t, void*, size_t*))          \

@@ -1,6 +1,9 @@
 #include "runtime/device/opencl/opencl_device.h"
 
 #include <atomic>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -26,10 +29,16 @@ struct Shared {
   opencl::DeviceId device;
   opencl::Context context;
   std::atomic<bool> lost = false;
+  std::mutex mutex;
+  Status loss;  // guarded by mutex
 
   Status Check(opencl::Int code, const char* call) {
-    if (code == opencl::kDeviceNotAvailable) lost = true;
-    return StatusOf(code, call);
+    Status status = StatusOf(code, call);
+    if (code == opencl::kDeviceNotAvailable && !lost.exchange(true)) {
+      std::lock_guard lock(mutex);
+      loss = status;
+    }
+    return status;
   }
 };
 
@@ -56,6 +65,7 @@ class OpenClStream : public GpuStream {
   }
 
   Status CopyIn(void* to, const void* from, size_t bytes) override {
+    ONNXD_RETURN_IF_ERROR(CheckNotRecording());
     if (bytes > kMostStaged) return Copy(to, from, bytes, true);
     auto staged = std::make_unique<std::byte[]>(bytes);
     std::memcpy(staged.get(), from, bytes);
@@ -63,13 +73,37 @@ class OpenClStream : public GpuStream {
     return Copy(to, staged_.back().get(), bytes, false);
   }
   Status CopyOut(void* to, const void* from, size_t bytes) override {
+    ONNXD_RETURN_IF_ERROR(CheckNotRecording());
     return Copy(to, from, bytes, false);
   }
   Status CopyWithin(void* to, const void* from, size_t bytes) override {
+    if (recording_ != nullptr) {
+      recording_->commands.push_back([=, this] { return CopyWithin(to, from, bytes); });
+      return Status::Ok();
+    }
     return Copy(to, from, bytes, false);
   }
 
+  // A list of calls: OpenCL 3.0's command buffers are an extension that few drivers have.
+  Status BeginRecording() override {
+    ONNXD_RETURN_IF_ERROR(CheckNotRecording());
+    recording_ = std::make_unique<CommandList>();
+    return Status::Ok();
+  }
+  Result<std::unique_ptr<DeviceGraph>> EndRecording() override {
+    if (recording_ == nullptr) return FailedPrecondition("nothing is recorded");
+    return std::unique_ptr<DeviceGraph>(std::move(recording_));
+  }
+  Status Replay(const DeviceGraph& graph) override {
+    ONNXD_RETURN_IF_ERROR(CheckNotRecording());
+    for (const auto& command : static_cast<const CommandList&>(graph).commands) {
+      ONNXD_RETURN_IF_ERROR(command());
+    }
+    return Status::Ok();
+  }
+
   Status Synchronize() override {
+    ONNXD_RETURN_IF_ERROR(CheckNotRecording());
     const Status status = shared_->Check(shared_->api->clFinish(queue_), "clFinish");
     staged_.clear();
     return status;
@@ -89,6 +123,11 @@ class OpenClStream : public GpuStream {
 
   Status Launch(const DeviceKernel& kernel, const LaunchGrid& grid,
                 const LaunchArguments& arguments) override {
+    if (recording_ != nullptr) {
+      recording_->commands.push_back(
+          [=, this, &kernel] { return Launch(kernel, grid, arguments); });
+      return Status::Ok();
+    }
     const Api& api = *shared_->api;
     ONNXD_ASSIGN_OR_RETURN(const opencl::Kernel object,
                            ObjectOf(static_cast<const OpenClKernel&>(kernel)));
@@ -116,6 +155,14 @@ class OpenClStream : public GpuStream {
   }
 
  private:
+  struct CommandList : DeviceGraph {
+    std::vector<std::function<Status()>> commands;
+  };
+
+  Status CheckNotRecording() const {
+    return recording_ == nullptr ? Status::Ok() : FailedPrecondition("the stream is recording");
+  }
+
   Status Copy(void* to, const void* from, size_t bytes, bool wait) {
     if (bytes == 0) return Status::Ok();
     return shared_->Check(shared_->api->clEnqueueSVMMemcpy(queue_, wait ? 1 : 0, to, from, bytes, 0,
@@ -139,7 +186,14 @@ class OpenClStream : public GpuStream {
   const DeviceBuffer failure_;
   std::unordered_map<const OpenClKernel*, opencl::Kernel> kernels_;
   std::vector<std::unique_ptr<std::byte[]>> staged_;
+  std::unique_ptr<CommandList> recording_;
 };
+
+std::string TextOf(const Api& api, opencl::DeviceId device, opencl::Uint what) {
+  char text[512] = {};
+  api.clGetDeviceInfo(device, what, sizeof(text) - 1, text, nullptr);
+  return text;
+}
 
 class OpenClDevice : public GpuDevice {
  public:
@@ -159,6 +213,18 @@ class OpenClDevice : public GpuDevice {
   Dialect dialect() const override { return Dialect::kOpenCl; }
   const GpuProperties& properties() const override { return properties_; }
   bool lost() const override { return shared_->lost; }
+  Status loss() const override {
+    std::lock_guard lock(shared_->mutex);
+    return shared_->loss;
+  }
+  DeviceStatistics statistics() const override {
+    DeviceStatistics statistics;
+    statistics.memory_bytes = properties_.memory_bytes;
+    const CachingAllocator::Usage usage = allocator_->usage();
+    statistics.used_bytes = static_cast<int64_t>(usage.used);
+    statistics.kept_bytes = static_cast<int64_t>(usage.kept);
+    return statistics;
+  }
 
   Result<DeviceBuffer> Allocate(size_t bytes) override {
     auto buffer = allocator_->Allocate(bytes);
@@ -197,14 +263,37 @@ class OpenClDevice : public GpuDevice {
     const opencl::Program program_;  // lives as long as the process
   };
 
-  Result<std::unique_ptr<Program>> Compile(const std::string& text) override {
-    const Api& api = *shared_->api;
+  Result<std::unique_ptr<Program>> Compile(const std::string& text, std::string* binary) override {
     const char* source = text.c_str();
     opencl::Int code = 0;
     const opencl::Program program =
-        api.clCreateProgramWithSource(shared_->context, 1, &source, nullptr, &code);
+        shared_->api->clCreateProgramWithSource(shared_->context, 1, &source, nullptr, &code);
     ONNXD_RETURN_IF_ERROR(shared_->Check(code, "clCreateProgramWithSource"));
-    code = api.clBuildProgram(program, 1, &shared_->device, "-w", nullptr, nullptr);
+    ONNXD_ASSIGN_OR_RETURN(auto built, Build(program));
+    if (binary != nullptr) *binary = BinaryOf(program);
+    return built;
+  }
+
+  Result<std::unique_ptr<Program>> LoadBinary(const std::string& binary) override {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(binary.data());
+    const size_t size = binary.size();
+    opencl::Int code = 0, own = 0;
+    const opencl::Program program = shared_->api->clCreateProgramWithBinary(
+        shared_->context, 1, &shared_->device, &size, &bytes, &own, &code);
+    ONNXD_RETURN_IF_ERROR(shared_->Check(code, "clCreateProgramWithBinary"));
+    return Build(program);
+  }
+
+  std::string CompilerIdentity() const override {
+    return StrCat(properties_.description, "\n",
+                  TextOf(*shared_->api, shared_->device, opencl::kDeviceVersion), "\n",
+                  TextOf(*shared_->api, shared_->device, opencl::kDriverVersion));
+  }
+
+ private:
+  Result<std::unique_ptr<Program>> Build(opencl::Program program) {
+    const Api& api = *shared_->api;
+    opencl::Int code = api.clBuildProgram(program, 1, &shared_->device, "-w", nullptr, nullptr);
     if (code != opencl::kSuccess) {
       std::string log(4096, '\0');
       size_t length = 0;
@@ -217,7 +306,21 @@ class OpenClDevice : public GpuDevice {
     return std::unique_ptr<Program>(std::make_unique<OpenClProgram>(program));
   }
 
- private:
+  // Of its one device; empty where it has none.
+  std::string BinaryOf(opencl::Program program) const {
+    const Api& api = *shared_->api;
+    size_t size = 0;
+    if (api.clGetProgramInfo(program, opencl::kProgramBinarySizes, sizeof(size), &size, nullptr) !=
+        opencl::kSuccess) {
+      return {};
+    }
+    std::string binary(size, '\0');
+    char* bytes = binary.data();
+    const opencl::Int code =
+        api.clGetProgramInfo(program, opencl::kProgramBinaries, sizeof(bytes), &bytes, nullptr);
+    return code == opencl::kSuccess ? binary : std::string();
+  }
+
   const std::shared_ptr<Shared> shared_;
   const std::string name_;
   const GpuProperties properties_;
@@ -253,9 +356,7 @@ std::vector<opencl::DeviceId> ListDevices(const Api& api) {
 
 GpuProperties PropertiesOf(const Api& api, opencl::DeviceId device) {
   GpuProperties properties;
-  char name[256] = {};
-  api.clGetDeviceInfo(device, opencl::kDeviceName, sizeof(name) - 1, name, nullptr);
-  properties.description = name;
+  properties.description = TextOf(api, device, opencl::kDeviceName);
   properties.memory_bytes =
       static_cast<int64_t>(InfoOf<uint64_t>(api, device, opencl::kDeviceGlobalMemSize));
   properties.multiprocessors =
@@ -295,9 +396,9 @@ Result<std::shared_ptr<GpuDevice>> MakeDevice(const OpenClOptions& options) {
 
 Result<std::shared_ptr<GpuDevice>> FindOpenClDevice(const OpenClOptions& options) {
   static std::mutex mutex;
-  static auto* const devices = new std::map<int, std::shared_ptr<GpuDevice>>();
+  static auto* const devices = new std::map<std::pair<int, int64_t>, std::shared_ptr<GpuDevice>>();
   std::lock_guard lock(mutex);
-  std::shared_ptr<GpuDevice>& device = (*devices)[options.device_id];
+  std::shared_ptr<GpuDevice>& device = (*devices)[{options.device_id, options.memory_limit}];
   if (device == nullptr) {
     ONNXD_ASSIGN_OR_RETURN(device, MakeDevice(options));
   }

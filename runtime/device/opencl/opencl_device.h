@@ -13,7 +13,7 @@ struct OpenClOptions {
   int64_t memory_limit = 0;  // bytes; 0: none
 };
 
-// The device, made on the first call with its device_id and kept, with the limit of that call.
+// The device, made on the first call with these options and kept: others have memory of their own.
 // kUnavailable says why there is none. Any thread.
 Result<std::shared_ptr<GpuDevice>> FindOpenClDevice(const OpenClOptions& options);
 

@@ -4,7 +4,6 @@
 #include "runtime/ops/attention.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -29,12 +28,10 @@ struct Settings {
   ScoresOutput scores_output;
 };
 
-// The attention mask, read as [batch, heads, queries, keys] by strides.
 struct Mask {
   bool present = false;
   DataType type = DataType::kUndefined;
-  std::array<int64_t, 4> strides{};
-  int64_t keys = 0;  // the mask's own; later ones are masked
+  AttentionMask view;
 };
 
 // Rows of a head: [sequence, head size] at a stride.
@@ -125,9 +122,9 @@ class HeadRun {
 
   float MaskAt(int64_t b, int64_t h, int64_t row, int64_t column) const {
     const Mask& mask = plan_.mask;
-    if (column >= mask.keys) return kMinusInfinity;
-    const int64_t at = b * mask.strides[0] + h * mask.strides[1] + row * mask.strides[2] +
-                       column * mask.strides[3];
+    if (column >= mask.view.keys) return kMinusInfinity;
+    const auto& strides = mask.view.strides;
+    const int64_t at = b * strides[0] + h * strides[1] + row * strides[2] + column * strides[3];
     if (mask.type == DataType::kBool) return k_.input<bool>(3)[at] ? 0.0f : kMinusInfinity;
     if (mask.type == DataType::kFloat) return k_.input<float>(3)[at];
     float number = 0;
@@ -231,27 +228,9 @@ Status Compute(const Plan& plan, const KernelContext& k) {
 Result<Mask> MaskOf(const PrepareContext& context, const AttentionSizes& s) {
   Mask mask;
   if (!context.HasInput(3)) return mask;
-  const Shape& shape = context.InputShape(3);
   mask.present = true;
   mask.type = context.inputs[3].type;
-  const auto fail = [&] {
-    return InvalidArgument(StrCat(Describe(context.node), ": attn_mask of shape ", shape.ToString(),
-                                  " does not broadcast to [", s.batch, ", ", s.query_heads, ", ",
-                                  s.queries, ", ", s.total(), "]"));
-  };
-  if (shape.rank() < 1 || shape.rank() > 4) return fail();
-  const int64_t wanted[] = {s.batch, s.query_heads, s.queries, s.total()};
-  const std::vector<int64_t> dense = DenseStrides(shape);
-  for (int i = 0; i < shape.rank(); ++i) {
-    const int axis = 4 - shape.rank() + i;
-    const bool last = axis == 3;
-    const bool fits = shape[i] == wanted[axis] || shape[i] == 1 || (last && shape[i] < wanted[3]);
-    if (!fits) return fail();
-    const bool stretched = shape[i] == 1 && wanted[axis] != 1;
-    mask.strides[static_cast<size_t>(axis)] = stretched ? 0 : dense[static_cast<size_t>(i)];
-  }
-  mask.keys = shape[shape.rank() - 1];
-  if (mask.keys == 1 && s.total() > 1) mask.keys = s.total();
+  ONNXD_ASSIGN_OR_RETURN(mask.view, AttentionMaskOf(context.node, context.InputShape(3), s));
   return mask;
 }
 

@@ -1,10 +1,10 @@
 #include "runtime/providers/cpu/cpu_provider.h"
 
 #include "runtime/base/str_cat.h"
+#include "runtime/fusion/attention.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/fast_kernels.h"
-#include "runtime/providers/cpu/passes/attention.h"
 #include "runtime/providers/cpu/passes/constant_captures.h"
 #include "runtime/providers/cpu/passes/conv_gate.h"
 #include "runtime/providers/cpu/passes/dequantize_folding.h"
@@ -63,7 +63,7 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {ConstantCaptures(),      AttentionFusion(),
+    std::vector<const GraphPass*> passes = {ConstantCaptures(),      AttentionFusion(false),
                                             ConvGateFusion(),        QuantizedOperators(),
                                             QuantizedConvInFloats(), DynamicQuantizedProducts(),
                                             DequantizeFolding()};

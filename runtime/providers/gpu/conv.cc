@@ -1,5 +1,5 @@
-// Conv, com.microsoft FusedConv, ConvInteger and ConvTranspose: products over the taps of the
-// kernel, whose right side is gathered from the image.
+// Conv, com.microsoft FusedConv, ConvInteger, QLinearConv and ConvTranspose: products over the taps
+// of the kernel, whose right side is gathered from the image.
 #include <array>
 
 #include "runtime/base/str_cat.h"
@@ -129,7 +129,7 @@ bool IsFloat(DataType type) { return IsDeviceType(type) && IsFloatingPoint(type)
 }  // namespace
 
 // Conv, and FusedConv: with an addend of the output's shape as input 3 and an activation.
-Result<std::unique_ptr<Kernel>> MakeGpuConv(const KernelInfo& info, GpuDevice& device) {
+Result<ProductPlanner> PlanConv(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsFloat(type)) return DeclineOnDevice(info, type);
   const bool has_bias = info.node.input(2) != kNoValue, has_addend = info.node.input(3) != kNoValue;
@@ -144,28 +144,23 @@ Result<std::unique_ptr<Kernel>> MakeGpuConv(const KernelInfo& info, GpuDevice& d
   }
   ONNXD_ASSIGN_OR_RETURN(
       result, ActivationExpression(info.node, ComputeName(type), StrCat("(", result, ")")));
-  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+  return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
     ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, false));
     ProductText text = TextOf(type, type, type, g.is_pointwise);
     text.functions += PointwiseFunctions();
     text.parameters += parameters;
     text.result = result;
-    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, g.sizes));
-    PreparedKernel prepared;
-    prepared.compute = [=](const KernelContext& k) {
-      return product(k, k.input<void>(1), k.input<void>(0), k.output<void>(0),
-                     [&](LaunchArguments& arguments) {
-                       FillGeometry(g, arguments);
-                       if (has_bias) arguments.Pointer(k.input<void>(2));
-                       if (has_addend) arguments.Pointer(k.input<void>(3));
-                     });
+    const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
+      FillGeometry(g, arguments);
+      if (has_bias) arguments.Pointer(k.input<void>(2));
+      if (has_addend) arguments.Pointer(k.input<void>(3));
     };
-    return prepared;
+    return ProductPlan{text, g.sizes, 1, 0, fill};
   });
 }
 
 // The taps of [in, out, ...] weights are read across their first axis.
-Result<std::unique_ptr<Kernel>> MakeGpuConvTranspose(const KernelInfo& info, GpuDevice& device) {
+Result<ProductPlanner> PlanConvTranspose(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsFloat(type)) return DeclineOnDevice(info, type);
   const bool has_bias = info.node.input(2) != kNoValue;
@@ -177,47 +172,100 @@ Result<std::unique_ptr<Kernel>> MakeGpuConvTranspose(const KernelInfo& info, Gpu
     text.parameters += "GLOBAL const A* bias, ";
     text.result = "sum + A_GET(bias, group_of_channels * m + i)";
   }
-  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+  return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
     ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, true));
-    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, g.sizes));
-    PreparedKernel prepared;
-    prepared.compute = [=](const KernelContext& k) {
-      return product(k, k.input<void>(1), k.input<void>(0), k.output<void>(0),
-                     [&](LaunchArguments& arguments) {
-                       FillGeometry(g, arguments);
-                       if (has_bias) arguments.Pointer(k.input<void>(2));
-                     });
+    const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
+      FillGeometry(g, arguments);
+      if (has_bias) arguments.Pointer(k.input<void>(2));
     };
-    return prepared;
+    return ProductPlan{text, g.sizes, 1, 0, fill};
   });
 }
 
-// What is outside of the image has its zero point, so that it adds nothing.
-Result<std::unique_ptr<Kernel>> MakeGpuConvInteger(const KernelInfo& info, GpuDevice& device) {
-  const bool x_zero = info.node.input(2) != kNoValue, w_zero = info.node.input(3) != kNoValue;
-  ProductText text = TextOf(info.InputType(1), info.InputType(0), DataType::kInt32, false);
+Result<std::unique_ptr<Kernel>> MakeGpuConv(const KernelInfo& info, GpuDevice& device) {
+  ONNXD_ASSIGN_OR_RETURN(ProductPlanner planner, PlanConv(info));
+  return MakeProductKernel(device, std::move(planner));
+}
+
+Result<std::unique_ptr<Kernel>> MakeGpuConvTranspose(const KernelInfo& info, GpuDevice& device) {
+  ONNXD_ASSIGN_OR_RETURN(ProductPlanner planner, PlanConvTranspose(info));
+  return MakeProductKernel(device, std::move(planner));
+}
+
+namespace {
+
+// x without its zero point (what is outside of the image has it, and adds nothing), and weights
+// without theirs, of which there may be one per channel.
+ProductText ByteText(const KernelInfo& info, DataType w, DataType x, DataType y, size_t x_zero,
+                     size_t w_zero) {
+  ProductText text = TextOf(w, x, y, false);
   text.parameters += "GLOBAL const B* x_zero, GLOBAL const A* w_zero, i64 w_zeros, ";
-  if (x_zero)
+  if (info.node.input(x_zero) != kNoValue) {
     text.load_b = "(i32)gather(b, p, ow, oh, od, image, steps, gaps, x_zero[0]) - (i32)x_zero[0]";
-  if (w_zero) {
+  }
+  if (info.node.input(w_zero) != kNoValue) {
     text.load_a =
         "(i32)A_GET(a, (i64)i * k + p) - "
         "(i32)w_zero[w_zeros > 1 ? group_of_channels * m + i : 0]";
   }
-  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
-    ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, false));
+  return text;
+}
+
+// The geometry of a node whose image and weights are inputs 0 and `w`.
+Result<Geometry> ByteGeometry(const PrepareContext& context, size_t w) {
+  if (w == 1) return GeometryOf(context, false);
+  const OperandInfo operands[] = {context.inputs[0], context.inputs[w]};
+  return GeometryOf({context.node, operands, context.outputs, context.threads}, false);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeGpuConvInteger(const KernelInfo& info, GpuDevice& device) {
+  const ProductText text =
+      ByteText(info, info.InputType(1), info.InputType(0), DataType::kInt32, 2, 3);
+  return MakeProductKernel(device, [=](const PrepareContext& context) -> Result<ProductPlan> {
+    ONNXD_ASSIGN_OR_RETURN(const Geometry g, ByteGeometry(context, 1));
     const int64_t w_zeros = context.HasInput(3) ? context.InputShape(3).ElementCount() : int64_t{1};
-    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, g.sizes));
-    PreparedKernel prepared;
-    prepared.compute = [=](const KernelContext& k) {
-      return product(k, k.input<void>(1), k.input<void>(0), k.output<void>(0),
-                     [&](LaunchArguments& arguments) {
-                       FillGeometry(g, arguments);
-                       arguments.Pointer(k.input<void>(2)).Pointer(k.input<void>(3));
-                       arguments.Value(w_zeros);
-                     });
+    const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
+      FillGeometry(g, arguments);
+      arguments.Pointer(k.input<void>(2)).Pointer(k.input<void>(3)).Value(w_zeros);
     };
-    return prepared;
+    return ProductPlan{text, g.sizes, 1, 0, fill};
+  });
+}
+
+// x, its scale and zero point; w likewise; the scale and zero point of y; a bias.
+Result<std::unique_ptr<Kernel>> MakeGpuQLinearConv(const KernelInfo& info, GpuDevice& device) {
+  const DataType y = info.OutputType(0);
+  const bool has_bias = info.node.input(8) != kNoValue;
+  ProductText text = ByteText(info, info.InputType(3), info.InputType(0), y, 2, 5);
+  text.functions += PointwiseFunctions();
+  text.parameters +=
+      "GLOBAL const f32* x_scale, GLOBAL const f32* w_scale, i64 w_scales, "
+      "GLOBAL const f32* y_scale, GLOBAL const Y* y_zero, GLOBAL const i32* bias, ";
+  if (has_bias) text.result = "sum + bias[group_of_channels * m + i]";
+  text.finished = StrCat("truncated_f32_", ComputeName(y),
+                         "(rint((f32)value * (x_scale[0] * w_scale[w_scales > 1 ? "
+                         "group_of_channels * m + i : 0] / y_scale[0])) + (f32)y_zero[0])");
+  return MakeProductKernel(device, [=](const PrepareContext& context) -> Result<ProductPlan> {
+    ONNXD_ASSIGN_OR_RETURN(const Geometry g, ByteGeometry(context, 3));
+    const int64_t filters = context.InputShape(3)[0];
+    const auto count = [&](size_t i) {
+      return context.HasInput(i) ? context.InputShape(i).ElementCount() : int64_t{1};
+    };
+    const int64_t w_zeros = count(5), w_scales = count(4);
+    if (count(1) != 1 || count(6) != 1 || (w_scales != 1 && w_scales != filters) ||
+        (w_zeros != 1 && w_zeros != filters) || (has_bias && count(8) != filters)) {
+      return InvalidArgument(StrCat(Describe(context.node),
+                                    ": a scale, a zero point or the bias has the wrong length"));
+    }
+    const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
+      FillGeometry(g, arguments);
+      arguments.Pointer(k.input<void>(2)).Pointer(k.input<void>(5)).Value(w_zeros);
+      arguments.Pointer(k.input<void>(1)).Pointer(k.input<void>(4)).Value(w_scales);
+      arguments.Pointer(k.input<void>(6)).Pointer(k.input<void>(7)).Pointer(k.input<void>(8));
+    };
+    return ProductPlan{text, g.sizes, 3, 0, fill};
   });
 }
 

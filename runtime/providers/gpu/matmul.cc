@@ -1,6 +1,7 @@
 // MatMul, Gemm, com.microsoft FusedMatMul, MatMulInteger and QLinearMatMul.
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/pointwise.h"
+#include "runtime/providers/gpu/pointwise_expressions.h"
 #include "runtime/providers/gpu/product.h"
 
 namespace onnxd {
@@ -91,8 +92,7 @@ void FillStack(const Stack& stack, LaunchArguments& arguments) {
 
 bool Multiplies(DataType type) { return IsDeviceType(type) && type != DataType::kBool; }
 
-Result<std::unique_ptr<Kernel>> ProductKernel(const KernelInfo& info, GpuDevice& device,
-                                              Transposes transposes, float alpha) {
+Result<ProductPlanner> PlanProduct(const KernelInfo& info, Transposes transposes, float alpha) {
   const DataType type = info.InputType(0);
   if (!Multiplies(type) || info.InputType(1) != type) return DeclineOnDevice(info, type);
   ProductText text = TextOf(type, type, info.OutputType(0), transposes);
@@ -103,39 +103,31 @@ Result<std::unique_ptr<Kernel>> ProductKernel(const KernelInfo& info, GpuDevice&
     text.parameters += "f32 alpha, ";
     text.result = "(ACC)alpha * sum";
   }
-  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+  return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
     ONNXD_ASSIGN_OR_RETURN(const Stack stack,
                            StackOf(context.InputShape(0), context.InputShape(1), transposes));
-    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, stack.sizes));
-    PreparedKernel prepared;
-    prepared.compute = [=](const KernelContext& k) {
-      return product(k, k.input<void>(0), k.input<void>(1), k.output<void>(0),
-                     [&](LaunchArguments& arguments) {
-                       FillStack(stack, arguments);
-                       if (scaled) arguments.Value(alpha);
-                     });
+    const auto fill = [=](const KernelContext&, LaunchArguments& arguments) {
+      FillStack(stack, arguments);
+      if (scaled) arguments.Value(alpha);
     };
-    return prepared;
+    return ProductPlan{text, stack.sizes, 0, 1, fill};
   });
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeGpuMatMul(const KernelInfo& info, GpuDevice& device) {
-  return ProductKernel(info, device, {}, 1.0f);
-}
-
-Result<std::unique_ptr<Kernel>> MakeGpuFusedMatMul(const KernelInfo& info, GpuDevice& device) {
+Result<ProductPlanner> PlanMatMul(const KernelInfo& info) {
+  if (info.node.domain.empty()) return PlanProduct(info, {}, 1.0f);
   const Attributes& attributes = info.node.attributes;
   if (attributes.Int("transBatchA", 0) != 0 || attributes.Int("transBatchB", 0) != 0) {
     return Unimplemented("FusedMatMul with transposed stacks");
   }
   const Transposes transposes{attributes.Int("transA", 0) != 0, attributes.Int("transB", 0) != 0};
-  return ProductKernel(info, device, transposes, attributes.Float("alpha", 1.0f));
+  return PlanProduct(info, transposes, attributes.Float("alpha", 1.0f));
 }
 
 // Y = alpha * op(A) * op(B) + beta * C.
-Result<std::unique_ptr<Kernel>> MakeGpuGemm(const KernelInfo& info, GpuDevice& device) {
+Result<ProductPlanner> PlanGemm(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!Multiplies(type) || !IsFloatingPoint(type)) return DeclineOnDevice(info, type);
   const Attributes& attributes = info.node.attributes;
@@ -149,56 +141,114 @@ Result<std::unique_ptr<Kernel>> MakeGpuGemm(const KernelInfo& info, GpuDevice& d
     text.parameters += "GLOBAL const A* c, i64 c_row, i64 c_column, f32 beta, ";
     text.result += " + (ACC)beta * A_GET(c, i * c_row + j * c_column)";
   }
-  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+  return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
     ONNXD_ASSIGN_OR_RETURN(const Stack stack,
                            StackOf(context.InputShape(0), context.InputShape(1), transposes));
     std::vector<int64_t> c_strides(2, 0);
     if (has_c) c_strides = BroadcastStrides(context.InputShape(2), context.OutputShape(0));
-    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, stack.sizes));
-    PreparedKernel prepared;
-    prepared.compute = [=](const KernelContext& k) {
-      return product(k, k.input<void>(0), k.input<void>(1), k.output<void>(0),
-                     [&](LaunchArguments& arguments) {
-                       FillStack(stack, arguments);
-                       arguments.Value(alpha);
-                       if (!has_c) return;
-                       arguments.Pointer(k.input<void>(2)).Value(c_strides[0]).Value(c_strides[1]);
-                       arguments.Value(beta);
-                     });
+    const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
+      FillStack(stack, arguments);
+      arguments.Value(alpha);
+      if (!has_c) return;
+      arguments.Pointer(k.input<void>(2)).Value(c_strides[0]).Value(c_strides[1]).Value(beta);
     };
-    return prepared;
+    return ProductPlan{text, stack.sizes, 0, 1, fill};
   });
 }
 
-// Zero points are numbers, or one per row of A or column of B.
-Result<std::unique_ptr<Kernel>> MakeGpuMatMulInteger(const KernelInfo& info, GpuDevice& device) {
-  const bool a_zero = info.node.input(2) != kNoValue, b_zero = info.node.input(3) != kNoValue;
-  ProductText text = TextOf(info.InputType(0), info.InputType(1), DataType::kInt32, {});
+Result<std::unique_ptr<Kernel>> MakeGpuMatMul(const KernelInfo& info, GpuDevice& device) {
+  ONNXD_ASSIGN_OR_RETURN(ProductPlanner planner, PlanMatMul(info));
+  return MakeProductKernel(device, std::move(planner));
+}
+
+Result<std::unique_ptr<Kernel>> MakeGpuGemm(const KernelInfo& info, GpuDevice& device) {
+  ONNXD_ASSIGN_OR_RETURN(ProductPlanner planner, PlanGemm(info));
+  return MakeProductKernel(device, std::move(planner));
+}
+
+namespace {
+
+// Where a product of bytes finds its operands; -1: it has none.
+struct ByteOperands {
+  int a = 0, a_zero = 2, b = 1, b_zero = 3;
+  int a_scale = -1, b_scale = -1, y_scale = -1, y_zero = -1;
+};
+
+int64_t ElementsOf(const PrepareContext& context, int input) {
+  const auto at = static_cast<size_t>(input);
+  return input >= 0 && context.HasInput(at) ? context.InputShape(at).ElementCount() : 1;
+}
+
+// Zero points are numbers, or one per row of A or column of B; scales are numbers, that of B
+// perhaps one per column.
+Result<std::unique_ptr<Kernel>> ByteProduct(const KernelInfo& info, GpuDevice& device,
+                                            const ByteOperands& o) {
+  const auto has = [&](int input) {
+    return input >= 0 && info.node.input(static_cast<size_t>(input)) != kNoValue;
+  };
+  const auto type = [&](int input) { return info.InputType(static_cast<size_t>(input)); };
+  const bool a_zero = has(o.a_zero), b_zero = has(o.b_zero), scaled = o.y_scale >= 0;
+  const DataType y = info.OutputType(0);
+  ProductText text = TextOf(type(o.a), type(o.b), y, {});
   text.parameters += "GLOBAL const A* a_zero, i64 a_zeros, GLOBAL const B* b_zero, i64 b_zeros, ";
   if (a_zero) text.load_a = StrCat("(i32)", text.load_a, " - (i32)a_zero[a_zeros > 1 ? i : 0]");
   if (b_zero) text.load_b = StrCat("(i32)", text.load_b, " - (i32)b_zero[b_zeros > 1 ? j : 0]");
-  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
-    const Shape &a = context.InputShape(0), &b = context.InputShape(1);
-    const auto zeros = [&](size_t i) {
-      return context.HasInput(i) ? context.InputShape(i).ElementCount() : int64_t{1};
-    };
-    const int64_t a_zeros = zeros(2), b_zeros = zeros(3);
+  if (scaled) {
+    const bool floats = type(o.a_scale) == DataType::kFloat &&
+                        type(o.b_scale) == DataType::kFloat && type(o.y_scale) == DataType::kFloat;
+    if (!floats) return DeclineOnDevice(info, type(o.y_scale));
+    text.functions += PointwiseFunctions();
+    text.parameters +=
+        "GLOBAL const f32* a_scale, GLOBAL const f32* b_scale, i64 b_scales, "
+        "GLOBAL const f32* y_scale, GLOBAL const Y* y_zero, ";
+    text.finished = StrCat("truncated_f32_", ComputeName(y),
+                           "(rint((f32)value * (a_scale[0] * b_scale[b_scales > 1 ? j : 0] / "
+                           "y_scale[0])) + (f32)y_zero[0])");
+  }
+  return MakeProductKernel(device, [=](const PrepareContext& context) -> Result<ProductPlan> {
+    const Shape& a = context.InputShape(static_cast<size_t>(o.a));
+    const Shape& b = context.InputShape(static_cast<size_t>(o.b));
+    const int64_t a_zeros = ElementsOf(context, o.a_zero), b_zeros = ElementsOf(context, o.b_zero);
+    const int64_t b_scales = ElementsOf(context, o.b_scale);
     if ((a_zeros > 1 && a.rank() != 2) || (b_zeros > 1 && b.rank() != 2)) {
-      return Unimplemented("MatMulInteger of stacks with zero points by row");
+      return Unimplemented(StrCat(context.node.op_type, " of stacks with zero points by row"));
+    }
+    if (ElementsOf(context, o.a_scale) != 1 || ElementsOf(context, o.y_scale) != 1 ||
+        (b_scales > 1 && b_scales != b[b.rank() - 1])) {
+      return Unimplemented(StrCat(context.node.op_type, " with scales by row"));
     }
     ONNXD_ASSIGN_OR_RETURN(const Stack stack, StackOf(a, b, {}));
-    ONNXD_ASSIGN_OR_RETURN(const auto product, MakeProduct(device, text, stack.sizes));
-    PreparedKernel prepared;
-    prepared.compute = [=](const KernelContext& k) {
-      return product(k, k.input<void>(0), k.input<void>(1), k.output<void>(0),
-                     [&](LaunchArguments& arguments) {
-                       FillStack(stack, arguments);
-                       arguments.Pointer(k.input<void>(2)).Value(a_zeros);
-                       arguments.Pointer(k.input<void>(3)).Value(b_zeros);
-                     });
+    const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
+      const auto input = [&](int i) {
+        return i < 0 ? nullptr : k.input<void>(static_cast<size_t>(i));
+      };
+      FillStack(stack, arguments);
+      arguments.Pointer(input(o.a_zero)).Value(a_zeros);
+      arguments.Pointer(input(o.b_zero)).Value(b_zeros);
+      if (!scaled) return;
+      arguments.Pointer(input(o.a_scale)).Pointer(input(o.b_scale)).Value(b_scales);
+      arguments.Pointer(input(o.y_scale)).Pointer(input(o.y_zero));
     };
-    return prepared;
+    return ProductPlan{text, stack.sizes, static_cast<size_t>(o.a), static_cast<size_t>(o.b), fill};
   });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeGpuMatMulInteger(const KernelInfo& info, GpuDevice& device) {
+  return ByteProduct(info, device, {});
+}
+
+Result<std::unique_ptr<Kernel>> MakeGpuQLinearMatMul(const KernelInfo& info, GpuDevice& device) {
+  return ByteProduct(info, device,
+                     {.a = 0,
+                      .a_zero = 2,
+                      .b = 3,
+                      .b_zero = 5,
+                      .a_scale = 1,
+                      .b_scale = 4,
+                      .y_scale = 6,
+                      .y_zero = 7});
 }
 
 }  // namespace onnxd

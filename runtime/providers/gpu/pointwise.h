@@ -13,6 +13,53 @@
 
 namespace onnxd {
 
+// Operands that are broadcast to one shape, as kernels read them.
+class BroadcastOperands {
+ public:
+  // `types`: kUndefined for absent ones, whose shapes are null. Requires shapes that broadcast to
+  // `output`. kUnimplemented where more dimensions are left than kernels have, after those that lie
+  // together are joined.
+  // `prefix`: of the names of types and parameters, for several in a kernel.
+  static Result<BroadcastOperands> Make(std::span<const DataType> types,
+                                        std::span<const Shape* const> shapes, const Shape& output,
+                                        std::string prefix = "");
+  BroadcastOperands() = default;
+
+  // Text of a kernel: operand 2 is called x2. No lines end in it but those of Types.
+  std::string Types() const;
+  std::string Parameters() const;  // each with a comma behind it
+  std::string Names() const;       // of these, to hand them on
+  std::string Loads() const;       // statements that define x0, ... from INDEX i
+
+  // Adds what Parameters names. `inputs`: of the call, by operand.
+  void Fill(const KernelContext& context, std::span<const size_t> inputs,
+            LaunchArguments& arguments) const;
+
+  // Whether operand i lies as the output does.
+  bool IsFlat(size_t i) const { return operands_[i].access == Access::kFlat; }
+
+ private:
+  // kRun: element i / same % period, as of a bias by channel.
+  enum class Access { kAbsent, kFlat, kScalar, kRun, kStrided };
+  struct Operand {
+    DataType type;
+    Access access;
+    DeviceDims strides;
+    int64_t same = 1;    // neighbours that are one element
+    int64_t period = 0;  // elements until it begins anew; 0: it does not
+  };
+
+  static void FindAccess(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides,
+                         Operand& operand);
+  bool strided() const;
+  std::string Named(std::string_view name, size_t i) const;
+
+  std::string prefix_;
+  std::vector<Operand> operands_;
+  DeviceDims dims_;
+  int32_t rank_ = 0;
+};
+
 // What to compute: statements over x0, x1, ... (of the inputs' compute types, X0_C and so on), and
 // one expression per output.
 struct PointwiseProgram {

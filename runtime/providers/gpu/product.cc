@@ -26,7 +26,9 @@ constexpr std::string_view kSource = R"(
     const IX i = (IX)(down + row + 16 * r), j = (IX)(across + column + 16 * c); \
     if (i < m && j < n) { \
       const ACC sum = sum##r##c; \
-      Y_PUT(y, ((i64)batch * m + i) * n + j, RESULT); \
+      const i64 at = ((i64)batch * m + i) * n + j; \
+      const ACC value = RESULT; \
+      Y_PUT(y, at, FINISHED); \
     } \
   }
 #define STORE_ROW(r) COLUMNS(STORE, r)
@@ -87,7 +89,9 @@ KERNEL plain_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETE
   COLUMN
   ACC sum = 0;
   for (IX p = 0; p < k; ++p) sum += (ACC)(LOAD_A) * (ACC)(LOAD_B);
-  Y_PUT(y, index, RESULT);
+  const i64 at = index;
+  const ACC value = RESULT;
+  Y_PUT(y, at, FINISHED);
 }
 )";
 
@@ -97,8 +101,8 @@ std::string SourceOf(const ProductText& text, bool wide) {
                 Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
                 Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
                 Define("COLUMN", text.column), Define("LOAD_A", text.load_a),
-                Define("LOAD_B", text.load_b), Define("RESULT", text.result), text.functions,
-                kSource);
+                Define("LOAD_B", text.load_b), Define("RESULT", text.result),
+                Define("FINISHED", text.finished), text.functions, kSource);
 }
 
 }  // namespace
@@ -108,13 +112,13 @@ std::string AccumulatorOf(DataType type) {
   return std::string(ComputeName(type));
 }
 
-Result<std::function<Status(const KernelContext&, const void*, const void*, void*,
-                            FunctionRef<void(LaunchArguments&)>)>>
-MakeProduct(GpuDevice& device, const ProductText& text, const ProductSizes& sizes) {
+Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan) {
+  const ProductSizes& sizes = plan.sizes;
+  const int64_t results = sizes.batch * sizes.m * sizes.n;
+  if (results == 0) return NothingToDo();
   constexpr int64_t kFew = 8;
   const bool tiled = sizes.m > kFew && sizes.n > kFew;
   const int64_t down = (sizes.m + 63) / 64, across = (sizes.n + 63) / 64;
-  const int64_t results = sizes.batch * sizes.m * sizes.n;
   LaunchGrid grid = LaunchGrid::Over(results);
   if (tiled) {
     grid.groups[0] = static_cast<uint32_t>(sizes.batch * down * across);
@@ -123,23 +127,38 @@ MakeProduct(GpuDevice& device, const ProductText& text, const ProductSizes& size
   const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
   ONNXD_ASSIGN_OR_RETURN(
       const GpuProgram kernel,
-      device.FindKernel(SourceOf(text, wide), tiled ? "tiled_product" : "plain_product"));
-  return std::function<Status(const KernelContext&, const void*, const void*, void*,
-                              FunctionRef<void(LaunchArguments&)>)>(
-      [=](const KernelContext& context, const void* a, const void* b, void* y,
-          FunctionRef<void(LaunchArguments&)> fill) {
-        if (results == 0) return Status::Ok();
-        LaunchArguments arguments;
-        arguments.Pointer(a).Pointer(b).Pointer(y);
-        fill(arguments);
-        arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
-        if (tiled) {
-          arguments.Value(down).Value(across);
-        } else {
-          arguments.Value(results);
-        }
-        return Launch(context, kernel, grid, arguments);
-      });
+      device.FindKernel(SourceOf(plan.text, wide), tiled ? "tiled_product" : "plain_product"));
+  PreparedKernel prepared;
+  prepared.compute = [=, a = plan.a, b = plan.b, fill = plan.fill](const KernelContext& k) {
+    LaunchArguments arguments;
+    arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
+    fill(k, arguments);
+    arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
+    if (tiled) {
+      arguments.Value(down).Value(across);
+    } else {
+      arguments.Value(results);
+    }
+    return Launch(k, kernel, grid, arguments);
+  };
+  return prepared;
+}
+
+std::unique_ptr<Kernel> MakeProductKernel(GpuDevice& device, ProductPlanner planner) {
+  return MakeGpuKernel([planner = std::move(planner),
+                        &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const ProductPlan plan, planner(context));
+    return PrepareProduct(device, plan);
+  });
+}
+
+Result<ProductPlanner> PlannerOf(const KernelInfo& info) {
+  const Node& node = info.node;
+  if (node.Is("MatMul") || node.Is("FusedMatMul", "com.microsoft")) return PlanMatMul(info);
+  if (node.Is("Gemm") && node.since_version >= 7) return PlanGemm(info);
+  if (node.Is("Conv") || node.Is("FusedConv", "com.microsoft")) return PlanConv(info);
+  if (node.Is("ConvTranspose")) return PlanConvTranspose(info);
+  return Unimplemented(StrCat(node.op_type, " is no product"));
 }
 
 }  // namespace onnxd

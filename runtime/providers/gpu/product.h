@@ -1,6 +1,8 @@
 // The tiled product that matrix products and convolutions share: sums over p of a(i, p) * b(p, j).
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "runtime/providers/gpu/gpu_kernel.h"
@@ -18,6 +20,8 @@ struct ProductText {
   std::string column;      // statements that load_b needs, once j is known
   std::string load_a = "A_GET(a, 0)", load_b = "B_GET(b, 0)";  // expressions of (i, p) and (p, j)
   std::string result = "sum";                                  // expression of sum, i and j
+  // What y holds at last: an expression of `value` (the result) and `at`, its place in y (i64).
+  std::string finished = "value";
   // Neighbouring lanes read neighbours in p of a, and in p of b; else in i, and in j.
   bool a_by_p = true, b_by_p = false;
 };
@@ -26,10 +30,31 @@ struct ProductSizes {
   int64_t batch, m, n, k;
 };
 
-// y[batch, i, j]. `fill`: adds the arguments of ProductText::parameters.
-Result<std::function<Status(const KernelContext&, const void* a, const void* b, void* y,
-                            FunctionRef<void(LaunchArguments&)> fill)>>
-MakeProduct(GpuDevice& device, const ProductText& text, const ProductSizes& sizes);
+// A product of a node's inputs: what PrepareProduct runs.
+struct ProductPlan {
+  ProductText text;
+  ProductSizes sizes;
+  size_t a = 0, b = 1;  // inputs of the node
+  // Adds the arguments of ProductText::parameters.
+  std::function<void(const KernelContext&, LaunchArguments&)> fill;
+};
+
+// Made once per node, asked once per set of shapes; errors as those of Kernel::Prepare.
+using ProductPlanner = std::function<Result<ProductPlan>(const PrepareContext&)>;
+
+// y[batch, i, j] is output 0.
+Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan);
+
+std::unique_ptr<Kernel> MakeProductKernel(GpuDevice& device, ProductPlanner planner);
+
+Result<ProductPlanner> PlanMatMul(const KernelInfo& info);  // FusedMatMul as well
+Result<ProductPlanner> PlanGemm(const KernelInfo& info);
+Result<ProductPlanner> PlanConv(const KernelInfo& info);  // FusedConv as well
+Result<ProductPlanner> PlanConvTranspose(const KernelInfo& info);
+
+// What plans the product of a MatMul, FusedMatMul, Gemm, Conv, FusedConv or ConvTranspose node.
+// kUnimplemented where the device declines it, or it is none of these.
+Result<ProductPlanner> PlannerOf(const KernelInfo& info);
 
 // "f32" for floats of up to four bytes, "f64", "i32" for bytes, else the type itself.
 std::string AccumulatorOf(DataType type);

@@ -7,10 +7,13 @@ namespace onnxd {
 
 inline constexpr int kRowLanes = 256;
 
-// ROW_LANES; GROUP_REDUCE(partial, COMBINE): leaves COMBINE over all lanes' entries of a LOCAL
-// array of ROW_LANES in its first, which all lanes may read until the next BARRIER of all.
+// ROW_LANES, 256 unless it is defined before; GROUP_REDUCE(partial, COMBINE): leaves COMBINE over
+// all lanes' entries of a LOCAL array of ROW_LANES in its first, which all lanes may read until the
+// next BARRIER of all.
 inline constexpr std::string_view kRowFunctions = R"(
+#ifndef ROW_LANES
 #define ROW_LANES 256
+#endif
 #define GROUP_REDUCE(partial, COMBINE) \
   BARRIER(); \
   for (i32 width = ROW_LANES / 2; width > 0; width /= 2) { \

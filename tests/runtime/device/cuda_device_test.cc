@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/device/cuda/nvml.h"
 #include "runtime/tensor/device_tensor.h"
 #include "tests/support/test_model.h"
 #if __has_include(<cuda.h>) && __has_include(<nvrtc.h>)
@@ -106,6 +107,34 @@ TEST_F(CudaDeviceTest, CompilesForItsArchitectureAndHandsOverArguments) {
   EXPECT_THAT(host->elements<float>(), ElementsAre(2, 4, 6));
 }
 
+TEST_F(CudaDeviceTest, ReplaysWhatItRecorded) {
+  auto x = CopyToDevice(Floats(Shape{3}, {1, 2, 3}), *device_, *stream_);
+  auto y = Tensor::CreateOn(*device_, DataType::kFloat, Shape{3});
+  auto z = Tensor::CreateOn(*device_, DataType::kFloat, Shape{3});
+  ASSERT_TRUE(stream_->BeginRecording().ok());
+  ASSERT_TRUE(LaunchTwice(*x, *y, 3).ok());
+  ASSERT_TRUE(LaunchTwice(*y, *z, 3).ok());
+  {
+    const auto graph = stream_->EndRecording();
+    ASSERT_TRUE(graph.ok());
+    for (const float first : {1.0f, 5.0f}) {
+      const Tensor again = Floats(Shape{3}, {first, 2, 3});
+      ASSERT_TRUE(stream_->CopyIn((*x).mutable_raw(), again.raw(), again.bytes()).ok());
+      ASSERT_TRUE(stream_->Replay(**graph).ok());
+      EXPECT_THAT(CopyToHost(*z, *stream_)->elements<float>(), ElementsAre(4 * first, 8, 12));
+    }
+  }
+  EXPECT_EQ(Count("fake_cuda_graphs"), 0);
+}
+
+TEST_F(CudaDeviceTest, AGraphThatCannotBeMadeLeavesNothing) {
+  ASSERT_TRUE(stream_->BeginRecording().ok());
+  Fail("cuGraphInstantiate", 801);
+  EXPECT_FALSE(stream_->EndRecording().ok());
+  EXPECT_EQ(Count("fake_cuda_graphs"), 0);
+  EXPECT_FALSE(device_->lost());
+}
+
 TEST_F(CudaDeviceTest, GivesBackWhatItTook) {
   const int streams = Count("fake_cuda_streams");
   { auto stream = device_->MakeStream(); }
@@ -131,6 +160,7 @@ TEST_F(CudaDeviceTest, AFailureInAKernelEndsTheDeviceAndSaysSo) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("CUDA_ERROR_LAUNCH_FAILED (719)"));
   EXPECT_TRUE(device_->lost());
+  EXPECT_THAT(std::string(device_->loss().message()), HasSubstr("cuStreamSynchronize failed"));
   EXPECT_EQ(device_->Allocate(1).status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(device_->MakeStream().status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(device_->FindKernel("KERNEL other() {}", "other").status().code(),
@@ -148,6 +178,26 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsNamed) {
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("no GPU 1 of 1"));
+}
+
+TEST_F(CudaDeviceTest, ReadsWhatTheManagementLibraryTells) {
+  const auto nvml = cuda::LoadNvml(ONNXD_FAKE_CUDA);
+  ASSERT_TRUE(nvml.ok()) << nvml.status().ToString();
+  const auto readings = cuda::ReadGpu(*nvml, "0000:01:00.0");
+  EXPECT_EQ(readings.utilization, 0.75);
+  EXPECT_EQ(readings.power_watts, 123.5);
+  EXPECT_EQ(readings.used_bytes, 600);
+  Fail("nvmlDeviceGetPowerUsage", 3);
+  EXPECT_EQ(cuda::ReadGpu(*nvml, "0000:01:00.0").power_watts, std::nullopt);
+  EXPECT_EQ(cuda::ReadGpu(*nvml, "another").utilization, std::nullopt);
+  EXPECT_EQ(cuda::LoadNvml("libno_such_library.so").status().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(CudaDeviceTest, CountsItsMemory) {
+  const int64_t before = device_->statistics().used_bytes;
+  const auto buffer = device_->Allocate(1 << 20);
+  EXPECT_EQ(device_->statistics().used_bytes, before + (1 << 20));
+  EXPECT_EQ(device_->statistics().memory_bytes, 1 << 30);
 }
 
 TEST(CudaDriver, AMachineWithoutOneSaysSo) {

@@ -43,6 +43,10 @@ static_assert(opencl::kDeviceDoubleFpConfig == CL_DEVICE_DOUBLE_FP_CONFIG);
 static_assert(opencl::kDeviceSvmCapabilities == CL_DEVICE_SVM_CAPABILITIES);
 static_assert(opencl::kDeviceSvmCoarseGrainBuffer == CL_DEVICE_SVM_COARSE_GRAIN_BUFFER);
 static_assert(opencl::kMemReadWrite == CL_MEM_READ_WRITE);
+static_assert(opencl::kDriverVersion == CL_DRIVER_VERSION);
+static_assert(opencl::kDeviceVersion == CL_DEVICE_VERSION);
+static_assert(opencl::kProgramBinarySizes == CL_PROGRAM_BINARY_SIZES);
+static_assert(opencl::kProgramBinaries == CL_PROGRAM_BINARIES);
 static_assert(opencl::kProgramBuildLog == CL_PROGRAM_BUILD_LOG);
 #endif
 

@@ -7,7 +7,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/shape_inference.h"
-#include "tests/support/test_model.h"
+#include "tests/support/pass_testing.h"
 
 namespace onnxd {
 namespace {
@@ -119,8 +119,8 @@ class RandomGraph {
 
   void AddUnary(const std::string& x) {
     static const std::vector<std::string> kOperators = {
-        "Relu", "Sigmoid", "Tanh", "Neg",       "Abs",  "Softplus", "LeakyRelu",
-        "Elu",  "Clip",    "Sin",  "HardSwish", "Identity"};
+        "Relu",      "Sigmoid", "Tanh", "Neg", "Abs",       "Softplus",
+        "LeakyRelu", "Elu",     "Clip", "Sin", "HardSwish", "Identity"};
     const auto& op = kOperators[static_cast<size_t>(Between(0, 11))];
     if (op != "Clip") return Add(op, {x});
     Add(op, {x, Constant(Tensor::Scalar(-0.5f)), Constant(Tensor::Scalar(1.0f))});
@@ -244,11 +244,18 @@ class RandomGraph {
   int count_ = 0;
 };
 
-std::vector<Value> RunAt(RandomGraph& graph, OptimizationLevel level, const Tensor& input) {
-  const auto session = graph.model().Load(level);
+// The last of several runs.
+std::vector<Value> RunAt(RandomGraph& graph, SessionOptions options, const Tensor& input,
+                         int runs = 1) {
+  TestModel copy = graph.model();
+  const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
   EXPECT_TRUE(session.ok()) << session.status().ToString();
   if (!session.ok()) return {};
   auto outputs = (*session)->Run(std::vector<Value>{input}, {});
+  while (--runs > 0 && outputs.ok()) {
+    outputs = (*session)->Run(std::vector<Value>{Ramp(input.shape(), 0.1f)}, {});
+    if (outputs.ok()) outputs = (*session)->Run(std::vector<Value>{input}, {});
+  }
   EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
   return outputs.ok() ? std::move(*outputs) : std::vector<Value>{};
 }
@@ -268,14 +275,32 @@ TEST(RandomGraphs, ComputeTheSameAtEveryLevel) {
     RandomGraph graph(seed);
     SCOPED_TRACE(StrCat("seed ", seed, ": ", graph.text()));
     const Tensor input = graph.Input();
-    const auto wanted = RunAt(graph, OptimizationLevel::kDisable, input);
+    const auto wanted = RunAt(graph, DefaultSession(OptimizationLevel::kDisable), input);
     for (const auto level :
          {OptimizationLevel::kBasic, OptimizationLevel::kExtended, OptimizationLevel::kAll}) {
       SCOPED_TRACE(OptimizationLevelName(level));
-      const auto got = RunAt(graph, level, input);
+      const auto got = RunAt(graph, DefaultSession(level), input);
       ASSERT_EQ(got.size(), wanted.size());
       for (size_t i = 0; i < wanted.size(); ++i) ExpectSame(got[i].tensor(), wanted[i].tensor());
     }
+  }
+}
+
+// Fused kernels as well, of which each graph has its own.
+TEST(RandomGraphs, ComputeTheSameOnADevice) {
+  constexpr uint64_t kDeviceGraphs = 25;
+  SessionOptions options = DefaultSession();
+  options.providers = *MakeProviders({"fused", "cpu"});
+  if (options.providers.size() < 2) GTEST_SKIP() << "no OpenCL on this machine";
+  for (uint64_t seed = 0; seed < kDeviceGraphs && !testing::Test::HasFailure(); ++seed) {
+    RandomGraph graph(seed);
+    SCOPED_TRACE(StrCat("seed ", seed, ": ", graph.text()));
+    const Tensor input = graph.Input();
+    const auto wanted = RunAt(graph, DefaultSession(OptimizationLevel::kDisable), input);
+    // What the second run recorded, the others replay.
+    const auto got = RunAt(graph, options, input, 2);
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) ExpectSame(got[i].tensor(), wanted[i].tensor());
   }
 }
 

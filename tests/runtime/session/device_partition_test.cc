@@ -204,6 +204,33 @@ TEST_F(DevicePartitionTest, WhatAKernelFindsInTheDataIsTheRunsFailure) {
   EXPECT_THAT(bad.status().message(), HasSubstr("element 0 is refused"));
 }
 
+TEST_F(DevicePartitionTest, WhatTheSecondRunRecordsLaterOnesReplay) {
+  auto session = InferenceSession::FromModel(Chain({"Neg", "Softmax", "Neg"}).model(), Options());
+  ASSERT_TRUE(session.ok());
+  FakeDevice& device = device_->fake();
+  for (int run = 1; run <= 5; ++run) {
+    const auto x = static_cast<float>(run);
+    const auto outputs = (*session)->Run(std::vector<Value>{Floats(Shape{3}, {x, x, x})}, {});
+    ASSERT_TRUE(outputs.ok());
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[1], 2 * x);
+    EXPECT_EQ(device.recorded, run > 1 ? 1 : 0);
+    EXPECT_EQ(device.replays, run - 1);
+  }
+}
+
+TEST_F(DevicePartitionTest, AFailureOfAReplayNamesItsNode) {
+  auto session = InferenceSession::FromModel(Chain({"Softmax", "Softmax"}).model(), Options());
+  ASSERT_TRUE(session.ok());
+  for (int run = 1; run <= 4; ++run) {
+    const auto good = (*session)->Run(std::vector<Value>{Floats(Shape{3}, {1, 2, 3})}, {});
+    EXPECT_TRUE(good.ok());
+    const auto bad = (*session)->Run(std::vector<Value>{Floats(Shape{3}, {1, 2, -0.0f})}, {});
+    ASSERT_FALSE(bad.ok());
+    EXPECT_THAT(bad.status().message(), HasSubstr("element 2 is refused"));
+  }
+  EXPECT_GT(device_->fake().replays, 0);
+}
+
 TEST_F(DevicePartitionTest, ADeviceWithoutMemoryIsAnErrorThatSaysSo) {
   device_->fake().most_bytes = 64;
   auto session = InferenceSession::FromModel(Chain({"Softmax", "Neg"}).model(), Options());

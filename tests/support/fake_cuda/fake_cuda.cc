@@ -1,19 +1,29 @@
 // A driver of NVIDIA's interface without a GPU, for tests of what our side does with it: memory is
 // the host's, work is done at once, and the one kernel it runs is `twice(x, y, count)`. A test may
-// ask it to fail at a call.
+// ask it to fail at a call. With FAKE_CUDA_LAUNCHES=N other kernels do nothing, and the launch
+// after N of any ends the device. It is NVML as well.
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/device/cuda/cuda_driver.h"
+#include "runtime/device/cuda/nvml.h"
 
 namespace {
 
 std::map<std::string, int> failures;  // by call; taken once
-int allocations = 0, pinned = 0, streams = 0;
+std::atomic<int> allocations = 0, pinned = 0, streams = 0;
+std::mutex mutex;
 
 int Answer(const char* call) {
+  std::lock_guard lock(mutex);
   const auto found = failures.find(call);
   if (found == failures.end()) return 0;
   const int code = found->second;
@@ -21,9 +31,19 @@ int Answer(const char* call) {
   return code;
 }
 
+const char* LostFile() {
+  static const char* const file = std::getenv("FAKE_CUDA_LOST");
+  return file;
+}
+
 struct Function {
   std::string name;
 };
+
+// Kernels of a stream between the beginning and the end of a capture; of any of the thread here.
+using Captured = std::vector<std::function<void()>>;
+thread_local Captured* capturing = nullptr;
+std::atomic<int> graphs = 0;
 
 }  // namespace
 
@@ -34,6 +54,7 @@ extern "C" void fake_cuda_fail(const char* call, int code) { failures[call] = co
 extern "C" int fake_cuda_allocations() { return allocations; }
 extern "C" int fake_cuda_pinned() { return pinned; }
 extern "C" int fake_cuda_streams() { return streams; }
+extern "C" int fake_cuda_graphs() { return graphs; }
 
 ANSWER(cuInit, (unsigned)) { return Answer("cuInit"); }
 ANSWER(cuDriverGetVersion, (int* version)) {
@@ -58,6 +79,10 @@ ANSWER(cuDeviceTotalMem_v2, (size_t * bytes, int)) {
 }
 ANSWER(cuDeviceGetAttribute, (int* value, int what, int)) {
   *value = what == 75 ? 9 : what == 76 ? 0 : what == 16 ? 132 : 49152;
+  return 0;
+}
+ANSWER(cuDeviceGetPCIBusId, (char* text, int bytes, int)) {
+  std::strncpy(text, "0000:01:00.0", static_cast<size_t>(bytes));
   return 0;
 }
 ANSWER(cuDevicePrimaryCtxRetain, (::CUctx_st * *context, int)) {
@@ -122,16 +147,42 @@ ANSWER(cuStreamDestroy_v2, (::CUstream_st * stream)) {
   delete reinterpret_cast<char*>(stream);
   return 0;
 }
-ANSWER(cuStreamSynchronize, (::CUstream_st*)) { return Answer("cuStreamSynchronize"); }
+ANSWER(cuStreamSynchronize, (::CUstream_st*)) {
+  if (LostFile() != nullptr && access(LostFile(), F_OK) == 0) return 719;
+  return Answer("cuStreamSynchronize");
+}
 ANSWER(cuStreamWaitEvent, (::CUstream_st*, ::CUevent_st*, unsigned)) { return 0; }
-ANSWER(cuStreamBeginCapture_v2, (::CUstream_st*, int)) { return 0; }
-ANSWER(cuStreamEndCapture, (::CUstream_st*, ::CUgraph_st**)) { return 0; }
-ANSWER(cuGraphInstantiateWithFlags, (::CUgraphExec_st**, ::CUgraph_st*, unsigned long long)) {
+ANSWER(cuStreamBeginCapture_v2, (::CUstream_st*, int)) {
+  capturing = new Captured;
+  return Answer("cuStreamBeginCapture");
+}
+ANSWER(cuStreamEndCapture, (::CUstream_st*, ::CUgraph_st** graph)) {
+  *graph = reinterpret_cast<::CUgraph_st*>(capturing);
+  ++graphs;
+  capturing = nullptr;
   return 0;
 }
-ANSWER(cuGraphLaunch, (::CUgraphExec_st*, ::CUstream_st*)) { return 0; }
-ANSWER(cuGraphExecDestroy, (::CUgraphExec_st*)) { return 0; }
-ANSWER(cuGraphDestroy, (::CUgraph_st*)) { return 0; }
+ANSWER(cuGraphInstantiateWithFlags,
+       (::CUgraphExec_st * *made, ::CUgraph_st* graph, unsigned long long)) {
+  if (const int code = Answer("cuGraphInstantiate")) return code;
+  *made = reinterpret_cast<::CUgraphExec_st*>(new Captured(*reinterpret_cast<Captured*>(graph)));
+  ++graphs;
+  return 0;
+}
+ANSWER(cuGraphLaunch, (::CUgraphExec_st * graph, ::CUstream_st*)) {
+  for (const auto& kernel : *reinterpret_cast<Captured*>(graph)) kernel();
+  return Answer("cuGraphLaunch");
+}
+ANSWER(cuGraphExecDestroy, (::CUgraphExec_st * graph)) {
+  delete reinterpret_cast<Captured*>(graph);
+  --graphs;
+  return 0;
+}
+ANSWER(cuGraphDestroy, (::CUgraph_st * graph)) {
+  delete reinterpret_cast<Captured*>(graph);
+  --graphs;
+  return 0;
+}
 ANSWER(cuEventCreate, (::CUevent_st**, unsigned)) { return 0; }
 ANSWER(cuEventRecord, (::CUevent_st*, ::CUstream_st*)) { return 0; }
 ANSWER(cuEventDestroy_v2, (::CUevent_st*)) { return 0; }
@@ -147,20 +198,29 @@ ANSWER(cuModuleLoadData, (::CUmod_st * *module, const void* image)) {
 }
 ANSWER(cuModuleUnload, (::CUmod_st*)) { return 0; }
 ANSWER(cuModuleGetFunction, (::CUfunc_st * *function, ::CUmod_st*, const char* name)) {
-  static Function made;
-  made.name = name;
-  *function = reinterpret_cast<::CUfunc_st*>(&made);
-  return made.name == "missing" ? 500 : 0;
+  static auto* const made = new std::map<std::string, Function>();
+  std::lock_guard lock(mutex);
+  Function& found = (*made)[name];
+  found.name = name;
+  *function = reinterpret_cast<::CUfunc_st*>(&found);
+  return found.name == "missing" ? 500 : 0;
 }
 ANSWER(cuLaunchKernel, (::CUfunc_st * function, unsigned groups, unsigned, unsigned, unsigned lanes,
                         unsigned, unsigned, unsigned, ::CUstream_st*, void** arguments, void**)) {
   if (const int code = Answer("cuLaunchKernel")) return code;
-  if (reinterpret_cast<Function*>(function)->name != "twice") return 1;
+  if (reinterpret_cast<Function*>(function)->name != "twice") return LostFile() ? 0 : 1;
   const float* x = *static_cast<float**>(arguments[0]);
   float* y = *static_cast<float**>(arguments[1]);
   const long long count = *static_cast<long long*>(arguments[2]);
-  for (long long i = 0; i < count && i < static_cast<long long>(groups) * lanes; ++i) {
-    y[i] = x[i] + x[i];
+  const auto twice = [=] {
+    for (long long i = 0; i < count && i < static_cast<long long>(groups) * lanes; ++i) {
+      y[i] = x[i] + x[i];
+    }
+  };
+  if (capturing != nullptr) {
+    capturing->push_back(twice);
+  } else {
+    twice();
   }
   return 0;
 }
@@ -169,4 +229,30 @@ ANSWER(cuGetErrorName, (int code, const char** name)) {
           : code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY"
                       : nullptr;
   return 0;
+}
+
+// NVRTC asks the driver for what nobody documents, and goes without.
+ANSWER(cuGetExportTable, (const void** table, const void*)) {
+  *table = nullptr;
+  return 801;
+}
+
+ANSWER(nvmlInit_v2, ()) { return 0; }
+ANSWER(nvmlDeviceGetHandleByPciBusId_v2, (const char* bus_id, ::nvmlDevice_st** device)) {
+  static char made;
+  *device = reinterpret_cast<::nvmlDevice_st*>(&made);
+  return std::strcmp(bus_id, "0000:01:00.0") == 0 ? 0 : 6;
+}
+ANSWER(nvmlDeviceGetUtilizationRates,
+       (::nvmlDevice_st*, onnxd::cuda::NvmlUtilization* utilization)) {
+  *utilization = {75, 20};
+  return 0;
+}
+ANSWER(nvmlDeviceGetMemoryInfo, (::nvmlDevice_st*, onnxd::cuda::NvmlMemory* memory)) {
+  *memory = {1000, 400, 600};
+  return 0;
+}
+ANSWER(nvmlDeviceGetPowerUsage, (::nvmlDevice_st*, unsigned* milliwatts)) {
+  *milliwatts = 123500;
+  return Answer("nvmlDeviceGetPowerUsage");
 }

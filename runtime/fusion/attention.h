@@ -6,7 +6,8 @@
 namespace onnxd {
 
 // MatMul (* number) (+ mask) Softmax (Where IsNaN 0) MatMul, with the transpositions of queries,
-// keys, values and result that keep the last axis, becomes onnxd::FusedAttention. Level extended.
-const GraphPass* AttentionFusion();
+// keys, values and result that keep the last axis, becomes onnxd::FusedAttention. Of float, with
+// `halves` of float16 and bfloat16, too. Level extended.
+const GraphPass* AttentionFusion(bool halves);
 
 }  // namespace onnxd

@@ -1,4 +1,4 @@
-#include "runtime/providers/cpu/passes/attention.h"
+#include "runtime/fusion/attention.h"
 
 #include <optional>
 
@@ -36,10 +36,10 @@ bool KeepsLastAxis(const Order& order) {
 
 class Matcher {
  public:
-  explicit Matcher(const Graph& graph) : graph_(graph), match_(graph) {}
+  Matcher(const Graph& graph, bool halves) : graph_(graph), match_(graph), halves_(halves) {}
 
   std::optional<Pattern> Find(const Node& softmax) const {
-    if (!softmax.Is("Softmax") || !IsFloat(graph_, softmax.inputs[0])) return std::nullopt;
+    if (!softmax.Is("Softmax") || !Computes(softmax.inputs[0])) return std::nullopt;
     const auto rank = RankOf(graph_, softmax.inputs[0]);
     const int64_t axis = softmax.attributes.Int("axis", softmax.since_version < 13 ? 1 : -1);
     if (!rank || *rank < 2 || (axis != -1 && axis != *rank - 1)) return std::nullopt;
@@ -53,6 +53,12 @@ class Matcher {
   }
 
  private:
+  bool Computes(ValueId id) const {
+    const DataType type = graph_.value(id).type.element;
+    const bool half = type == DataType::kFloat16 || type == DataType::kBfloat16;
+    return IsFloat(graph_, id) || (halves_ && half);
+  }
+
   bool UsedOnce(ValueId id) const { return match_.index().use_count(id) == 1; }
 
   // Reshape, Add of a mask for each window, Reshape back: [batch * windows, ...] for a while as
@@ -191,6 +197,7 @@ class Matcher {
 
   const Graph& graph_;
   GraphMatcher match_;
+  const bool halves_;
 };
 
 Node FusedNode(const Node& last, const Pattern& pattern) {
@@ -219,11 +226,12 @@ Node FusedNode(const Node& last, const Pattern& pattern) {
 
 class Pass : public GraphPass {
  public:
+  explicit Pass(bool halves) : halves_(halves) {}
   std::string_view name() const override { return "attention"; }
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
-    const Matcher matcher(graph);
+    const Matcher matcher(graph, halves_);
     bool changed = false;
     for (const Node& node : graph.nodes) {
       const auto pattern = matcher.Find(node);
@@ -234,13 +242,16 @@ class Pass : public GraphPass {
     }
     return changed;
   }
+
+ private:
+  const bool halves_;
 };
 
 }  // namespace
 
-const GraphPass* AttentionFusion() {
-  static const Pass pass;
-  return &pass;
+const GraphPass* AttentionFusion(bool halves) {
+  static const Pass floats(false), all(true);
+  return halves ? &all : &floats;
 }
 
 }  // namespace onnxd

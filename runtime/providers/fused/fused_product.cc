@@ -1,0 +1,49 @@
+#include <limits>
+
+#include "runtime/providers/fused/fused_kernels.h"
+#include "runtime/providers/fused/place_function.h"
+#include "runtime/providers/gpu/pointwise_expressions.h"
+#include "runtime/providers/gpu/product.h"
+
+namespace onnxd {
+
+Result<std::unique_ptr<Kernel>> MakeFusedProduct(const KernelInfo& info, FusedGraph graph,
+                                                 size_t product, GpuDevice& device) {
+  const FusedParts parts = PartsAround(*graph, product);
+  if (!parts.before.empty()) return Unimplemented("something comes before the product");
+  const FusedNodeInfo node_info(info, *graph, graph->nodes[product]);
+  ONNXD_ASSIGN_OR_RETURN(const ProductPlanner planner, PlannerOf(node_info.info()));
+  PlaceFunction::Parts finish;
+  finish.given = finish.shape = graph->nodes[product].outputs[0];
+  finish.result = graph->outputs[0];
+  finish.nodes = parts.after;
+  for (size_t i = 1; i < graph->outputs.size(); ++i) finish.outputs.push_back(i);
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Node& node = graph->nodes[product];
+    ONNXD_ASSIGN_OR_RETURN(FusedShapes shapes, FusedShapes::Make(*graph, context));
+    ONNXD_ASSIGN_OR_RETURN(ProductPlan plan, planner(shapes.ContextOf(node, context.threads)));
+    ONNXD_ASSIGN_OR_RETURN(const PlaceFunction function,
+                           PlaceFunction::Make(*graph, shapes, "finish", finish));
+    const bool wide = shapes.of(finish.shape).ElementCount() > std::numeric_limits<int32_t>::max();
+    ProductText& text = plan.text;
+    text.y = graph->value(finish.result).type.element;
+    text.functions += Define("INDEX", wide ? "i64" : "u32");
+    if (text.functions.find(PointwiseFunctions()) == std::string::npos) {
+      text.functions += PointwiseFunctions();
+    }
+    text.functions += function.text();
+    text.parameters += function.parameters();
+    text.finished = function.Call("value", "at");
+    const std::vector<size_t> inputs = InputPositions(*graph, node);
+    plan.a = inputs[plan.a];
+    plan.b = inputs[plan.b];
+    plan.fill = [fill = plan.fill, inputs, function](const KernelContext& whole,
+                                                     LaunchArguments& arguments) {
+      fill(FusedCall(whole, inputs).context(), arguments);
+      function.Fill(whole, arguments);
+    };
+    return PrepareProduct(device, plan);
+  });
+}
+
+}  // namespace onnxd

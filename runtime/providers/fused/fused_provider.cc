@@ -1,0 +1,43 @@
+#include "runtime/providers/fused/fused_provider.h"
+
+#include "runtime/fusion/attention.h"
+#include "runtime/providers/fused/fused_kernels.h"
+#include "runtime/providers/fused/passes/fusion.h"
+#include "runtime/providers/fused/passes/reduction_axes.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+
+namespace onnxd {
+namespace {
+
+class FusedProvider : public ExecutionProvider {
+ public:
+  explicit FusedProvider(std::shared_ptr<GpuDevice> device)
+      : device_(device), single_(MakeGpuProvider("fused", std::move(device))) {}
+
+  std::string_view name() const override { return "fused"; }
+  Device* device() const override { return device_.get(); }
+  bool Knows(const Node& node) const override {
+    return node.Is("Fused", "onnxd") || single_->Knows(node);
+  }
+
+  Result<std::unique_ptr<Kernel>> CreateKernel(const KernelInfo& info) const override {
+    if (info.node.Is("Fused", "onnxd")) return MakeFused(info, *device_);
+    return single_->CreateKernel(info);
+  }
+
+  std::vector<const GraphPass*> Passes() const override {
+    return {AttentionFusion(true), ReductionAxesAsAttribute(), NeighbourFusion()};
+  }
+
+ private:
+  const std::shared_ptr<GpuDevice> device_;
+  const std::shared_ptr<const ExecutionProvider> single_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ExecutionProvider> MakeFusedProvider(std::shared_ptr<GpuDevice> device) {
+  return std::make_shared<FusedProvider>(std::move(device));
+}
+
+}  // namespace onnxd

@@ -1,0 +1,15 @@
+// The provider that computes neighbouring operators in one kernel of a GPU.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/gpu_device.h"
+#include "runtime/kernel/execution_provider.h"
+
+namespace onnxd {
+
+// "fused". What it does not fuse it computes as MakeGpuProvider does. The device lives as long as
+// the provider.
+std::shared_ptr<const ExecutionProvider> MakeFusedProvider(std::shared_ptr<GpuDevice> device);
+
+}  // namespace onnxd

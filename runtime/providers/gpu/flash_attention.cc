@@ -1,0 +1,173 @@
+#include "runtime/providers/gpu/flash_attention.h"
+
+#include "runtime/base/str_cat.h"
+#include "runtime/providers/gpu/pointwise.h"
+
+namespace onnxd {
+namespace {
+
+// A group of 256 lanes takes QUERIES queries of a head, which WIDE lanes share each.
+constexpr std::string_view kSource = R"(
+#define WIDE (256 / QUERIES)
+#define PER_LANE ((VALUE_HEAD + WIDE - 1) / WIDE)
+
+KERNEL flash_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL X* y,
+                       PARAMETERS i64 queries, i64 keys, f32 scale, Dims batch, Dims q_strides,
+                       Dims k_strides, Dims v_strides, Dims y_strides, i64 blocks) {
+  LOCAL f32 query_tile[QUERIES * (HEAD + 1)];
+  LOCAL f32 key_tile[KEYS * (HEAD + 1)];
+  LOCAL f32 value_tile[KEYS * VALUE_HEAD];
+  LOCAL f32 scores[QUERIES * (KEYS + 1)];
+  const i32 lane = LANE(0), row = lane / WIDE, column = lane % WIDE;
+  const i64 down = GROUP(0) % blocks * QUERIES;
+  i64 head[MAX_RANK], rest = GROUP(0) / blocks;
+  i64 q_at = 0, k_at = 0, v_at = 0, y_at = 0;
+  for (i32 axis = BATCH_RANK - 1; axis >= 0; --axis) {
+    const i64 at = rest % batch.at[axis];
+    rest /= batch.at[axis];
+    head[axis] = at;
+    q_at += at * q_strides.at[axis];
+    k_at += at * k_strides.at[axis];
+    v_at += at * v_strides.at[axis];
+    y_at += at * y_strides.at[axis];
+  }
+  const i64 q_row = q_strides.at[MAX_RANK - 1], k_row = k_strides.at[MAX_RANK - 1];
+  const i64 v_row = v_strides.at[MAX_RANK - 1], y_row = y_strides.at[MAX_RANK - 1];
+  SETUP
+  for (i32 e = lane; e < QUERIES * HEAD; e += 256) {
+    const i32 r = e / HEAD, d = e % HEAD;
+    query_tile[r * (HEAD + 1) + d] =
+        down + r < queries ? X_GET(q, q_at + (down + r) * q_row + d) * scale : 0.0f;
+  }
+  const i64 query = down + row;
+  const f32 extra = EXTRA;
+  f32 largest = extra, total = extra == -INFINITY_F32 ? 0.0f : 1.0f;
+  f32 sums[PER_LANE];
+  for (i32 e = 0; e < PER_LANE; ++e) sums[e] = 0.0f;
+  const i64 first_key = FIRST_KEY, end_key = END_KEY;
+  for (i64 first = first_key / KEYS * KEYS; first < end_key; first += KEYS) {
+    BARRIER();
+    for (i32 e = lane; e < KEYS * HEAD; e += 256) {
+      const i32 r = e / HEAD, d = e % HEAD;
+      key_tile[r * (HEAD + 1) + d] = first + r < keys ? X_GET(k, k_at + (first + r) * k_row + d) : 0.0f;
+    }
+    for (i32 e = lane; e < KEYS * VALUE_HEAD; e += 256) {
+      const i32 r = e / VALUE_HEAD, d = e % VALUE_HEAD;
+      value_tile[e] = first + r < keys ? X_GET(v, v_at + (first + r) * v_row + d) : 0.0f;
+    }
+    BARRIER();
+    for (i32 at = column; at < KEYS; at += WIDE) {
+      const i64 key = first + at;
+      f32 s = 0.0f;
+      for (i32 d = 0; d < HEAD; ++d) {
+        s += query_tile[row * (HEAD + 1) + d] * key_tile[at * (HEAD + 1) + d];
+      }
+      scores[row * (KEYS + 1) + at] = key < keys && query < queries ? (SCORE) : -INFINITY_F32;
+    }
+    BARRIER();
+    f32 now = largest;
+    for (i32 at = 0; at < KEYS; ++at) {
+      const f32 s = scores[row * (KEYS + 1) + at];
+      now = s > now || s != s ? s : now;
+    }
+    // Nothing is seen yet: differences of infinities would not be numbers.
+    const f32 base = now == -INFINITY_F32 ? 0.0f : now;
+    const f32 kept = exp(largest - base);
+    total *= kept;
+    for (i32 e = 0; e < PER_LANE; ++e) sums[e] *= kept;
+    for (i32 at = 0; at < KEYS; ++at) {
+      const f32 share = exp(scores[row * (KEYS + 1) + at] - base);
+      total += share;
+      for (i32 e = 0; e < PER_LANE; ++e) {
+        const i32 d = column + e * WIDE;
+        if (d < VALUE_HEAD) sums[e] += share * value_tile[at * VALUE_HEAD + d];
+      }
+    }
+    largest = now;
+  }
+  if (query >= queries) return;
+  for (i32 e = 0; e < PER_LANE; ++e) {
+    const i32 d = column + e * WIDE;
+    if (d >= VALUE_HEAD) continue;
+    const f32 result = (ZEROS) ? 0.0f : sums[e] / total;
+    X_PUT(y, y_at + query * y_row + d, result);
+  }
+}
+)";
+
+struct Tile {
+  int64_t queries, keys;
+};
+
+int64_t LocalBytes(const Tile& tile, int64_t head, int64_t value_head) {
+  return 4 * (tile.queries * (head + 1) + tile.keys * (head + 1) + tile.keys * value_head +
+              tile.queries * (tile.keys + 1));
+}
+
+// The largest that the device has room for; {0, 0} where none is.
+Tile TileFor(const GpuDevice& device, int64_t queries, int64_t head, int64_t value_head) {
+  constexpr int64_t kLocalBytes = 48 << 10;  // what every device of today has
+  const int64_t room = std::min(kLocalBytes, device.properties().local_bytes);
+  for (const Tile tile : {Tile{16, 32}, Tile{16, 16}, Tile{8, 16}, Tile{4, 8}}) {
+    // Few queries leave lanes without work: more of them share one.
+    const Tile fitting{queries <= 4 ? 4 : tile.queries, tile.keys};
+    if (LocalBytes(fitting, head, value_head) <= room) return fitting;
+  }
+  return {0, 0};
+}
+
+Result<DeviceDims> StridesOf(const AttentionOperand& operand) {
+  ONNXD_ASSIGN_OR_RETURN(DeviceDims dims, ToDeviceDims(operand.batch_strides));
+  dims.values.back() = operand.row_stride;
+  return dims;
+}
+
+std::string SourceOf(const AttentionText& text, const FlashSizes& sizes, const Tile& tile) {
+  return StrCat(
+      DefineType("X", text.type), Define("QUERIES", tile.queries), Define("KEYS", tile.keys),
+      Define("HEAD", sizes.head), Define("VALUE_HEAD", sizes.value_head),
+      Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
+      Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
+      Define("SCORE", text.score), Define("EXTRA", text.extra), Define("FIRST_KEY", text.first_key),
+      Define("END_KEY", text.end_key), Define("ZEROS", text.zeros), text.functions, kSource);
+}
+
+}  // namespace
+
+bool FitsFlashAttention(const GpuDevice& device, int64_t head, int64_t value_head) {
+  return TileFor(device, 16, head, value_head).queries > 0;
+}
+
+Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText& text,
+                                          const FlashSizes& sizes) {
+  const Tile tile = TileFor(device, sizes.queries, sizes.head, sizes.value_head);
+  if (tile.queries == 0 || sizes.batch.size() + 1 > kMostDeviceDims) {
+    return Unimplemented(
+        StrCat("attention of heads as wide as ", sizes.head, " on ", sizes.batch.size(), " axes"));
+  }
+  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
+                         device.FindKernel(SourceOf(text, sizes, tile), "flash_attention"));
+  ONNXD_ASSIGN_OR_RETURN(const DeviceDims batch, ToDeviceDims(sizes.batch));
+  ONNXD_ASSIGN_OR_RETURN(const DeviceDims q_strides, StridesOf(sizes.q));
+  ONNXD_ASSIGN_OR_RETURN(const DeviceDims k_strides, StridesOf(sizes.k));
+  ONNXD_ASSIGN_OR_RETURN(const DeviceDims v_strides, StridesOf(sizes.v));
+  ONNXD_ASSIGN_OR_RETURN(const DeviceDims y_strides, StridesOf(sizes.y));
+  const int64_t blocks = (sizes.queries + tile.queries - 1) / tile.queries;
+  int64_t groups = blocks;
+  for (const int64_t extent : sizes.batch) groups *= extent;
+  LaunchGrid grid;
+  grid.groups[0] = static_cast<uint32_t>(groups);
+  grid.lanes[0] = 256;
+  return FlashAttention([=, queries = sizes.queries, keys = sizes.keys, scale = sizes.scale](
+                            const KernelContext& context, const void* q, const void* k,
+                            const void* v, void* y, FunctionRef<void(LaunchArguments&)> fill) {
+    LaunchArguments arguments;
+    arguments.Pointer(q).Pointer(k).Pointer(v).Pointer(y);
+    fill(arguments);
+    arguments.Value(queries).Value(keys).Value(scale).Value(batch).Value(q_strides);
+    arguments.Value(k_strides).Value(v_strides).Value(y_strides).Value(blocks);
+    return Launch(context, kernel, grid, arguments);
+  });
+}
+
+}  // namespace onnxd

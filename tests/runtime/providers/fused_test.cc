@@ -1,0 +1,310 @@
+// What the fused provider joins, and that it computes what the CPU does operator by operator.
+#include <cmath>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/graph/graph_text.h"
+#include "runtime/optimizer/passes/passes.h"
+#include "runtime/providers/fused/passes/fusion.h"
+#include "runtime/providers/fused/passes/reduction_axes.h"
+#include "tests/support/pass_testing.h"
+
+namespace onnxd {
+namespace {
+
+// "MatMul+Add+Relu Softmax": the nodes as they are after fusion, those of one kernel joined.
+std::string Fused(TestModel model) {
+  const std::string ops = After(model, {ReductionAxesAsAttribute(), NeighbourFusion()});
+  std::string text;
+  for (const Node& node : model.graph().nodes) {
+    text += text.empty() ? "" : " ";
+    const FusedGraph* graph = node.attributes.Find<FusedGraph>("graph");
+    if (graph == nullptr) {
+      text += node.op_type;
+      continue;
+    }
+    for (const Node& part : (*graph)->nodes) {
+      text += (&part == &(*graph)->nodes.front() ? "" : "+") + part.op_type;
+    }
+  }
+  return text;
+}
+
+Tensor Waves(const Shape& shape, float scale) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    tensor.mutable_data<float>()[i] = scale * std::sin(static_cast<float>(i) * 0.37f) + 0.1f;
+  }
+  return tensor;
+}
+
+// On the device, where there is one, as on the CPU without any rewriting.
+void ExpectSameOnDevice(const TestModel& model, const std::vector<Value>& inputs,
+                        bool on_device_alone = false) {
+  SessionOptions options = DefaultSession();
+  options.providers = *MakeProviders({"fused", "cpu"});
+  if (options.providers.size() < 2) GTEST_SKIP() << "no OpenCL on this machine";
+  TestModel copy = model;
+  const auto fused = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
+  const auto plain = model.Load(OptimizationLevel::kDisable);
+  ASSERT_TRUE(fused.ok()) << fused.status().ToString();
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  if (on_device_alone) {
+    EXPECT_FALSE((*fused)->info().nodes_by_provider.contains("cpu"));
+  }
+  const auto got = (*fused)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
+  for (size_t i = 0; i < wanted->size(); ++i) {
+    const Tensor &a = (*got)[i].tensor(), &b = (*wanted)[i].tensor();
+    ASSERT_EQ(a.shape(), b.shape());
+    for (int64_t j = 0; j < b.ElementCount(); ++j) {
+      const float x = b.data<float>()[j];
+      ASSERT_NEAR(a.data<float>()[j], x, 2e-5f * (1 + std::fabs(x))) << "element " << j;
+    }
+  }
+}
+
+TEST(FusedProvider, JoinsAProductWithWhatFollowsElementByElement) {
+  TestModel model;
+  const SymbolicShape rows = {Dimension::Symbol("batch"), 5, 12};
+  model.Input("x", DataType::kFloat, rows).Input("skip", DataType::kFloat, rows);
+  model.Constant("w", Waves(Shape{12, 12}, 0.4f)).Constant("b", Waves(Shape{12}, 0.3f));
+  model.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "b"}, {"q"});
+  model.Node("Sigmoid", {"q"}, {"s"}).Node("Mul", {"q", "s"}, {"g"});
+  model.Node("Add", {"g", "skip"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "MatMul+Add+Sigmoid+Mul+Add");
+  for (const int64_t batch : {1, 4}) {
+    ExpectSameOnDevice(model, {Waves(Shape{batch, 5, 12}, 1), Waves(Shape{batch, 5, 12}, 0.5f)});
+  }
+}
+
+TEST(FusedProvider, BiasesAConvolutionByChannelAndGatesIt) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 3, 9, 9});
+  model.Constant("w", Waves(Shape{16, 3, 3, 3}, 0.4f)).Constant("b", Waves(Shape{16, 1, 1}, 0.3f));
+  model.Node("Conv", {"x", "w"}, {"c"}).Node("Add", {"c", "b"}, {"d"});
+  model.Node("HardSwish", {"d"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "Conv+Add+HardSwish");
+  ExpectSameOnDevice(model, {Waves(Shape{2, 3, 9, 9}, 1)});
+}
+
+TEST(FusedProvider, NormalizesASumThatIsReadAgain) {
+  TestModel model;
+  const SymbolicShape shape = {Dimension::Symbol("batch"), 7, 100};
+  model.Input("x", DataType::kFloat, shape).Input("z", DataType::kFloat, shape);
+  model.Constant("scale", Waves(Shape{100}, 0.7f)).Constant("bias", Waves(Shape{100}, 0.2f));
+  model.Node("Add", {"x", "z"}, {"sum"});
+  model.Node("LayerNormalization", {"sum", "scale", "bias"}, {"n"}).Node("Tanh", {"n"}, {"t"});
+  model.Node("Transpose", {"t"}, {"moved"}).Node("Transpose", {"moved"}, {"back"});
+  model.Node("Sub", {"sum", "back"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "Add+LayerNormalization+Tanh Transpose Transpose Sub");
+  ExpectSameOnDevice(model, {Waves(Shape{3, 7, 100}, 1), Waves(Shape{3, 7, 100}, 0.5f)});
+}
+
+TEST(FusedProvider, AddsTheRowsBeforeANormalizationToThoseBehindIt) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {4, 60}).Constant("scale", Waves(Shape{60}, 0.7f));
+  model.Constant("bias", Waves(Shape{60}, 0.2f))
+      .Node("Exp", {"x"}, {"e"})
+      .Node("Neg", {"e"}, {"n"});
+  model.Node("LayerNormalization", {"n", "scale", "bias"}, {"l"});
+  model.Node("Add", {"l", "e"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "Exp+Neg+LayerNormalization+Add");
+  ExpectSameOnDevice(model, {Waves(Shape{4, 60}, 1)});
+}
+
+TEST(FusedProvider, ScalesAndMasksTheRowsOfASoftmax) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 3, 4, 70}).Input("mask", DataType::kFloat, {2, 1, 1, 70});
+  model.Constant("scale", Tensor::Scalar(0.125f)).Constant("half", Tensor::Scalar(0.5f));
+  model.Node("Mul", {"x", "scale"}, {"a"}).Node("Add", {"a", "mask"}, {"b"});
+  Attributes last;
+  last.Set("axis", int64_t{-1});
+  model.Node("Softmax", {"b"}, {"s"}, last).Node("Sub", {"s", "half"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "Mul+Add+Softmax+Sub");
+  ExpectSameOnDevice(model, {Waves(Shape{2, 3, 4, 70}, 5), Waves(Shape{2, 1, 1, 70}, 3)});
+}
+
+TEST(FusedProvider, ReducesWhatItComputesOnTheWay) {
+  for (const char* op : {"ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceL1",
+                         "ReduceL2", "ReduceSumSquare"}) {
+    TestModel model(18);
+    model.Input("x", DataType::kFloat, {4, 6, 50}).Input("z", DataType::kFloat, {4, 6, 50});
+    model.Constant("axes", Ints(Shape{2}, {1, 2})).Constant("two", Tensor::Scalar(2.0f));
+    model.Node("Sub", {"x", "z"}, {"d"}).Node(op, {"d", "axes"}, {"r"});
+    model.Node("Mul", {"r", "two"}, {"y"}).Output("y");
+    EXPECT_EQ(Fused(model), StrCat("Sub+", op, "+Mul"));
+    ExpectSameOnDevice(model, {Waves(Shape{4, 6, 50}, 1), Waves(Shape{4, 6, 50}, 0.5f)});
+  }
+}
+
+TEST(FusedProvider, WritesOutWhatOthersReadOfAChain) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {3, 40}).Constant("row", Waves(Shape{40}, 0.3f));
+  model.Constant("column", Waves(Shape{3, 1}, 0.3f));
+  model.Node("Exp", {"x"}, {"a"}).Node("Add", {"a", "row"}, {"b"}).Node("Neg", {"b"}, {"c"});
+  model.Node("Mul", {"c", "column"}, {"y"}).Output("y").Output("b");
+  EXPECT_EQ(Fused(model), "Exp+Add+Neg+Mul");
+  ExpectSameOnDevice(model, {Waves(Shape{3, 40}, 1)});
+}
+
+TEST(FusedProvider, LeavesWhatWouldHaveToWaitForItself) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {8, 8}).Constant("w", Waves(Shape{8, 8}, 0.3f));
+  // The sum reads the first product and the second, which reads the first's activation.
+  model.Node("MatMul", {"x", "w"}, {"p"}).Node("Relu", {"p"}, {"r"});
+  model.Node("Transpose", {"r"}, {"t"}).Node("Add", {"p", "t"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "MatMul+Relu Transpose Add");
+  ExpectSameOnDevice(model, {Waves(Shape{8, 8}, 1)});
+}
+
+TEST(FusedProvider, FollowsDimensionsThatInferenceLeavesOpen) {
+  TestModel model;
+  // Compress leaves the extent to the data.
+  model.Input("x", DataType::kFloat, {6, 12}).Input("keep", DataType::kBool, {6});
+  model.Constant("w", Waves(Shape{12, 12}, 0.4f)).Constant("b", Waves(Shape{12}, 0.3f));
+  Attributes rows;
+  rows.Set("axis", int64_t{0});
+  model.Node("Compress", {"x", "keep"}, {"some"}, rows).Node("MatMul", {"some", "w"}, {"p"});
+  model.Node("Add", {"p", "b"}, {"q"}).Node("Relu", {"q"}, {"r"});
+  model.Node("Add", {"r", "some"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "Compress MatMul+Add+Relu+Add");
+  Tensor keep = *Tensor::Create(DataType::kBool, Shape{6});
+  for (int64_t i = 0; i < 6; ++i) keep.mutable_data<bool>()[i] = i % 2 == 0;
+  ExpectSameOnDevice(model, {Waves(Shape{6, 12}, 1), keep});
+}
+
+TEST(FusedProvider, KeepsRoundingsThatTheModelAsksFor) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {500}).Constant("third", Tensor::Scalar(0.33333f));
+  Attributes half, full;
+  half.Set("to", static_cast<int64_t>(DataType::kFloat16));
+  full.Set("to", static_cast<int64_t>(DataType::kFloat));
+  model.Node("Mul", {"x", "third"}, {"a"}).Node("Cast", {"a"}, {"h"}, half);
+  model.Node("Cast", {"h"}, {"f"}, full).Node("Add", {"f", "third"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "Mul+Cast+Cast+Add");
+  ExpectSameOnDevice(model, {Waves(Shape{500}, 3)});
+}
+
+TEST(FusedProvider, AttendsWithManyHeadsAMaskAndAPast) {
+  for (const bool with_past : {false, true}) {
+    for (const int64_t causal : {0, 1}) {
+      TestModel model;
+      const int64_t past = with_past ? 3 : 0, keys = 5 + past;
+      model.Input("q", DataType::kFloat, {2, 5, 12}).Input("k", DataType::kFloat, {2, 5, 12});
+      model.Input("v", DataType::kFloat, {2, 5, 8}).Input("mask", DataType::kInt32, {2, keys});
+      model.Constant("bias", Waves(Shape{32}, 0.3f));
+      model.Constant("scores", Waves(Shape{1, 4, 5, keys}, 0.5f));
+      std::vector<std::string> inputs = {"q", "k", "v", "bias", "mask", "scores"};
+      std::vector<std::string> outputs = {"y"};
+      Tensor mask = *Tensor::Create(DataType::kInt32, Shape{2, keys});
+      for (int64_t i = 0; i < 2 * keys; ++i) mask.mutable_data<int32_t>()[i] = i % 4 != 1;
+      std::vector<Value> values = {Waves(Shape{2, 5, 12}, 1), Waves(Shape{2, 5, 12}, 0.7f),
+                                   Waves(Shape{2, 5, 8}, 0.9f), mask};
+      if (with_past) {
+        model.Input("past_k", DataType::kFloat, {2, 4, 3, 3});
+        model.Input("past_v", DataType::kFloat, {2, 4, 3, 2});
+        inputs.insert(inputs.end(), {"past_k", "past_v"});
+        outputs.insert(outputs.end(), {"present_k", "present_v"});
+        values.emplace_back(Waves(Shape{2, 4, 3, 3}, 0.4f));
+        values.emplace_back(Waves(Shape{2, 4, 3, 2}, 0.6f));
+      }
+      Attributes attributes;
+      attributes.Set("num_heads", int64_t{4});
+      attributes.Set("unidirectional", causal);
+      model.Node("MultiHeadAttention", inputs, outputs, attributes, "com.microsoft");
+      for (const std::string& name : outputs) model.Output(name);
+      ExpectSameOnDevice(model, values, true);
+    }
+  }
+}
+
+// One call with 4 heads of queries and 2 of keys, each 6 wide; what it has beside is the case.
+struct GroupCase {
+  const char* name;
+  bool packed = false, rotates = false, interleaved = false, positions = false, bias = false;
+  bool sink = false, smooth = false;
+  int64_t past = 0, held = 0, sequence = 5, window = -1;
+  float softcap = 0;
+};
+
+void AttendsInGroups(const GroupCase& c) {
+  SCOPED_TRACE(c.name);
+  const int64_t total = std::max(c.past + c.sequence, c.held);
+  TestModel model;
+  std::vector<std::string> inputs = {"q", "", "", "", "", "lengths", "total"};
+  std::vector<Value> values;
+  const auto add = [&](const std::string& name, size_t at, Tensor tensor) {
+    model.Input(name, tensor.type(), ToSymbolic(tensor.shape()));
+    if (inputs.size() <= at) inputs.resize(at + 1);
+    inputs[at] = name;
+    values.emplace_back(std::move(tensor));
+  };
+  add("q", 0, Waves(Shape{2, c.sequence, c.packed ? 48 : 24}, 1));
+  if (!c.packed) {
+    add("k", 1, Waves(Shape{2, c.sequence, 12}, 0.7f));
+    add("v", 2, Waves(Shape{2, c.sequence, 12}, 0.9f));
+  }
+  if (c.past > 0) {
+    const int64_t held = std::max(c.past, c.held);
+    add("past_k", 3, Waves(Shape{2, 2, held, 6}, 0.4f));
+    add("past_v", 4, Waves(Shape{2, 2, held, 6}, 0.6f));
+  }
+  const auto last = static_cast<int32_t>(c.past + c.sequence - 1);
+  add("lengths", 5, Tensor::Of<int32_t>(Shape{2}, {last, c.past > 0 ? last - 1 : last}));
+  const auto all = static_cast<int32_t>(c.past + c.sequence);
+  model.Constant("total", Tensor::Of<int32_t>(Shape{1}, {all}));
+  if (c.rotates) {
+    add("cos", 7, Waves(Shape{20, 2}, 0.8f));
+    add("sin", 8, Waves(Shape{20, 2}, 0.6f));
+  }
+  if (c.positions) {
+    Tensor positions = *Tensor::Create(DataType::kInt64, Shape{2, c.sequence});
+    for (int64_t i = 0; i < 2 * c.sequence; ++i) positions.mutable_data<int64_t>()[i] = i % 7;
+    add("positions", 9, std::move(positions));
+  }
+  if (c.bias) add("bias", 10, Waves(Shape{1, 4, c.sequence, total}, 0.5f));
+  if (c.sink) add("sink", 11, Waves(Shape{4}, 0.7f));
+  Attributes attributes;
+  attributes.Set("num_heads", int64_t{4});
+  attributes.Set("kv_num_heads", int64_t{2});
+  attributes.Set("do_rotary", int64_t{c.rotates ? 1 : 0});
+  attributes.Set("rotary_interleaved", int64_t{c.interleaved ? 1 : 0});
+  attributes.Set("local_window_size", c.window);
+  attributes.Set("smooth_softmax", int64_t{c.smooth ? 1 : 0});
+  attributes.Set("softcap", c.softcap);
+  model.Node("GroupQueryAttention", inputs, {"y", "present_k", "present_v"}, attributes,
+             "com.microsoft");
+  model.Output("y").Output("present_k").Output("present_v");
+  ExpectSameOnDevice(model, values, true);
+}
+
+TEST(FusedProvider, AttendsInGroupsAsTheCpuDoes) {
+  AttendsInGroups({.name = "a prompt"});
+  AttendsInGroups({.name = "packed", .packed = true});
+  AttendsInGroups({.name = "rotated", .rotates = true});
+  AttendsInGroups({.name = "packed and rotated", .packed = true, .rotates = true});
+  AttendsInGroups({.name = "interleaved", .rotates = true, .interleaved = true});
+  AttendsInGroups({.name = "positions", .rotates = true, .positions = true});
+  AttendsInGroups({.name = "a step", .rotates = true, .past = 6, .sequence = 1});
+  AttendsInGroups({.name = "room", .rotates = true, .past = 6, .held = 16, .sequence = 1});
+  AttendsInGroups({.name = "a window", .past = 6, .sequence = 1, .window = 3});
+  AttendsInGroups({.name = "a prompt's window", .window = 3});
+  AttendsInGroups({.name = "capped", .softcap = 2});
+  AttendsInGroups({.name = "biased", .bias = true});
+  AttendsInGroups({.name = "with sinks", .sink = true});
+  AttendsInGroups({.name = "smooth", .smooth = true, .past = 6, .sequence = 1});
+}
+
+TEST(FusedProvider, ShowsWhatAKernelIsMadeOf) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {3, 40});
+  model.Node("Exp", {"x"}, {"a"}).Node("Neg", {"a"}, {"y"}).Output("y");
+  After(model, NeighbourFusion());
+  const std::string text = GraphText(model.graph());
+  EXPECT_NE(text.find("onnxd::Fused(x)"), std::string::npos) << text;
+  EXPECT_NE(text.find("    a: float[3, 40] = Exp(x)"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace onnxd

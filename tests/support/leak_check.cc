@@ -1,0 +1,22 @@
+// Where a test opened OpenCL, leaks are looked for when the tests end, not when the process does:
+// PoCL's threads end meanwhile, and LeakSanitizer dies reading their memory ("Tracer caught signal
+// 11").
+#ifdef __SANITIZE_ADDRESS__
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sanitizer/lsan_interface.h>
+
+namespace {
+
+class LeakCheck : public testing::Environment {
+ public:
+  void TearDown() override {
+    if (dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) __lsan_do_leak_check();
+  }
+};
+
+[[maybe_unused]] const auto* const registered =
+    testing::AddGlobalTestEnvironment(new LeakCheck);
+
+}  // namespace
+#endif

@@ -1,0 +1,90 @@
+// onnxd compile MODEL: prepares a model ahead of time, its kernels on the device and its packed
+// weights, so that a later start finds them.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "runtime/base/split_list.h"
+#include "runtime/base/str_cat.h"
+#include "runtime/session/prepared_model_cache.h"
+#include "tools/command.h"
+#include "tools/random_inputs.h"
+
+namespace onnxd {
+namespace {
+
+constexpr size_t kMostShapes = 3;  // least, most frequent, largest
+
+// "ids=1x8:1x128:8x512" as the shapes of as many runs; one shape serves all runs.
+Result<std::vector<std::map<std::string, Shape>>> ParseProfiles(
+    const std::vector<std::string>& texts) {
+  std::vector<std::map<std::string, Shape>> runs(1);
+  std::vector<std::pair<std::string, std::vector<std::string>>> inputs;
+  for (const std::string& text : texts) {
+    const size_t cut = text.rfind('=');
+    if (cut == std::string::npos) return InvalidArgument(StrCat("--profile ", text, ": no '='"));
+    const auto shapes = SplitList(text.substr(cut + 1), ':');
+    if (shapes.empty() || shapes.size() > kMostShapes) {
+      return InvalidArgument(StrCat("--profile ", text, ": expected NAME=MIN:OPT:MAX"));
+    }
+    runs.resize(std::max(runs.size(), shapes.size()));
+    inputs.emplace_back(text.substr(0, cut), shapes);
+  }
+  for (const auto& [name, shapes] : inputs) {
+    for (size_t run = 0; run < runs.size(); ++run) {
+      const std::string& shape = shapes[std::min(run, shapes.size() - 1)];
+      ONNXD_ASSIGN_OR_RETURN(const auto parsed, ParseShapes({StrCat(name, "=", shape)}));
+      runs[run].insert(parsed.begin(), parsed.end());
+    }
+  }
+  return runs;
+}
+
+Status RunAt(const InferenceSession& session, const std::map<std::string, Shape>& shapes) {
+  std::mt19937 random(1);
+  std::vector<Value> inputs;
+  for (const TensorSignature& input : session.inputs()) {
+    auto value = RandomInput(input, shapes, {}, random);
+    if (!value.ok()) return value.status();
+    inputs.push_back(*std::move(value));
+  }
+  return session.Run(inputs, {}).status();
+}
+
+Status RunCompile(const CompileFlags& flags) {
+  const auto begin = std::chrono::steady_clock::now();
+  ONNXD_ASSIGN_OR_RETURN(const auto profiles, ParseProfiles(flags.profiles));
+  ONNXD_ASSIGN_OR_RETURN(const SessionOptions options, flags.session.ToOptions());
+  ONNXD_ASSIGN_OR_RETURN(const auto session, InferenceSession::Load(flags.model, options));
+  for (const auto& shapes : profiles) {
+    for (const auto& [name, shape] : shapes) {
+      const auto known = [&name = name](const TensorSignature& input) {
+        return input.name == name;
+      };
+      if (std::none_of(session->inputs().begin(), session->inputs().end(), known)) {
+        return InvalidArgument(StrCat("--profile ", name, ": the model has no such input"));
+      }
+    }
+    ONNXD_RETURN_IF_ERROR(RunAt(*session, shapes));
+  }
+  if (session->wants_saving()) ONNXD_RETURN_IF_ERROR(session->SaveToCache());
+  const auto programs = ProgramCacheIn(*options.cache)->statistics();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  std::string nodes;
+  for (const auto& [provider, count] : session->info().nodes_by_provider) {
+    nodes += StrCat(nodes.empty() ? "" : ", ", provider, " ", count);
+  }
+  std::printf("%s: nodes: %s; kernels: %lld compiled, %lld found; %.2f s\n", flags.model.c_str(),
+              nodes.c_str(), static_cast<long long>(programs.compiled),
+              static_cast<long long>(programs.found), took.count());
+  return Status::Ok();
+}
+
+}  // namespace
+
+int Compile(const CompileFlags& flags) {
+  const Status status = RunCompile(flags);
+  return status.ok() ? kExitOk : Fail(status.WithContext(flags.model));
+}
+
+}  // namespace onnxd
