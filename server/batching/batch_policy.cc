@@ -14,6 +14,7 @@ int64_t Aim(const ServiceTimes& times, const BatchSettings& settings) {
   if (!settings.preferred_batch_size.empty()) {
     return std::min(settings.preferred_batch_size.back(), settings.max_batch_size);
   }
+  if (WaitsAsTold(settings)) return settings.max_batch_size;
   int64_t aim = times.BestSize(settings.max_batch_size);
   // Half of the target is for waiting behind another batch.
   while (settings.target_p99 > 0 && aim > 1 &&
@@ -45,6 +46,10 @@ double LongestWait(int64_t aim, const BatchView& view, const ServiceTimes& times
 }
 
 }  // namespace
+
+bool WaitsAsTold(const BatchSettings& settings) {
+  return settings.max_queue_delay > 0 && settings.max_batch_size > 1;
+}
 
 BatchDecision DecideBatch(const BatchView& view, const ServiceTimes& times,
                           const BatchSettings& settings) {

@@ -29,11 +29,15 @@ struct BatchDecision {
   double wait;   // seconds until asking again is worth it
 };
 
+// Whether requests wait for others because the settings say so, whatever was measured.
+bool WaitsAsTold(const BatchSettings& settings);
+
 // Requires view.rows > 0.
 //
-// Never larger than ServiceTimes::BestSize, since then rows only wait for each other; split among
-// idle executors; waits for more rows only where max_queue_delay says so, or where the executors
-// are busy most of the time and the missing rows come within a quarter of what the batch takes.
+// Where the settings name no sizes and no delay: never larger than ServiceTimes::BestSize, since
+// then rows only wait for each other; waits for more rows only where the executors are busy most of
+// the time and the missing rows come within a quarter of what the batch takes. Always split among
+// idle executors.
 BatchDecision DecideBatch(const BatchView& view, const ServiceTimes& times,
                           const BatchSettings& settings);
 

@@ -186,6 +186,7 @@ void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now)
 bool Scheduler::RunsInline(const ScheduledModel& model, int64_t rows) const {
   const int64_t share = model.policy_.max_executors;
   if (stopping_ || !model.queue_.empty() || (share > 0 && model.at_work_ >= share)) return false;
+  if (WaitsAsTold(model.settings_)) return false;
   double longest = model.times_.LoneP95().value_or(1);
   if (rows > 1) longest = std::max(longest, model.times_.Expected(rows).value_or(1));
   if (longest < kTrifle) return options_.inline_callers > 0;

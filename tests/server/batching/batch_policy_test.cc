@@ -138,6 +138,18 @@ TEST(BatchPolicy, BusyExecutorsWaitForRowsThatComeSoon) {
   EXPECT_EQ(DecideBatch(view, times, UpTo(64)).rows, 10);
 }
 
+TEST(BatchPolicy, AnExplicitDelayIsPaidForAFullBatchWhateverWasMeasured) {
+  const ServiceTimes times = Learned(0, 1e-3, 8);  // a batch takes as long as its rows alone
+  BatchSettings settings = UpTo(8);
+  BatchView view;
+  view.rows = 7;
+  EXPECT_GT(DecideBatch(view, times, settings).rows, 0);
+  settings.max_queue_delay = 2e-3;
+  EXPECT_EQ(DecideBatch(view, times, settings).rows, 0);
+  view.rows = 8;
+  EXPECT_EQ(DecideBatch(view, times, settings).rows, 8);
+}
+
 TEST(BatchPolicy, ExplicitDelayAndSizesAreObeyed) {
   BatchSettings settings = UpTo(32);
   settings.max_queue_delay = 2e-3;

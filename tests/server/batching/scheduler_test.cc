@@ -179,6 +179,23 @@ TEST_F(SchedulerTest, ALargeRequestIsSplitAndJoined) {
   EXPECT_EQ(Code(bad), StatusCode::kInvalidArgument);
 }
 
+// Runs are so short here that a lone request would run at once on the thread that brings it.
+TEST_F(SchedulerTest, ARequestWaitsForOthersAsLongAsTheSettingsSay) {
+  Scheduler scheduler({1, 100, 1}, metrics_);
+  for (int i = 0; i < 200; ++i) {
+    auto answered = Submit(scheduler, fake_, RequestOf({1}));
+    EXPECT_EQ(Code(answered), StatusCode::kOk);
+  }
+  BatchSettings settings;
+  settings.max_batch_size = 2;
+  settings.max_queue_delay = 600;
+  scheduler.SetBatching(*fake_.model, settings);
+  auto a = Submit(scheduler, fake_, RequestOf({1})), b = Submit(scheduler, fake_, RequestOf({2}));
+  EXPECT_EQ(Rows(a), (std::vector<float>{2}));
+  EXPECT_EQ(Rows(b), (std::vector<float>{4}));
+  EXPECT_EQ(fake_.batches.back(), 2);
+}
+
 TEST_F(SchedulerTest, AModelThatDropsRowsRunsRequestsAloneFromThenOn) {
   fake_.drops_rows = true;
   Scheduler scheduler({1, 100, 0}, metrics_);
