@@ -8,6 +8,7 @@
 #include "runtime/plugin/plugin.h"
 #include "runtime/providers/default_providers.h"
 #include "runtime/session/prepared_model_cache.h"
+#include "server/config/provider_settings.h"
 
 namespace onnxd {
 namespace {
@@ -35,10 +36,12 @@ Result<SessionOptions> SessionFlags::ToOptions() const {
     ONNXD_ASSIGN_OR_RETURN(options.cache, PreparedModelCache::Open(cache, kCommandCacheBytes));
     provider_options.program_cache = ProgramCacheIn(*options.cache);
   }
+  LoadedPlugins loaded = LoadPlugins(SplitList(plugins, ','));
+  if (!loaded.failures.empty()) return loaded.failures[0];
+  provider_options.plugins = std::move(loaded.plugins);
+  ONNXD_ASSIGN_OR_RETURN(provider_options.plugin_options, ParsePluginOptions(plugin_options));
   ONNXD_ASSIGN_OR_RETURN(options.providers,
                          MakeProviders(SplitList(providers, ','), provider_options));
-  const auto failures = AddPlugins(SplitList(plugins, ','), options.providers);
-  if (!failures.empty()) return failures[0];
   options.pool = std::make_shared<ThreadPool>(threads);
   options.precision = *PrecisionFromName(precision);
   options.denormals_as_zero = denormals_as_zero;

@@ -35,6 +35,7 @@ struct SessionFlags {
   bool denormals_as_zero = false;
   int threads = 1;
   int device_id = 0;
+  std::string plugin_options;
 
   Result<SessionOptions> ToOptions() const;
 };

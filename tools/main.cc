@@ -26,9 +26,11 @@ CLI::Option* AddWithEnvironment(CLI::App& command, const char* name, std::string
 void AddSession(CLI::App& command, SessionFlags& flags) {
   command.add_option("--providers", flags.providers,
                      "Execution providers by priority, separated by commas: fused, cuda, opencl, "
-                     "cpu (default: cpu)");
+                     "cpu, those of plug-ins (default: cpu)");
   command.add_option("--plugins", flags.plugins,
-                     "Shared libraries with custom operators, separated by commas");
+                     "Shared libraries with operators or providers, separated by commas");
+  command.add_option("--provider-options", flags.plugin_options,
+                     "What providers of plug-ins take: NAME=VALUE, separated by commas");
   command.add_option("--device-id", flags.device_id, "Which device, of several")
       ->check(CLI::Range(0, 1023));
   command.add_option("--optimization", flags.optimization, "Graph optimization level")

@@ -89,13 +89,17 @@ int64_t MemoryLimit(const ServerOptions& options) {
   return AvailableMemory() / 5 * 4;
 }
 
+using Plugins = std::vector<std::shared_ptr<const Plugin>>;
+
 ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
-                                  const SessionOptions& session) {
+                                  const SessionOptions& session, Plugins plugins) {
   ProviderOptions options;
   options.device_id = static_cast<int>(settings.device_id);
   options.gpu_mem_limit = settings.gpu_mem_limit;
   options.stream_priority = static_cast<int>(settings.stream_priority);
   if (session.cache != nullptr) options.program_cache = ProgramCacheIn(*session.cache);
+  options.plugins = std::move(plugins);
+  options.plugin_options = *ParsePluginOptions(settings.plugin);
   return options;
 }
 
@@ -121,18 +125,18 @@ ModelLoader::FindProviders ProvidersByModel(const ServerOptions& options,
   const auto found = std::make_shared<Found>();
   found->by_names_and_options[KeyOf(options.runtime.providers, options.provider_options)] =
       session.providers;
-  return [found, session, runtime = options.runtime](
+  const Plugins plugins = LoadPlugins(SplitList(options.runtime.plugins, ',')).plugins;
+  return [found, session, plugins, listed = options.runtime.providers](
              const ModelSettings& settings) -> Result<Providers> {
-    const std::string& names = settings.providers.empty() ? runtime.providers : settings.providers;
+    const std::string& names = settings.providers.empty() ? listed : settings.providers;
     const std::string key = KeyOf(names, settings.provider_options);
     std::lock_guard lock(found->mutex);
     const auto known = found->by_names_and_options.find(key);
     if (known != found->by_names_and_options.end()) return known->second;
-    ONNXD_ASSIGN_OR_RETURN(Providers providers,
-                           MakeProviders(SplitList(names, ','),
-                                         ProviderOptionsOf(settings.provider_options, session)));
-    // What did not load was said at the start.
-    (void)AddPlugins(SplitList(runtime.plugins, ','), providers);
+    ONNXD_ASSIGN_OR_RETURN(
+        Providers providers,
+        MakeProviders(SplitList(names, ','),
+                      ProviderOptionsOf(settings.provider_options, session, plugins)));
     return found->by_names_and_options.emplace(key, std::move(providers)).first->second;
   };
 }
@@ -149,14 +153,13 @@ Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
       LogWarning(StrCat(cache.status().ToString(), "; models are prepared anew at each start"));
     }
   }
-  ONNXD_ASSIGN_OR_RETURN(session.providers,
-                         MakeProviders(SplitList(options.runtime.providers, ','),
-                                       ProviderOptionsOf(options.provider_options, session)));
+  LoadedPlugins loaded = LoadPlugins(SplitList(options.runtime.plugins, ','));
   // Models that need the missing operators say so; the others are served.
-  for (const Status& failure :
-       AddPlugins(SplitList(options.runtime.plugins, ','), session.providers)) {
-    LogError(failure.ToString());
-  }
+  for (const Status& failure : loaded.failures) LogError(failure.ToString());
+  ONNXD_ASSIGN_OR_RETURN(
+      session.providers,
+      MakeProviders(SplitList(options.runtime.providers, ','),
+                    ProviderOptionsOf(options.provider_options, session, loaded.plugins)));
   session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
   session.max_run_bytes = options.runtime.max_run_bytes;
   session.precision = *PrecisionFromName(options.runtime.precision);

@@ -1,4 +1,5 @@
-// Plug-ins: shared libraries with operators of their own domain (onnxd_plugin.h).
+// Plug-ins: shared libraries with operators of their own domain, an execution provider, or both
+// (onnxd_plugin.h).
 #pragma once
 
 #include <memory>
@@ -7,17 +8,26 @@
 
 #include "runtime/base/status.h"
 #include "runtime/kernel/execution_provider.h"
+#include "runtime/plugin/plugin_provider.h"
 
 namespace onnxd {
 
-// Opens the library, registers its operators with the checker and the inference, and returns the
-// provider that computes them, under the plug-in's name. The library stays open for the life of the
-// process. Errors name the file and what is wrong with it: kNotFound, kInvalidArgument.
-Result<std::shared_ptr<const ExecutionProvider>> LoadPlugin(const std::string& path);
+// A library that is open for the life of the process. Immutable; any thread.
+struct Plugin {
+  std::string name;
+  std::shared_ptr<const ExecutionProvider> operators;  // computes its own; null: it has none
+  const OnnxdExecutionProvider* provider = nullptr;    // null: it has none
+};
 
-// Loads every plug-in of `paths` and puts their providers before the others. Those that do not load
-// are left out; returns why, one entry each.
-std::vector<Status> AddPlugins(const std::vector<std::string>& paths,
-                               std::vector<std::shared_ptr<const ExecutionProvider>>& providers);
+// Opens the library and registers its operators with the checker and the inference. A library that
+// is open already is the same plug-in. Errors name the file and what is wrong with it: kNotFound,
+// kInvalidArgument.
+Result<std::shared_ptr<const Plugin>> LoadPlugin(const std::string& path);
+
+struct LoadedPlugins {
+  std::vector<std::shared_ptr<const Plugin>> plugins;
+  std::vector<Status> failures;  // of those that are left out
+};
+LoadedPlugins LoadPlugins(const std::vector<std::string>& paths);
 
 }  // namespace onnxd

@@ -2,6 +2,7 @@
 // safely.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "runtime/base/function_ref.h"
 #include "runtime/base/status.h"
 #include "runtime/graph/graph.h"
+#include "runtime/kernel/kernel.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/plugin/onnxd_plugin.h"
 
@@ -16,14 +18,21 @@
 struct OnnxdContext {
   const onnxd::Node* node = nullptr;
   onnxd::InferenceContext* inference = nullptr;
+  const onnxd::KernelInfo* kernel = nullptr;                    // in a provider's create
+  const std::map<std::string, std::string>* options = nullptr;  // in a provider's open
+  std::vector<bool>* on_host = nullptr;                         // by input; in a provider's create
   std::string error;
   bool misused = false;                            // set_output refused something
   std::vector<std::vector<int64_t>> dims_storage;  // what input_dims returned
+  std::vector<onnxd::Tensor> constants;            // what constant_input returned
 };
 
 namespace onnxd {
 
 const OnnxdHost& PluginHost();
+
+// Letters, digits and a few signs: what may stand in messages, lists and file names.
+bool IsPluginName(const char* text, std::string_view also);
 
 // Runs one callback. A status other than OK, an unknown status, a refused set_output and an
 // exception become an error that begins with `what`.

@@ -1,15 +1,11 @@
 #include "runtime/plugin/plugin_kernel.h"
 
-#include <array>
-#include <cstddef>
-
 #include "runtime/base/str_cat.h"
 #include "runtime/plugin/plugin_host.h"
+#include "runtime/plugin/plugin_operands.h"
 
 namespace onnxd {
 namespace {
-
-constexpr size_t kMaxOperands = 64;  // onnxd_plugin.h
 
 std::string What(const std::string& plugin, const Node& node, std::string_view callback) {
   return StrCat(Describe(node), ": plug-in '", plugin, "', ", callback);
@@ -37,50 +33,19 @@ class State {
   void* state_;
 };
 
-// One operand of a prepared node, but its data.
-struct Operand {
-  int32_t data_type = 0;
-  std::vector<int64_t> dims;
-};
-
-Result<std::vector<Operand>> OperandsOf(std::span<const OperandInfo> infos,
-                                        const std::string& what) {
-  std::vector<Operand> operands;
-  for (const OperandInfo& info : infos) {
-    Operand& operand = operands.emplace_back();
-    if (!info.present) continue;
-    if (info.shape == nullptr || info.type == DataType::kString) {
-      return Unimplemented(StrCat(what, " takes and gives dense tensors of numbers alone"));
-    }
-    operand.data_type = static_cast<int32_t>(info.type);
-    operand.dims = info.shape->dims();
-  }
-  return operands;
-}
-
-OnnxdTensor ToTensor(const Operand& operand, void* data) {
-  return {sizeof(OnnxdTensor), operand.data_type, static_cast<int32_t>(operand.dims.size()),
-          operand.dims.data(), data};
-}
-
 struct PreparedNode {
   const OnnxdOperator& op;
   std::shared_ptr<const State> state;
   std::string what;
-  std::vector<Operand> inputs, outputs;
+  PluginOperands operands;
 
   Status Compute(const KernelContext& kernel) const {
-    std::array<OnnxdTensor, kMaxOperands> in, out;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      in[i] = ToTensor(inputs[i], const_cast<std::byte*>(kernel.input<std::byte>(i)));
-    }
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      out[i] = ToTensor(outputs[i], kernel.output<std::byte>(i));
-    }
+    PluginOperands::Tensors tensors;
+    operands.Fill(kernel, tensors);
     OnnxdContext context;
     return CallPlugin(context, what, [&] {
-      return op.compute(&PluginHost(), &context, state->get(), in.data(), inputs.size(), out.data(),
-                        outputs.size());
+      return op.compute(&PluginHost(), &context, state->get(), tensors.inputs.data(),
+                        operands.input_count(), tensors.outputs.data(), operands.output_count());
     });
   }
 };
@@ -104,9 +69,8 @@ Result<std::unique_ptr<Kernel>> MakePluginKernel(const std::string& plugin, cons
   auto state = std::make_shared<const State>(op, made);
   return MakeKernel([&op, plugin, state](const PrepareContext& context) -> Result<PreparedKernel> {
     const std::string what = What(plugin, context.node, "compute");
-    auto node = std::make_shared<PreparedNode>(PreparedNode{op, state, what, {}, {}});
-    ONNXD_ASSIGN_OR_RETURN(node->inputs, OperandsOf(context.inputs, what));
-    ONNXD_ASSIGN_OR_RETURN(node->outputs, OperandsOf(context.outputs, what));
+    ONNXD_ASSIGN_OR_RETURN(PluginOperands operands, PluginOperands::Create(context, what));
+    auto node = std::make_shared<PreparedNode>(PreparedNode{op, state, what, std::move(operands)});
     PreparedKernel prepared;
     prepared.compute = [node](const KernelContext& kernel) { return node->Compute(kernel); };
     return prepared;

@@ -7,6 +7,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/opencl/opencl_device.h"
+#include "runtime/plugin/plugin.h"
 #include "runtime/providers/cpu/cpu_provider.h"
 #include "runtime/providers/fused/fused_provider.h"
 #include "runtime/providers/gpu/gpu_provider.h"
@@ -59,6 +60,35 @@ Result<std::shared_ptr<GpuDevice>> FindFusedDevice(std::span<const std::string> 
   return device.ok() ? std::move(device) : FindDevice("opencl", options);
 }
 
+// Those of plug-ins are opened once for each set of options.
+Result<Provider> FindPluginProvider(const Plugin& plugin, const PluginOptions& options) {
+  struct Opened {
+    std::mutex mutex;
+    std::map<std::pair<const OnnxdExecutionProvider*, PluginOptions>, Provider> providers;
+  };
+  static auto* const opened = new Opened();
+  std::lock_guard lock(opened->mutex);
+  Provider& known = opened->providers[{plugin.provider, options}];
+  if (known != nullptr) return known;
+  ONNXD_ASSIGN_OR_RETURN(known, OpenPluginProvider(plugin.name, *plugin.provider, options));
+  if (known->device() != nullptr) {
+    Used& used = AllUsed();
+    std::lock_guard lock_used(used.mutex);
+    used.devices.push_back(std::shared_ptr<Device>(known, known->device()));
+  }
+  return known;
+}
+
+Result<Provider> FindInPlugins(const std::string& name, const ProviderOptions& options) {
+  std::string known = "cpu, cuda, fused, opencl";
+  for (const auto& plugin : options.plugins) {
+    if (plugin->provider == nullptr) continue;
+    if (plugin->provider->name == name) return FindPluginProvider(*plugin, options.plugin_options);
+    known += StrCat(", ", plugin->provider->name);
+  }
+  return InvalidArgument(StrCat("unknown provider '", name, "'; here are: ", known));
+}
+
 // kUnavailable where the machine has no such device. `following`: the names behind this one.
 Result<Provider> FindProvider(const std::string& name, std::span<const std::string> following,
                               const ProviderOptions& options) {
@@ -74,8 +104,7 @@ Result<Provider> FindProvider(const std::string& name, std::span<const std::stri
     ONNXD_ASSIGN_OR_RETURN(auto device, FindDevice(name, options));
     return MakeGpuProvider(name, std::move(device));
   }
-  return InvalidArgument(
-      StrCat("unknown provider '", name, "'; this build has: cpu, cuda, fused, opencl"));
+  return FindInPlugins(name, options);
 }
 
 }  // namespace
@@ -114,6 +143,11 @@ Result<std::vector<Provider>> MakeProviders(const std::vector<std::string>& name
     }
   }
   if (!listed("cpu")) providers.push_back(*FindProvider("cpu", {}, options));
+  std::vector<Provider> operators;
+  for (const auto& plugin : options.plugins) {
+    if (plugin->operators != nullptr) operators.push_back(plugin->operators);
+  }
+  providers.insert(providers.begin(), operators.begin(), operators.end());
   return providers;
 }
 

@@ -1,6 +1,7 @@
 // The one place that knows which providers this build has.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 namespace onnxd {
 
 class ProgramCache;
+struct Plugin;
 
 // Of the device of "cuda", "opencl" and "fused"; called as onnxruntime calls them.
 struct ProviderOptions {
@@ -20,15 +22,20 @@ struct ProviderOptions {
   int stream_priority = 0;  // of CUDA: lower numbers go first; cut to what the device has
   // Where compiled kernels are kept; null: nowhere. A device has that of the first call with it.
   std::shared_ptr<ProgramCache> program_cache;
+
+  // Their operators' providers come before the listed ones, and lists may name their providers,
+  // which are opened with these options.
+  std::vector<std::shared_ptr<const Plugin>> plugins;
+  std::map<std::string, std::string> plugin_options;
 };
 
 // Devices that providers were made of so far. Any thread.
 std::vector<std::shared_ptr<Device>> UsedDevices();
 
-// Providers by priority for `names` ("fused", "cuda", "opencl", "cpu"); the CPU provider is added
-// at the end when it is not listed, and "fused" uses the device of the next name that has one. One
-// whose device this machine lacks is left out, and a line of the log says why. kInvalidArgument
-// lists the known names.
+// Providers by priority for `names` ("fused", "cuda", "opencl", "cpu", those of plug-ins); the CPU
+// provider is added at the end when it is not listed, and "fused" uses the device of the next name
+// that has one. One whose device this machine lacks (kUnavailable) is left out, and a line of the
+// log says why. kInvalidArgument lists the known names.
 Result<std::vector<std::shared_ptr<const ExecutionProvider>>> MakeProviders(
     const std::vector<std::string>& names, const ProviderOptions& options = {});
 

@@ -1,13 +1,47 @@
 #include "server/config/provider_settings.h"
 
+#include <algorithm>
+
+#include "runtime/base/split_list.h"
+
 namespace onnxd {
+namespace {
+
+using P = ProviderDeviceSettings;
+
+OptionKey<P> PluginKey() {
+  OptionKey<P> key = ListKey("plugin", &P::plugin);
+  key.set = [](P& settings, const std::string& text) -> Status {
+    ONNXD_RETURN_IF_ERROR(ParsePluginOptions(text).status());
+    settings.plugin = text;
+    return Status::Ok();
+  };
+  return key;
+}
+
+}  // namespace
+
+Result<std::map<std::string, std::string>> ParsePluginOptions(const std::string& text) {
+  std::map<std::string, std::string> options;
+  for (const std::string& part : SplitList(text, ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return InvalidArgument(StrCat("'", part.substr(0, 64), "' is not NAME=VALUE"));
+    }
+    if (!options.emplace(part.substr(0, equals), part.substr(equals + 1)).second) {
+      return InvalidArgument(
+          StrCat("'", part.substr(0, std::min<size_t>(equals, 64)), "' is given twice"));
+    }
+  }
+  return options;
+}
 
 const std::vector<OptionKey<ProviderDeviceSettings>>& ProviderDeviceKeys() {
-  using P = ProviderDeviceSettings;
   static const std::vector<OptionKey<P>> keys = {
       NumberKey("device_id", &P::device_id, 0, 1023),
       NumberKey("gpu_mem_limit", &P::gpu_mem_limit, 0, int64_t{1} << 50, "bytes"),
       NumberKey("stream_priority", &P::stream_priority, -100, 100),
+      PluginKey(),
   };
   return keys;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,15 +10,19 @@
 
 namespace onnxd {
 
-// Of `cuda`, `opencl` and `fused`; called as onnxruntime calls them.
+// Of `cuda`, `opencl` and `fused`, called as onnxruntime calls them, and of plug-ins.
 struct ProviderDeviceSettings {
   int64_t device_id = 0;
   // bytes of the device, for all models with these options together; 0: what there is
   int64_t gpu_mem_limit = 0;
   int64_t stream_priority = 0;  // lower numbers go first, as CUDA counts
+  std::string plugin;           // NAME=VALUE, separated by commas: what providers of plug-ins take
   bool operator==(const ProviderDeviceSettings&) const = default;
 };
 
 const std::vector<OptionKey<ProviderDeviceSettings>>& ProviderDeviceKeys();
+
+// `text` as such pairs; kInvalidArgument names the part that is none, or a name that comes twice.
+Result<std::map<std::string, std::string>> ParsePluginOptions(const std::string& text);
 
 }  // namespace onnxd

@@ -1,5 +1,6 @@
 """Providers of devices: chosen by priority, left out where the machine has none, the same answers."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -35,6 +36,7 @@ HAS_CUDA = opens("libcuda.so.1")
 HAS_NVRTC = any(opens(f"{folder}libnvrtc.so{version}") for folder in ("", "/usr/local/cuda/lib64/")
                 for version in (".13", ".12", ""))
 FAKE_CUDA = pathlib.Path(daemon.BINARY).resolve().parent.parent / "tests" / "libfake_cuda.so"
+OFFLOAD = FAKE_CUDA.with_name("liboffload.so")
 HAS_OPENCL = opens("libOpenCL.so.1") and any(pathlib.Path("/etc/OpenCL/vendors").glob("*.icd"))
 
 
@@ -47,10 +49,10 @@ def random_rows():
     return numpy.random.default_rng(1).random(shape, dtype=numpy.float32)
 
 
-def predict(server, rows):
-    body = json.dumps({"inputs": [{"name": "image", "shape": list(rows.shape), "datatype": "FP32",
+def predict(server, rows, model="digits_cnn", name="image"):
+    body = json.dumps({"inputs": [{"name": name, "shape": list(rows.shape), "datatype": "FP32",
                                    "data": rows.flatten().tolist()}]}).encode()
-    request = urllib.request.Request(f"{server.url}/v2/models/digits_cnn/infer", body,
+    request = urllib.request.Request(f"{server.url}/v2/models/{model}/infer", body,
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as reply:
         return [output["data"] for output in json.load(reply)["outputs"]]
@@ -66,6 +68,41 @@ def eventually(holds, timeout=10):
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.05)
     return holds()
+
+
+def layer():
+    """ClampedAffine(Relu(x times w)), of which the plug-ins know one part each."""
+    nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["product"]), onnx.helper.make_node("Relu", ["product"], ["kept"]),
+             onnx.helper.make_node("ClampedAffine", ["kept"], ["y"], domain="com.example", low=-1.0, high=1.5)]
+    model = daemon.model_of(nodes, [("x", onnx.TensorProto.FLOAT, ["batch", 2])], [("y", onnx.TensorProto.FLOAT, ["batch", 2])],
+                            [("w", numpy.array([[1, 3], [2, -4]], numpy.float32))])
+    model.opset_import.append(onnx.helper.make_opsetid("com.example", 1))
+    return model
+
+
+@contextlib.contextmanager
+def asking_all_the_while(test, ask, wanted):
+    """What is done meanwhile must not make a request fail, or its answer another."""
+    stop, failures, answers = threading.Event(), [], [0]
+
+    def go_on():
+        while not stop.is_set():
+            try:
+                for plain, got in zip(wanted, ask(), strict=True):
+                    numpy.testing.assert_allclose(got, plain, rtol=1e-4, atol=1e-5)
+                answers[0] += 1
+            except Exception as failure:  # any: a gap would be one
+                failures.append(failure)
+
+    asking = threading.Thread(target=go_on)
+    asking.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        asking.join()
+    test.assertEqual(failures, [])
+    test.assertGreater(answers[0], 10)
 
 
 class Devices(unittest.TestCase):
@@ -118,37 +155,39 @@ class Devices(unittest.TestCase):
             shutil.copytree(CNN.parent.parent, model)
             with daemon.Daemon(folder, environment={"ONNXD_MODELS_POLL_INTERVAL_S": "1"}) as server:
                 plain = predict(server, rows)
-                stop, failures, answers = threading.Event(), [], [0]
-
-                def ask():
-                    while not stop.is_set():
-                        try:
-                            for wanted, got in zip(plain, predict(server, rows)):
-                                numpy.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
-                            answers[0] += 1
-                        except Exception as failure:  # any: a gap would be one
-                            failures.append(failure)
-
-                asking = threading.Thread(target=ask)
-                asking.start()
-                try:
+                with asking_all_the_while(self, lambda: predict(server, rows), plain):
                     for providers, options, said in (
                             ("fused", "gpu_mem_limit: 500000000", r"loaded in .*: fused runs \d+ nodes"),
                             ("opencl", "gpu_mem_limit: 400000000", r"loaded in .*: opencl runs \d+ nodes"),
                             # Too little: the old one goes on.
                             ("opencl", "gpu_mem_limit: 20000", r"RESOURCE_EXHAUSTED"),
                             ("opencl", "device_id: 77", r"provider opencl is left out: .*no device 77")):
-                        (model / "model.yaml").write_text(
-                            f"providers: [{providers}, cpu]\nprovider_options:\n  {options}\n")
-                        deadline = time.monotonic() + 30
-                        while not any(re.search(said, line) for line in server.stderr_lines):
-                            self.assertLess(time.monotonic(), deadline, (said, server.stderr_lines[-5:]))
-                            time.sleep(0.05)
-                finally:
-                    stop.set()
-                    asking.join()
-                self.assertEqual(failures, [])
-                self.assertGreater(answers[0], 10)
+                        self.change(server, model, providers, options, said)
+
+    def change(self, server, model, providers, options, said):
+        (model / "model.yaml").write_text(f"providers: [{providers}, cpu]\nprovider_options:\n  {options}\n")
+        self.assertTrue(eventually(lambda: any(re.search(said, line) for line in server.stderr_lines), 30),
+                        (said, server.stderr_lines[-5:]))
+
+    def test_a_providers_plugin_beside_one_of_operators(self):
+        x = numpy.array([[1, -2]], numpy.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "layer"
+            (model / "1").mkdir(parents=True)
+            onnx.save(layer(), model / "1" / "model.onnx")
+            with daemon.Daemon(folder, "--plugins", f"{OFFLOAD},{daemon.EXAMPLE_PLUGIN}",
+                               environment={"ONNXD_MODELS_POLL_INTERVAL_S": "1"}) as server:
+                def ask():
+                    return predict(server, x, "layer", "x")
+                plain = ask()
+                self.assertEqual(plain, [[0, 1.5]])
+                with asking_all_the_while(self, ask, plain):
+                    for options, said in (("plugin: limit_bytes=1000000", r"loaded in .*offload 2"),
+                                          ("plugin: limit_bytes=100", r"RESOURCE_EXHAUSTED.*more than limit_bytes|limit_bytes is used up"),
+                                          ("plugin: limit_bytes=much", r"limit_bytes is not a number"),
+                                          ("plugin: much", r"'much' is not NAME=VALUE")):
+                        self.change(server, model, "offload", options, said)
+                self.assertTrue(any('onnxd_device_memory_bytes{device="offload:0"' in line for line in metrics_of(server)))
 
     @unittest.skipUnless(HAS_OPENCL, "no OpenCL on this machine")
     def test_inspect_tells_who_runs_what_and_why(self):

@@ -81,7 +81,8 @@ static const OnnxdOperator kClampedAffine = {sizeof(OnnxdOperator),
 static const OnnxdOperator* const kOperators[] = {&kClampedAffine};
 
 static const OnnxdPlugin kPlugin = {
-    sizeof(OnnxdPlugin), ONNXD_PLUGIN_API_VERSION, "clamped_affine", "com.example", kOperators, 1};
+    sizeof(OnnxdPlugin), ONNXD_PLUGIN_API_VERSION, "clamped_affine", "com.example", kOperators, 1,
+    NULL};
 
 const OnnxdPlugin* onnxd_plugin(const OnnxdHost* host) {
   return host->api_version >= ONNXD_PLUGIN_API_VERSION ? &kPlugin : NULL;

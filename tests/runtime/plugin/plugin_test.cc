@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
+#include <filesystem>
 
 #include "tests/support/test_model.h"
 
@@ -14,23 +14,17 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-using Providers = std::vector<std::shared_ptr<const ExecutionProvider>>;
-
-// A library registers its operators once a process.
-const std::shared_ptr<const ExecutionProvider>& Loaded(const char* path) {
-  static std::map<std::string, std::shared_ptr<const ExecutionProvider>> loaded;
-  auto& provider = loaded[path];
-  if (provider == nullptr) {
-    auto result = LoadPlugin(path);
-    EXPECT_TRUE(result.ok()) << result.status().ToString();
-    if (result.ok()) provider = *result;
-  }
-  return provider;
+std::shared_ptr<const Plugin> Loaded(const char* path) {
+  auto plugin = LoadPlugin(path);
+  EXPECT_TRUE(plugin.ok()) << plugin.status().ToString();
+  return plugin.ok() ? *plugin : nullptr;
 }
 
 Result<std::unique_ptr<InferenceSession>> LoadWith(const char* plugin, TestModel& model) {
   SessionOptions options = DefaultSession();
-  options.providers.insert(options.providers.begin(), Loaded(plugin));
+  ProviderOptions provider_options;
+  provider_options.plugins = {Loaded(plugin)};
+  options.providers = *MakeProviders({}, provider_options);
   return InferenceSession::FromModel(model.model(), options);
 }
 
@@ -88,9 +82,18 @@ TEST(Plugin, ChecksItsAttributes) {
 }
 
 TEST(Plugin, IsLoadedOnce) {
-  Loaded(ONNXD_EXAMPLE_PLUGIN);
-  EXPECT_THAT(LoadPlugin(ONNXD_EXAMPLE_PLUGIN).status().ToString(),
+  EXPECT_EQ(Loaded(ONNXD_EXAMPLE_PLUGIN), Loaded(ONNXD_EXAMPLE_PLUGIN));
+  const std::filesystem::path copy = testing::TempDir() + "another_clamped_affine.so";
+  std::filesystem::copy_file(ONNXD_EXAMPLE_PLUGIN, copy,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(LoadPlugin(copy).status().ToString(),
               HasSubstr("com.example::ClampedAffine version 1 is there already"));
+}
+
+TEST(Plugin, OfTheInterfacesFirstVersionWorks) {
+  const auto plugin = Loaded(ONNXD_FAULTY_PLUGIN "7.so");
+  EXPECT_NE(plugin->operators, nullptr);
+  EXPECT_EQ(plugin->provider, nullptr);
 }
 
 struct FaultyLibrary {
@@ -113,15 +116,16 @@ INSTANTIATE_TEST_SUITE_P(
                     FaultyLibrary{ONNXD_FAULTY_PLUGIN "4.so", "domain ai.onnx.ml"},
                     FaultyLibrary{ONNXD_FAULTY_PLUGIN "5.so", "no operators"},
                     FaultyLibrary{ONNXD_FAULTY_PLUGIN "6.so", "infer and compute are required"},
+                    FaultyLibrary{ONNXD_FAULTY_PROVIDER "1.so", "its provider lacks"},
+                    FaultyLibrary{ONNXD_FAULTY_PROVIDER "2.so", "its device lacks functions"},
                     FaultyLibrary{"/nonexistent/plugin.so", "cannot open shared object file"},
                     FaultyLibrary{"/etc/passwd", "/etc/passwd"}),
     [](const auto& info) { return "Library" + std::to_string(info.index); });
 
 TEST(Plugin, OthersStayWhenOneDoesNotLoad) {
-  Providers providers = DefaultSession().providers;
-  const auto failures = AddPlugins({"/nonexistent/plugin.so"}, providers);
-  EXPECT_EQ(failures.size(), 1u);
-  EXPECT_EQ(providers.size(), DefaultSession().providers.size());
+  const auto loaded = LoadPlugins({"/nonexistent/plugin.so", ONNXD_EXAMPLE_PLUGIN});
+  EXPECT_EQ(loaded.failures.size(), 1u);
+  EXPECT_EQ(loaded.plugins.size(), 1u);
 }
 
 struct Misbehaviour {

@@ -1,11 +1,13 @@
 // Plug-ins that break the rules of onnxd_plugin.h, one fault a build (FAULT).
+#include <cstddef>
 #include <stdexcept>
 
 #include "runtime/plugin/onnxd_plugin.h"
 
 // FAULT 0: it loads; each of its operators misbehaves in its own way.
 // FAULT 1: its entry throws. 2: it declines. 3: it is of a later interface. 4: it takes a domain
-// that is not its own. 5: it has no operators. 6: an operator has no compute.
+// that is not its own. 5: it has no operators. 6: an operator has no compute. 7: none, but it was
+// built with the interface's first version, where its description ended before `provider`.
 
 namespace {
 
@@ -79,14 +81,22 @@ constexpr const OnnxdOperator* kOperators[] = {
 constexpr OnnxdOperator kUncomputable = Operator("Uncomputable", SameAsInput, nullptr);
 constexpr const OnnxdOperator* kUncomputableOnly[] = {&kUncomputable};
 
-constexpr OnnxdPlugin kPlugin = {sizeof(OnnxdPlugin),
-                                 FAULT == 3 ? 99 : ONNXD_PLUGIN_API_VERSION,
-                                 "faulty",
-                                 FAULT == 4 ? "ai.onnx.ml" : "com.example.faulty",
-                                 FAULT == 6 ? kUncomputableOnly : kOperators,
-                                 FAULT == 5   ? 0
-                                 : FAULT == 6 ? 1
-                                              : 9};
+const int behind = 0;  // what follows in memory is no provider
+constexpr size_t kFirstBytes = offsetof(OnnxdPlugin, provider);
+const OnnxdPlugin kPlugin = {
+    FAULT == 7 ? kFirstBytes : sizeof(OnnxdPlugin),
+    FAULT == 3   ? 99
+    : FAULT == 7 ? 1
+                 : ONNXD_PLUGIN_API_VERSION,
+    FAULT == 7 ? "first" : "faulty",
+    FAULT == 4   ? "ai.onnx.ml"
+    : FAULT == 7 ? "com.example.first"
+                 : "com.example.faulty",
+    FAULT == 6 ? kUncomputableOnly : kOperators,
+    FAULT == 5   ? 0
+    : FAULT == 6 ? 1
+                 : 9,
+    FAULT == 7 ? reinterpret_cast<const OnnxdExecutionProvider*>(&behind) : nullptr};
 
 }  // namespace
 
