@@ -97,6 +97,7 @@ ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
   options.device_id = static_cast<int>(settings.device_id);
   options.gpu_mem_limit = settings.gpu_mem_limit;
   options.stream_priority = static_cast<int>(settings.stream_priority);
+  options.use_tf32 = settings.use_tf32;
   if (session.cache != nullptr) options.program_cache = ProgramCacheIn(*session.cache);
   options.plugins = std::move(plugins);
   options.plugin_options = *ParsePluginOptions(settings.plugin);

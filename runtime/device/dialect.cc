@@ -1,6 +1,7 @@
 #include "runtime/device/dialect.h"
 
 #include "runtime/base/str_cat.h"
+#include "runtime/device/matrix_units.h"
 
 namespace onnxd {
 namespace {
@@ -153,8 +154,8 @@ TypeNames NamesOf(DataType type) {
 }  // namespace
 
 std::string_view Prelude(Dialect dialect) {
-  static const std::string opencl = StrCat(kOpenClPrelude, kCommonPrelude);
-  static const std::string cuda = StrCat(kCudaPrelude, kCommonPrelude);
+  static const std::string opencl = StrCat(kOpenClPrelude, kCommonPrelude, MatrixUnits(Dialect::kOpenCl));
+  static const std::string cuda = StrCat(kCudaPrelude, kCommonPrelude, MatrixUnits(Dialect::kCuda));
   return dialect == Dialect::kOpenCl ? opencl : cuda;
 }
 

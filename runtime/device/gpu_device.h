@@ -86,6 +86,8 @@ struct GpuProperties {
   int64_t local_bytes = 0;     // of one group
   int compute_capability = 0;  // of CUDA: 90 for 9.0
   bool computes_double = true;
+  bool has_matrix_units = false;  // or emulates them for tests, see matrix_units.h
+  bool use_tf32 = false;          // the user lets these round operands of f32
 };
 
 class GpuDevice : public Device {

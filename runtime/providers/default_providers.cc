@@ -44,7 +44,8 @@ Result<std::shared_ptr<GpuDevice>> FindDevice(const std::string& name,
                                               const ProviderOptions& options) {
   auto device =
       name == "cuda"
-          ? FindCudaDevice({options.device_id, options.gpu_mem_limit, options.stream_priority})
+          ? FindCudaDevice({options.device_id, options.gpu_mem_limit, options.stream_priority,
+                            options.use_tf32})
           : FindOpenClDevice({options.device_id, options.gpu_mem_limit});
   if (device.ok()) Introduce(*device, options);
   return device;

@@ -20,6 +20,8 @@ struct ProviderOptions {
   // Bytes of the device, for all sessions with these options together; 0: what there is.
   int64_t gpu_mem_limit = 0;
   int stream_priority = 0;  // of CUDA: lower numbers go first; cut to what the device has
+  // Of CUDA: products of float may round their operands to TF32's 10 bits of fraction.
+  bool use_tf32 = false;
   // Where compiled kernels are kept; null: nowhere. A device has that of the first call with it.
   std::shared_ptr<ProgramCache> program_cache;
 

@@ -41,6 +41,7 @@ const std::vector<OptionKey<ProviderDeviceSettings>>& ProviderDeviceKeys() {
       NumberKey("device_id", &P::device_id, 0, 1023),
       NumberKey("gpu_mem_limit", &P::gpu_mem_limit, 0, int64_t{1} << 50, "bytes"),
       NumberKey("stream_priority", &P::stream_priority, -100, 100),
+      SwitchKey("use_tf32", &P::use_tf32),
       PluginKey(),
   };
   return keys;

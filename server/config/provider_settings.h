@@ -16,6 +16,7 @@ struct ProviderDeviceSettings {
   // bytes of the device, for all models with these options together; 0: what there is
   int64_t gpu_mem_limit = 0;
   int64_t stream_priority = 0;  // lower numbers go first, as CUDA counts
+  bool use_tf32 = false;        // of CUDA: products of float may round their operands to TF32
   std::string plugin;           // NAME=VALUE, separated by commas: what providers of plug-ins take
   bool operator==(const ProviderDeviceSettings&) const = default;
 };

@@ -327,6 +327,7 @@ Result<GpuProperties> PropertiesOf(const DriverApi& driver, cuda::DeviceOrdinal 
                               properties.compute_capability / 10, ".",
                               properties.compute_capability % 10, ", 7.0 is needed"));
   }
+  properties.has_matrix_units = properties.compute_capability >= 80;
   return properties;
 }
 
@@ -345,6 +346,7 @@ Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
   ONNXD_RETURN_IF_ERROR(
       shared->Check(driver.cuDeviceGet(&device, options.device_id), "cuDeviceGet"));
   ONNXD_ASSIGN_OR_RETURN(GpuProperties properties, PropertiesOf(driver, device));
+  properties.use_tf32 = options.use_tf32;
   ONNXD_RETURN_IF_ERROR(shared->Check(driver.cuDevicePrimaryCtxRetain(&shared->context, device),
                                       "cuDevicePrimaryCtxRetain"));
   shared->Enter();
@@ -362,8 +364,9 @@ Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
 Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options) {
   static std::mutex mutex;
   static auto* const devices =
-      new std::map<std::tuple<int, int64_t, int>, std::shared_ptr<GpuDevice>>();
-  const std::tuple key(options.device_id, options.memory_limit, options.stream_priority);
+      new std::map<std::tuple<int, int64_t, int, bool>, std::shared_ptr<GpuDevice>>();
+  const std::tuple key(options.device_id, options.memory_limit, options.stream_priority,
+                       options.use_tf32);
   std::lock_guard lock(mutex);
   const auto found = devices->find(key);
   if (found != devices->end()) return found->second;

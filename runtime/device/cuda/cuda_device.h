@@ -13,6 +13,7 @@ struct CudaOptions {
   int device_id = 0;
   int64_t memory_limit = 0;  // bytes; 0: none
   int stream_priority = 0;  // as CUDA counts: lower numbers go first; clamped to the device's range
+  bool use_tf32 = false;    // GpuProperties
 };
 
 // The device, made on the first call with these options and kept: others have memory and streams of

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -376,7 +377,8 @@ Result<std::shared_ptr<GpuDevice>> MakeDevice(const OpenClOptions& options) {
         StrCat("OpenCL: there is no device ", options.device_id, " of ", devices.size()));
   }
   const opencl::DeviceId device = devices[static_cast<size_t>(options.device_id)];
-  const GpuProperties properties = PropertiesOf(*api, device);
+  GpuProperties properties = PropertiesOf(*api, device);
+  properties.has_matrix_units = properties.use_tf32 = options.emulate_matrix_units;
   const auto shared_memory = InfoOf<opencl::Bitfield>(*api, device, opencl::kDeviceSvmCapabilities);
   if ((shared_memory & opencl::kDeviceSvmCoarseGrainBuffer) == 0) {
     return Unavailable(StrCat("OpenCL: ", properties.description, " has no shared virtual memory"));
@@ -396,9 +398,11 @@ Result<std::shared_ptr<GpuDevice>> MakeDevice(const OpenClOptions& options) {
 
 Result<std::shared_ptr<GpuDevice>> FindOpenClDevice(const OpenClOptions& options) {
   static std::mutex mutex;
-  static auto* const devices = new std::map<std::pair<int, int64_t>, std::shared_ptr<GpuDevice>>();
+  static auto* const devices =
+      new std::map<std::tuple<int, int64_t, bool>, std::shared_ptr<GpuDevice>>();
   std::lock_guard lock(mutex);
-  std::shared_ptr<GpuDevice>& device = (*devices)[{options.device_id, options.memory_limit}];
+  std::shared_ptr<GpuDevice>& device =
+      (*devices)[{options.device_id, options.memory_limit, options.emulate_matrix_units}];
   if (device == nullptr) {
     ONNXD_ASSIGN_OR_RETURN(device, MakeDevice(options));
   }

@@ -11,6 +11,7 @@ namespace onnxd {
 struct OpenClOptions {
   int device_id = 0;         // counts GPUs of all platforms; where there is none, other devices
   int64_t memory_limit = 0;  // bytes; 0: none
+  bool emulate_matrix_units = false;  // TF32 as well; for tests of kernels, see matrix_units.h
 };
 
 // The device, made on the first call with these options and kept: others have memory of their own.

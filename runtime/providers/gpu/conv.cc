@@ -119,6 +119,7 @@ ProductText TextOf(DataType a, DataType b, DataType y, bool pointwise) {
   text.setup = kSetup;
   if (!pointwise) text.column = "PIXEL(j)";
   text.load_a = "A_GET(a, (i64)i * k + p)";
+  text.a_rows = true;
   text.load_b = pointwise ? "B_GET(b, (i64)p * n + j)"
                           : "gather(b, p, ow, oh, od, image, steps, gaps, (B_C)0)";
   return text;
@@ -166,6 +167,7 @@ Result<ProductPlanner> PlanConvTranspose(const KernelInfo& info) {
   const bool has_bias = info.node.input(2) != kNoValue;
   ProductText text = TextOf(type, type, type, false);
   text.load_a = "A_GET(a, ((i64)(p / taps) * m + i) * taps + p % taps)";
+  text.a_rows = false;
   text.load_b = "gather_transposed(b, p, ow, oh, od, image, steps, gaps, (B_C)0)";
   text.setup += " const IX taps = (IX)(image.at[3] * image.at[4] * image.at[5]);";
   if (has_bias) {

@@ -83,6 +83,8 @@ ProductText TextOf(DataType a, DataType b, DataType y, Transposes transposes) {
   text.load_b = transposes.b ? "B_GET(b, (i64)j * k + p)" : "B_GET(b, (i64)p * n + j)";
   text.a_by_p = !transposes.a;
   text.b_by_p = transposes.b;
+  text.a_rows = !transposes.a;
+  text.b_rows = transposes.b;
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/providers/gpu/matrix_product.h"
 
 namespace onnxd {
 namespace {
@@ -112,29 +113,76 @@ std::string AccumulatorOf(DataType type) {
   return std::string(ComputeName(type));
 }
 
+namespace {
+
+// One way of computing a product.
+struct Variant {
+  std::string source, entry;
+  LaunchGrid grid;
+  int64_t down = 0, across = 0;  // tiles; 0: a lane for each result
+};
+
+Variant PlainVariant(const ProductPlan& plan, bool wide) {
+  const int64_t results = plan.sizes.batch * plan.sizes.m * plan.sizes.n;
+  return {SourceOf(plan.text, wide), "plain_product", LaunchGrid::Over(results)};
+}
+
+Variant TiledBy(const ProductSizes& sizes, int rows, int columns, std::string source,
+                std::string entry, std::array<uint32_t, 3> lanes) {
+  Variant variant{std::move(source), std::move(entry), {}, 0, 0};
+  variant.down = (sizes.m + rows - 1) / rows;
+  variant.across = (sizes.n + columns - 1) / columns;
+  variant.grid.groups[0] = static_cast<uint32_t>(sizes.batch * variant.down * variant.across);
+  variant.grid.lanes = lanes;
+  return variant;
+}
+
+Variant TiledVariant(const ProductPlan& plan, bool wide) {
+  return TiledBy(plan.sizes, 64, 64, SourceOf(plan.text, wide), "tiled_product", {16, 16, 1});
+}
+
+Variant MatrixVariant(const ProductPlan& plan, bool wide, const MatrixTile& tile) {
+  return TiledBy(plan.sizes, tile.rows, tile.columns,
+                 MatrixProductSource(plan.text, plan.sizes, tile, wide), "matrix_product",
+                 {static_cast<uint32_t>(tile.lanes()), 1, 1});
+}
+
+// The first tile of which there are enough for every multiprocessor, else the smallest.
+Variant BestMatrixVariant(const GpuProperties& properties, const ProductPlan& plan, bool wide) {
+  for (const MatrixTile& tile : MatrixTiles()) {
+    Variant variant = MatrixVariant(plan, wide, tile);
+    if (variant.grid.groups[0] >= static_cast<uint32_t>(properties.multiprocessors)) return variant;
+  }
+  return MatrixVariant(plan, wide, MatrixTiles().back());
+}
+
+Variant Choose(const GpuProperties& properties, const ProductPlan& plan) {
+  const ProductSizes& sizes = plan.sizes;
+  const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
+  constexpr int64_t kFew = 8;
+  if (sizes.m <= kFew || sizes.n <= kFew) return PlainVariant(plan, wide);
+  if (properties.has_matrix_units && IsForMatrixUnits(plan.text, properties.use_tf32)) {
+    return BestMatrixVariant(properties, plan, wide);
+  }
+  return TiledVariant(plan, wide);
+}
+
+}  // namespace
+
 Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan) {
   const ProductSizes& sizes = plan.sizes;
   const int64_t results = sizes.batch * sizes.m * sizes.n;
   if (results == 0) return NothingToDo();
-  constexpr int64_t kFew = 8;
-  const bool tiled = sizes.m > kFew && sizes.n > kFew;
-  const int64_t down = (sizes.m + 63) / 64, across = (sizes.n + 63) / 64;
-  LaunchGrid grid = LaunchGrid::Over(results);
-  if (tiled) {
-    grid.groups[0] = static_cast<uint32_t>(sizes.batch * down * across);
-    grid.lanes = {16, 16, 1};
-  }
-  const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
-  ONNXD_ASSIGN_OR_RETURN(
-      const GpuProgram kernel,
-      device.FindKernel(SourceOf(plan.text, wide), tiled ? "tiled_product" : "plain_product"));
+  const Variant variant = Choose(device.properties(), plan);
+  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(variant.source, variant.entry));
   PreparedKernel prepared;
-  prepared.compute = [=, a = plan.a, b = plan.b, fill = plan.fill](const KernelContext& k) {
+  prepared.compute = [=, grid = variant.grid, down = variant.down, across = variant.across,
+                      a = plan.a, b = plan.b, fill = plan.fill](const KernelContext& k) {
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
     arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
-    if (tiled) {
+    if (down > 0) {
       arguments.Value(down).Value(across);
     } else {
       arguments.Value(results);

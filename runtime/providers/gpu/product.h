@@ -24,6 +24,8 @@ struct ProductText {
   std::string finished = "value";
   // Neighbouring lanes read neighbours in p of a, and in p of b; else in i, and in j.
   bool a_by_p = true, b_by_p = false;
+  // load_a is a[i * k + p], load_b is b[j * k + p]: several elements may be loaded at once.
+  bool a_rows = false, b_rows = false;
 };
 
 struct ProductSizes {

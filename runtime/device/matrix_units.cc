@@ -1,0 +1,79 @@
+#include "runtime/device/matrix_units.h"
+
+namespace onnxd {
+namespace {
+
+constexpr std::string_view kCuda = R"(
+#define LOCAL_POINTER
+#define UNROLL _Pragma("unroll")
+#define EXCHANGE(lanes)
+#define EXCHANGED 0
+FUNCTION u32 f32_to_tf32(f32 x) {
+  u32 bits = f32_bits(x);
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+#endif
+  return bits;
+}
+#if __CUDA_ARCH__ >= 800
+#define MATRIX(name, shape, types) \
+  FUNCTION void name(f32* c, const u32* a, const u32* b, i32) { \
+    asm("mma.sync.aligned." shape ".row.col.f32." types ".f32 " \
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+  }
+MATRIX(matrix_f16, "m16n8k16", "f16.f16")
+MATRIX(matrix_bf16, "m16n8k16", "bf16.bf16")
+MATRIX(matrix_tf32, "m16n8k8", "tf32.tf32")
+#endif
+)";
+
+constexpr std::string_view kOpenCl = R"(
+#define LOCAL_POINTER __local
+#define UNROLL
+#define EXCHANGE(lanes) LOCAL u32 exchange[(lanes) * 6];
+#define EXCHANGED exchange
+FUNCTION u32 f32_to_tf32(f32 x) {
+  const u32 bits = f32_bits(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return bits;
+  return (bits + 0x1000u) & 0xffffe000u;
+}
+FUNCTION f32 word_product_f16(u32 a, u32 b) {
+  return f16_to_f32((u16)(a & 0xffffu)) * f16_to_f32((u16)(b & 0xffffu)) +
+         f16_to_f32((u16)(a >> 16)) * f16_to_f32((u16)(b >> 16));
+}
+FUNCTION f32 word_product_bf16(u32 a, u32 b) {
+  return f32_of_bits(a << 16) * f32_of_bits(b << 16) +
+         f32_of_bits(a & 0xffff0000u) * f32_of_bits(b & 0xffff0000u);
+}
+FUNCTION f32 word_product_tf32(u32 a, u32 b) { return f32_of_bits(a) * f32_of_bits(b); }
+#define MATRIX(name, word_product) \
+  FUNCTION void name(f32* c, const u32* a, const u32* b, __local u32* exchange) { \
+    const i32 lane = LANE(0) % 32; \
+    __local u32* warp = exchange + LANE(0) / 32 * 192; \
+    for (i32 i = 0; i < 4; ++i) warp[lane * 6 + i] = a[i]; \
+    for (i32 i = 0; i < 2; ++i) warp[lane * 6 + 4 + i] = b[i]; \
+    BARRIER(); \
+    for (i32 i = 0; i < 4; ++i) { \
+      const i32 row = lane / 4, column = lane % 4 * 2 + i % 2; \
+      for (i32 word = 0; word < 8; ++word) { \
+        const i32 half_of_row = word / 4 * 2 + i / 2; \
+        c[i] += word_product(warp[(row * 4 + word % 4) * 6 + half_of_row], \
+                             warp[(column * 4 + word % 4) * 6 + 4 + word / 4]); \
+      } \
+    } \
+    BARRIER(); \
+  }
+MATRIX(matrix_f16, word_product_f16)
+MATRIX(matrix_bf16, word_product_bf16)
+MATRIX(matrix_tf32, word_product_tf32)
+)";
+
+}  // namespace
+
+std::string_view MatrixUnits(Dialect dialect) {
+  return dialect == Dialect::kCuda ? kCuda : kOpenCl;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,28 @@
+// Products of small matrices by a warp of 32 lanes, part of every prelude (dialect.h): NVIDIA's
+// tensor cores, and the same through local memory where a device has none, so that kernels written
+// for them run anywhere.
+//
+//   EXCHANGE(lanes)                  declares what the emulation needs, at the top of a kernel
+//   LOCAL_POINTER, UNROLL            before pointers to LOCAL arrays; before loops
+//   matrix_f16(c, a, b, EXCHANGED)   c += a times b, of f16 with sums of f32
+//   matrix_bf16                      the same of bf16
+//   matrix_tf32                      the same of f32 rounded by f32_to_tf32
+//
+// a is 16 rows, b is 8 columns, each of 8 words (u32), which hold 16 f16 or bf16, or 8 f32; c is 16
+// by 8. Where lane = 4 * g + t:
+//   a[0] word t of row g; a[1] of row g + 8; a[2] and a[3] word t + 4 of these
+//   b[0] word t of column g; b[1] word t + 4
+//   c[0], c[1] columns 2 * t and 2 * t + 1 of row g; c[2], c[3] of row g + 8
+// As NVIDIA, "PTX ISA", matrix fragments of mma.m16n8k16 and mma.m16n8k8. All lanes of the group
+// come to each call.
+#pragma once
+
+#include <string_view>
+
+#include "runtime/device/dialect.h"
+
+namespace onnxd {
+
+std::string_view MatrixUnits(Dialect dialect);
+
+}  // namespace onnxd

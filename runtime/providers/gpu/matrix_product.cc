@@ -1,0 +1,252 @@
+#include "runtime/providers/gpu/matrix_product.h"
+
+#include "runtime/base/str_cat.h"
+
+namespace onnxd {
+namespace {
+
+// Steps of 16 words of each row of a, and of each column of b, go through local memory, where a row
+// takes 20: 32 lanes that read 4 words of 8 rows meet no bank twice. While one step is multiplied
+// the next is on its way from the device's memory.
+//
+// Until the sums are there, A_GET and B_GET give elements as they are in memory, so that 16-bit
+// floats are not converted to and fro.
+constexpr std::string_view kSource = R"(
+#define STEP_WORDS 16
+#define ROW_WORDS 20
+#define STEP (STEP_WORDS * PER_WORD)
+#define WARPS_ACROSS (COLUMNS / WARP_COLUMNS)
+#define LANES_IN_ALL (ROWS / WARP_ROWS * WARPS_ACROSS * 32)
+#define A_WORDS (ROWS * STEP_WORDS / LANES_IN_ALL)
+#define B_WORDS (COLUMNS * STEP_WORDS / LANES_IN_ALL)
+#define DOWN (WARP_ROWS / 16)
+#define ACROSS (WARP_COLUMNS / 8)
+#if PER_WORD == 2
+#define PACKED(lower, upper) ((u32)(lower) | (u32)(upper) << 16)
+#define ROUNDED(word) (word)
+#else
+#define PACKED(lower, upper) f32_to_tf32(lower)
+#define ROUNDED(word) f32_to_tf32(f32_of_bits(word))
+#endif
+// The word of elements p and, where a word holds two, p + 1; with nothing beyond k.
+#define LOAD_WORD(target, inside, load) \
+  { \
+    IX p = p_of_word; \
+    ELEMENT lower = 0, upper = 0; \
+    if ((inside) && p < k) lower = (ELEMENT)(load); \
+    if (PER_WORD == 2) { \
+      ++p; \
+      if ((inside) && p < k) upper = (ELEMENT)(load); \
+    } \
+    target = PACKED(lower, upper); \
+  }
+// The word `q` of a lane, of `count` rows of 16.
+#define PLACE(by_p, count, q) \
+  const i32 e = (q) * LANES_IN_ALL + lane; \
+  const i32 at = (by_p) ? e / STEP_WORDS : e % (count); \
+  const i32 word = (by_p) ? e % STEP_WORDS : e / (count);
+
+KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
+                      i64 k, i64 tiles_down, i64 tiles_across) {
+  LOCAL u32 left[2 * ROWS * ROW_WORDS];
+  LOCAL u32 right[2 * COLUMNS * ROW_WORDS];
+  EXCHANGE(LANES_IN_ALL)
+  i64 group = GROUP(0);
+  const i64 across = group % tiles_across * COLUMNS;
+  group /= tiles_across;
+  const i64 down = group % tiles_down * ROWS;
+  const i64 batch = group / tiles_down;
+  SETUP
+  const i32 lane = LANE(0);
+  const i32 warp_row = lane / 32 / WARPS_ACROSS * WARP_ROWS;
+  const i32 warp_column = lane / 32 % WARPS_ACROSS * WARP_COLUMNS;
+  const i32 lane_row = lane % 32 / 4, lane_word = lane % 4;
+  f32 sums[DOWN * ACROSS * 4];
+  UNROLL
+  for (i32 s = 0; s < DOWN * ACROSS * 4; ++s) sums[s] = 0.0f;
+  u32 a_words[A_WORDS], b_words[B_WORDS];
+#if !B_BY_P
+  // A lane loads the same column in every step.
+  const IX j = (IX)(across + lane % COLUMNS);
+  COLUMN
+#endif
+  i32 filled = 0;
+  for (i64 first = -STEP; first < k; first += STEP) {
+    const i64 next = first + STEP;
+    if (next < k) {
+#if A_VECTORS
+      UNROLL
+      for (i32 q = 0; q < A_WORDS; q += 4) {
+        const i32 e = q / 4 * LANES_IN_ALL + lane;
+        const i64 i = down + e / (STEP_WORDS / 4);
+        const i64 p = next + e % (STEP_WORDS / 4) * 4 * PER_WORD;
+        uint4 loaded;
+        loaded.x = loaded.y = loaded.z = loaded.w = 0;
+        if (i < m && p < k) loaded = *(GLOBAL const uint4*)(a + i * k + p);
+        a_words[q] = ROUNDED(loaded.x);
+        a_words[q + 1] = ROUNDED(loaded.y);
+        a_words[q + 2] = ROUNDED(loaded.z);
+        a_words[q + 3] = ROUNDED(loaded.w);
+      }
+#else
+      UNROLL
+      for (i32 q = 0; q < A_WORDS; ++q) {
+        PLACE(A_BY_P, ROWS, q)
+        const IX i = (IX)(down + at), p_of_word = (IX)(next + word * PER_WORD);
+        LOAD_WORD(a_words[q], i < m, LOAD_A)
+      }
+#endif
+#if B_VECTORS
+      UNROLL
+      for (i32 q = 0; q < B_WORDS; q += 4) {
+        const i32 e = q / 4 * LANES_IN_ALL + lane;
+        const i64 column = across + e / (STEP_WORDS / 4);
+        const i64 p = next + e % (STEP_WORDS / 4) * 4 * PER_WORD;
+        uint4 loaded;
+        loaded.x = loaded.y = loaded.z = loaded.w = 0;
+        if (column < n && p < k) loaded = *(GLOBAL const uint4*)(b + column * k + p);
+        b_words[q] = ROUNDED(loaded.x);
+        b_words[q + 1] = ROUNDED(loaded.y);
+        b_words[q + 2] = ROUNDED(loaded.z);
+        b_words[q + 3] = ROUNDED(loaded.w);
+      }
+#else
+      UNROLL
+      for (i32 q = 0; q < B_WORDS; ++q) {
+        PLACE(B_BY_P, COLUMNS, q)
+        const IX p_of_word = (IX)(next + word * PER_WORD);
+#if B_BY_P
+        const IX j = (IX)(across + at);
+        COLUMN
+#else
+        (void)at;
+#endif
+        LOAD_WORD(b_words[q], j < n, LOAD_B)
+      }
+#endif
+    }
+    if (first >= 0) {
+      LOCAL_POINTER const u32* a_rows =
+          left + (filled * ROWS + warp_row + lane_row) * ROW_WORDS + lane_word;
+      LOCAL_POINTER const u32* b_rows =
+          right + (filled * COLUMNS + warp_column + lane_row) * ROW_WORDS + lane_word;
+      UNROLL
+      for (i32 word = 0; word < STEP_WORDS; word += 8) {
+        u32 a_parts[DOWN * 4], b_parts[ACROSS * 2];
+        UNROLL
+        for (i32 r = 0; r < DOWN; ++r) {
+          a_parts[r * 4] = a_rows[r * 16 * ROW_WORDS + word];
+          a_parts[r * 4 + 1] = a_rows[(r * 16 + 8) * ROW_WORDS + word];
+          a_parts[r * 4 + 2] = a_rows[r * 16 * ROW_WORDS + word + 4];
+          a_parts[r * 4 + 3] = a_rows[(r * 16 + 8) * ROW_WORDS + word + 4];
+        }
+        UNROLL
+        for (i32 c = 0; c < ACROSS; ++c) {
+          b_parts[c * 2] = b_rows[c * 8 * ROW_WORDS + word];
+          b_parts[c * 2 + 1] = b_rows[c * 8 * ROW_WORDS + word + 4];
+        }
+        UNROLL
+        for (i32 r = 0; r < DOWN; ++r) {
+          UNROLL
+          for (i32 c = 0; c < ACROSS; ++c) {
+            MULTIPLY(sums + (r * ACROSS + c) * 4, a_parts + r * 4, b_parts + c * 2, EXCHANGED);
+          }
+        }
+      }
+      filled = 1 - filled;
+    }
+    if (next < k) {
+      const i32 empty = first < 0 ? 0 : filled;
+      UNROLL
+      for (i32 q = 0; q < A_WORDS; ++q) {
+#if A_VECTORS
+        const i32 e = q / 4 * LANES_IN_ALL + lane;
+        const i32 at = e / (STEP_WORDS / 4), word = e % (STEP_WORDS / 4) * 4 + q % 4;
+#else
+        PLACE(A_BY_P, ROWS, q)
+#endif
+        left[(empty * ROWS + at) * ROW_WORDS + word] = a_words[q];
+      }
+      UNROLL
+      for (i32 q = 0; q < B_WORDS; ++q) {
+#if B_VECTORS
+        const i32 e = q / 4 * LANES_IN_ALL + lane;
+        const i32 at = e / (STEP_WORDS / 4), word = e % (STEP_WORDS / 4) * 4 + q % 4;
+#else
+        PLACE(B_BY_P, COLUMNS, q)
+#endif
+        right[(empty * COLUMNS + at) * ROW_WORDS + word] = b_words[q];
+      }
+    }
+    BARRIER();
+  }
+  UNROLL
+  for (i32 s = 0; s < DOWN * ACROSS * 4; ++s) {
+    const i32 part = s / 4, of_part = s % 4;
+    const IX i = (IX)(down + warp_row + part / ACROSS * 16 + of_part / 2 * 8 + lane_row);
+    const IX j = (IX)(across + warp_column + part % ACROSS * 8 + lane_word * 2 + of_part % 2);
+    if (i < m && j < n) {
+      const ACC sum = sums[s];
+      const i64 at = ((i64)batch * m + i) * n + j;
+      const ACC value = RESULT;
+      Y_PUT(y, at, FINISHED);
+    }
+  }
+}
+)";
+
+// A_GET and the like of elements as they are in memory.
+std::string Plain(std::string_view name, DataType type) {
+  const std::string_view storage = StorageName(type);
+  return StrCat("#define ", name, " ", storage, "\n#define ", name, "_C ", storage, "\n#define ",
+                name, "_GET(p, i) (p)[i]\n");
+}
+
+// The same macros as expressions of results want them.
+std::string Converted(std::string_view name, DataType type) {
+  return StrCat("#undef ", name, "\n#undef ", name, "_C\n#undef ", name, "_GET\n",
+                DefineType(name, type));
+}
+
+std::string_view UnitOf(DataType type) {
+  if (type == DataType::kFloat16) return "matrix_f16";
+  return type == DataType::kBfloat16 ? "matrix_bf16" : "matrix_tf32";
+}
+
+}  // namespace
+
+const std::vector<MatrixTile>& MatrixTiles() {
+  static const std::vector<MatrixTile> tiles = {
+      {128, 128, 64, 32}, {128, 64, 32, 32}, {64, 64, 32, 32}};
+  return tiles;
+}
+
+bool IsForMatrixUnits(const ProductText& text, bool use_tf32) {
+  if (text.a != text.b || text.accumulator != "f32") return false;
+  if (text.a == DataType::kFloat) return use_tf32;
+  return text.a == DataType::kFloat16 || text.a == DataType::kBfloat16;
+}
+
+std::string MatrixProductSource(const ProductText& text, const ProductSizes& sizes,
+                                const MatrixTile& tile, bool wide) {
+  const int64_t per_word = text.a == DataType::kFloat ? 1 : 2;
+  const bool whole_vectors = sizes.k % (4 * per_word) == 0;
+  std::string source(kSource);
+  // Where the sums are, elements are wanted as numbers again.
+  const size_t sums = source.find("  UNROLL\n  for (i32 s = 0; s < DOWN * ACROSS * 4; ++s) {\n");
+  source.insert(sums, StrCat(Converted("A", text.a), Converted("B", text.b)));
+  return StrCat(
+      Define("IX", wide ? "i64" : "i32"), Plain("A", text.a), Plain("B", text.b),
+      Define("ELEMENT", StorageName(text.a)), Define("PER_WORD", per_word), DefineType("Y", text.y),
+      Define("ACC", text.accumulator), Define("MULTIPLY", UnitOf(text.a)),
+      Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
+      Define("A_VECTORS", text.a_rows && whole_vectors ? 1 : 0),
+      Define("B_VECTORS", text.b_rows && whole_vectors ? 1 : 0), Define("ROWS", tile.rows),
+      Define("COLUMNS", tile.columns), Define("WARP_ROWS", tile.warp_rows),
+      Define("WARP_COLUMNS", tile.warp_columns), Define("PARAMETERS", text.parameters),
+      Define("SETUP", text.setup), Define("COLUMN", text.column), Define("LOAD_A", text.load_a),
+      Define("LOAD_B", text.load_b), Define("RESULT", text.result),
+      Define("FINISHED", text.finished), text.functions, source);
+}
+
+}  // namespace onnxd

@@ -1,0 +1,249 @@
+// Products on matrix units, emulated in OpenCL: the results of the CPU, whatever the sizes.
+#include "runtime/providers/gpu/matrix_product.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/device/cuda/nvrtc.h"
+#include "runtime/device/opencl/opencl_device.h"
+#include "runtime/providers/fused/fused_provider.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+#include "tests/support/test_model.h"
+
+namespace onnxd {
+namespace {
+
+using Providers = std::vector<std::shared_ptr<const ExecutionProvider>>;
+
+class MatrixProduct : public testing::TestWithParam<DataType> {
+ protected:
+  void SetUp() override {
+    auto device = FindOpenClDevice({.emulate_matrix_units = true});
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *device;
+  }
+
+  // As the device computes them, and as the CPU does without any rewriting.
+  void ExpectSame(TestModel model, const std::vector<Value>& inputs, bool fused = false) {
+    SessionOptions options = DefaultSession();
+    auto gpu = fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_);
+    options.providers.insert(options.providers.begin(), std::move(gpu));
+    TestModel copy = model;
+    const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
+    const auto plain = model.Load(OptimizationLevel::kDisable);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+    const auto got = (*session)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
+    const Tensor &a = (*got)[0].tensor(), &b = (*wanted)[0].tensor();
+    ASSERT_EQ(a.shape(), b.shape());
+    for (int64_t j = 0; j < b.ElementCount(); ++j) {
+      const float x = b.data<float>()[j];
+      ASSERT_NEAR(a.data<float>()[j], x, Tolerance() * (1 + std::fabs(x))) << "element " << j;
+    }
+  }
+
+  // Sums are exact here, but results are rounded to their type, on the CPU after each operator.
+  static float Tolerance() {
+    if (GetParam() == DataType::kFloat) return 1e-5f;
+    return GetParam() == DataType::kFloat16 ? 1e-3f : 8e-3f;
+  }
+
+  bool UsesUnits() const {
+    for (const std::string& source : device_->sources()) {
+      if (source.find("KERNEL matrix_product") != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+};
+
+// Multiples of 1/16, which all types have, TF32 too.
+Tensor Waves(const Shape& shape, float phase) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    const float wave = std::sin(static_cast<float>(i) * 0.37f + phase);
+    tensor.mutable_data<float>()[i] = std::round(wave * 16) / 16;
+  }
+  return tensor;
+}
+
+Attributes To(DataType type) {
+  Attributes attributes;
+  attributes.Set("to", static_cast<int64_t>(type));
+  return attributes;
+}
+
+// Inputs of float, cast to the type under test; `Answer` casts back.
+class Model {
+ public:
+  explicit Model(DataType type) : type_(type), model_(22) {}
+  std::string Input(const Shape& shape) {
+    const std::string name = StrCat("x", inputs_.size());
+    SymbolicShape symbolic;
+    for (const int64_t dim : shape) symbolic.push_back(Dimension(dim));
+    model_.Input(name, DataType::kFloat, symbolic);
+    model_.Node("Cast", {name}, {name + "c"}, To(type_));
+    inputs_.push_back(Waves(shape, static_cast<float>(inputs_.size())));
+    return name + "c";
+  }
+  TestModel& model() { return model_; }
+  TestModel& Answer(const std::string& name) {
+    return model_.Node("Cast", {name}, {"answer"}, To(DataType::kFloat)).Output("answer");
+  }
+  const std::vector<Value>& inputs() const { return inputs_; }
+
+ private:
+  const DataType type_;
+  TestModel model_;
+  std::vector<Value> inputs_;
+};
+
+TEST_P(MatrixProduct, OfMatricesOfAnySize) {
+  for (const Shape& sizes : {Shape{16, 16, 16}, Shape{128, 128, 32}, Shape{130, 70, 40},
+                             Shape{9, 200, 33}, Shape{65, 64, 1}, Shape{64, 129, 100}}) {
+    Model m(GetParam());
+    const std::string a = m.Input({sizes[0], sizes[2]}), b = m.Input({sizes[2], sizes[1]});
+    m.model().Node("MatMul", {a, b}, {"y"});
+    ExpectSame(m.Answer("y"), m.inputs());
+  }
+  EXPECT_TRUE(UsesUnits());
+}
+
+TEST_P(MatrixProduct, OfStacksAndOfTransposedMatrices) {
+  {
+    Model m(GetParam());
+    const std::string a = m.Input({3, 1, 20, 40}), b = m.Input({2, 40, 24});
+    m.model().Node("MatMul", {a, b}, {"y"});
+    ExpectSame(m.Answer("y"), m.inputs());
+  }
+  for (const int transposes : {1, 2, 3}) {
+    Attributes attributes;
+    attributes.Set("transA", int64_t{transposes & 1});
+    attributes.Set("transB", int64_t{transposes >> 1});
+    attributes.Set("alpha", 0.5f);
+    Model m(GetParam());
+    const Shape of_a = (transposes & 1) != 0 ? Shape{48, 36} : Shape{36, 48};
+    const Shape of_b = (transposes & 2) != 0 ? Shape{30, 48} : Shape{48, 30};
+    const std::string a = m.Input(of_a), b = m.Input(of_b), c = m.Input({30});
+    m.model().Node("Gemm", {a, b, c}, {"y"}, attributes);
+    ExpectSame(m.Answer("y"), m.inputs());
+  }
+}
+
+TEST_P(MatrixProduct, OfConvolutions) {
+  for (const int64_t kernel : {1, 3}) {
+    for (const int64_t group : {1, 2}) {
+      Attributes attributes;
+      attributes.Set("group", group);
+      attributes.Set("pads", std::vector<int64_t>(4, kernel / 2));
+      attributes.Set("strides", std::vector<int64_t>{kernel == 3 ? 2 : 1, 1});
+      Model m(GetParam());
+      const std::string x = m.Input({2, 8, 9, 10});
+      const std::string w = m.Input({24, 8 / group, kernel, kernel}), b = m.Input({24});
+      m.model().Node("Conv", {x, w, b}, {"y"}, attributes);
+      ExpectSame(m.Answer("y"), m.inputs());
+    }
+  }
+}
+
+TEST_P(MatrixProduct, WithWhatFollowsInTheSameKernel) {
+  Model m(GetParam());
+  const std::string x = m.Input({2, 17, 40}), w = m.Input({40, 24}), b = m.Input({24});
+  const std::string skip = m.Input({2, 17, 24});
+  m.model().Node("MatMul", {x, w}, {"p"}).Node("Add", {"p", b}, {"q"});
+  m.model().Node("Relu", {"q"}, {"r"}).Node("Add", {"r", skip}, {"y"});
+  ExpectSame(m.Answer("y"), m.inputs(), true);
+}
+
+TEST_P(MatrixProduct, EveryTileComputesTheSame) {
+  ProductText text;
+  text.a = text.b = GetParam();
+  text.y = DataType::kFloat;
+  text.accumulator = "f32";
+  text.load_a = "A_GET(a, (i64)i * k + p)";
+  text.load_b = "B_GET(b, (i64)p * n + j)";
+  text.a_rows = true;
+  const ProductSizes sizes{1, 150, 140, 72};
+  std::vector<float> a, b;
+  for (int64_t i = 0; i < sizes.m * sizes.k; ++i) a.push_back(static_cast<float>(i % 13 - 6));
+  for (int64_t i = 0; i < sizes.k * sizes.n; ++i) b.push_back(static_cast<float>(i % 7 - 3));
+  const auto upload = [&](const std::vector<float>& values) {
+    std::vector<std::byte> bytes;
+    for (const float value : values) {
+      uint32_t word = 0;
+      std::memcpy(&word, &value, sizeof(word));
+      size_t width = 4;
+      if (GetParam() != DataType::kFloat) width = 2;
+      if (GetParam() == DataType::kBfloat16) word >>= 16;
+      if (GetParam() == DataType::kFloat16) word = Float16(value).bits;
+      const auto* first = reinterpret_cast<const std::byte*>(&word);
+      bytes.insert(bytes.end(), first, first + width);
+    }
+    return *device_->Upload(bytes);
+  };
+  const DeviceBuffer on_a = upload(a), on_b = upload(b);
+  for (const MatrixTile& tile : MatrixTiles()) {
+    const auto kernel =
+        device_->FindKernel(MatrixProductSource(text, sizes, tile, false), "matrix_product");
+    ASSERT_TRUE(kernel.ok()) << kernel.status().ToString();
+    const int64_t down = (sizes.m + tile.rows - 1) / tile.rows;
+    const int64_t across = (sizes.n + tile.columns - 1) / tile.columns;
+    LaunchGrid grid;
+    grid.groups[0] = static_cast<uint32_t>(down * across);
+    grid.lanes[0] = static_cast<uint32_t>(tile.lanes());
+    const DeviceBuffer y = *device_->Allocate(static_cast<size_t>(sizes.m * sizes.n) * 4);
+    LaunchArguments arguments;
+    arguments.Pointer(on_a.get()).Pointer(on_b.get()).Pointer(y.get());
+    arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(down).Value(across);
+    const auto stream = *device_->MakeStream();
+    ASSERT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
+    std::vector<float> got(static_cast<size_t>(sizes.m * sizes.n));
+    ASSERT_TRUE(stream->CopyOut(got.data(), y.get(), got.size() * 4).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+    for (int64_t i = 0; i < sizes.m; ++i) {
+      for (int64_t j = 0; j < sizes.n; ++j) {
+        float sum = 0;
+        for (int64_t p = 0; p < sizes.k; ++p) {
+          sum += a[static_cast<size_t>(i * sizes.k + p)] * b[static_cast<size_t>(p * sizes.n + j)];
+        }
+        // Small whole numbers: every sum is exact.
+        ASSERT_EQ(got[static_cast<size_t>(i * sizes.n + j)], sum)
+            << "tile " << tile.rows << " by " << tile.columns << ", row " << i << ", column " << j;
+      }
+    }
+  }
+}
+
+// What the emulation ran, tensor cores would: the same sources for NVIDIA's compiler.
+TEST_P(MatrixProduct, CompilesForTensorCores) {
+  const auto nvrtc = cuda::OpenNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  Model m(GetParam());
+  const std::string a = m.Input({130, 40}), b = m.Input({40, 70});
+  m.model().Node("MatMul", {a, b}, {"y"});
+  ExpectSame(m.Answer("y"), m.inputs());
+  int compiled = 0;
+  for (const std::string& source : device_->sources()) {
+    if (source.find("KERNEL matrix_product") == std::string::npos) continue;
+    const std::string text = StrCat(Prelude(Dialect::kCuda), source);
+    for (const int capability : {80, 90}) {
+      const auto cubin = cuda::CompileToCubin(**nvrtc, text, capability);
+      EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
+    }
+    ++compiled;
+  }
+  EXPECT_GT(compiled, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, MatrixProduct,
+                         testing::Values(DataType::kFloat16, DataType::kBfloat16, DataType::kFloat),
+                         [](const auto& info) { return std::string(DataTypeName(info.param)); });
+
+}  // namespace
+}  // namespace onnxd
