@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 
 #include <iterator>
+#include <string>
+#include <string_view>
 
 #include "runtime/base/str_cat.h"
 
@@ -12,11 +14,17 @@ namespace {
 Result<const NvrtcApi*> Open() {
   static NvrtcApi api;
   void* library = nullptr;
+  std::string why;
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) {
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) break;
+    // One that is there may lack what it is linked with.
+    const char* error = dlerror();
+    if (error != nullptr && !std::string_view(error).starts_with(name)) why = StrCat(": ", error);
   }
-  if (library == nullptr) return Unavailable("CUDA: cannot open libnvrtc.so.13 or .12");
+  if (library == nullptr) {
+    return Unavailable(StrCat("CUDA: cannot open libnvrtc.so.13 or .12", why));
+  }
   const char* missing = nullptr;
 #define ONNXD_NVRTC_LOAD(name, parameters)                                \
   api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name)); \

@@ -1,7 +1,7 @@
 // A driver of NVIDIA's interface without a GPU, for tests of what our side does with it: memory is
 // the host's, work is done at once, and the one kernel it runs is `twice(x, y, count)`. A test may
-// ask it to fail at a call. With FAKE_CUDA_LAUNCHES=N other kernels do nothing, and the launch
-// after N of any ends the device. It is NVML as well.
+// ask it to fail at a call. With FAKE_CUDA_LOST=FILE other kernels do nothing, and the device is
+// lost once FILE is there. It is NVML as well.
 #include <unistd.h>
 
 #include <atomic>
