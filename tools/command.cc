@@ -27,21 +27,35 @@ std::shared_ptr<ProgramCache> ProgramCacheIn(const PreparedModelCache& cache) {
   return found;
 }
 
+ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
+                                  const PreparedModelCache* cache,
+                                  std::vector<std::shared_ptr<const Plugin>> plugins) {
+  ProviderOptions options;
+  options.device_id = static_cast<int>(settings.device_id);
+  options.gpu_mem_limit = settings.gpu_mem_limit;
+  options.stream_priority = static_cast<int>(settings.stream_priority);
+  options.use_tf32 = settings.use_tf32;
+  options.searches_tactics = settings.cudnn_conv_algo_search == "EXHAUSTIVE";
+  if (cache != nullptr) options.program_cache = ProgramCacheIn(*cache);
+  options.plugins = std::move(plugins);
+  options.plugin_options = *ParsePluginOptions(settings.plugin);
+  return options;
+}
+
 Result<SessionOptions> SessionFlags::ToOptions() const {
   SessionOptions options;
   options.optimization = *OptimizationLevelFromName(optimization);
-  ProviderOptions provider_options;
-  provider_options.device_id = device_id;
   if (!cache.empty()) {
     ONNXD_ASSIGN_OR_RETURN(options.cache, PreparedModelCache::Open(cache, kCommandCacheBytes));
-    provider_options.program_cache = ProgramCacheIn(*options.cache);
   }
   LoadedPlugins loaded = LoadPlugins(SplitList(plugins, ','));
   if (!loaded.failures.empty()) return loaded.failures[0];
-  provider_options.plugins = std::move(loaded.plugins);
-  ONNXD_ASSIGN_OR_RETURN(provider_options.plugin_options, ParsePluginOptions(plugin_options));
-  ONNXD_ASSIGN_OR_RETURN(options.providers,
-                         MakeProviders(SplitList(providers, ','), provider_options));
+  auto settings = ParseProviderOptions(provider_options);
+  if (!settings.ok()) return settings.status().WithContext("--provider-options");
+  ONNXD_ASSIGN_OR_RETURN(
+      options.providers,
+      MakeProviders(SplitList(providers, ','),
+                    ProviderOptionsOf(*settings, options.cache.get(), loaded.plugins)));
   options.pool = std::make_shared<ThreadPool>(threads);
   options.precision = *PrecisionFromName(precision);
   options.denormals_as_zero = denormals_as_zero;

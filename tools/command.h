@@ -8,7 +8,10 @@
 
 #include "runtime/base/split_list.h"
 #include "runtime/device/program_cache.h"
+#include "runtime/plugin/plugin.h"
+#include "runtime/providers/default_providers.h"
 #include "runtime/session/inference_session.h"
+#include "server/config/provider_settings.h"
 #include "tools/http_client.h"
 
 namespace onnxd {
@@ -26,6 +29,11 @@ enum ExitCode {
 // Compiled kernels beside the prepared models; one for each cache.
 std::shared_ptr<ProgramCache> ProgramCacheIn(const PreparedModelCache& cache);
 
+// What MakeProviders takes. Requires settings whose keys were set. `cache` may be null.
+ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
+                                  const PreparedModelCache* cache,
+                                  std::vector<std::shared_ptr<const Plugin>> plugins);
+
 // The options that run, bench, inspect and serve share.
 struct SessionFlags {
   std::string providers, plugins;
@@ -34,8 +42,7 @@ struct SessionFlags {
   std::string precision = "fp32";
   bool denormals_as_zero = false;
   int threads = 1;
-  int device_id = 0;
-  std::string plugin_options;
+  std::string provider_options;
 
   Result<SessionOptions> ToOptions() const;
 };

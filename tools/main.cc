@@ -29,10 +29,8 @@ void AddSession(CLI::App& command, SessionFlags& flags) {
                      "cpu, those of plug-ins (default: cpu)");
   command.add_option("--plugins", flags.plugins,
                      "Shared libraries with operators or providers, separated by commas");
-  command.add_option("--provider-options", flags.plugin_options,
-                     "What providers of plug-ins take: NAME=VALUE, separated by commas");
-  command.add_option("--device-id", flags.device_id, "Which device, of several")
-      ->check(CLI::Range(0, 1023));
+  command.add_option("--provider-options", flags.provider_options,
+                     "Of these, as model.yaml has them: NAME=VALUE, separated by commas");
   command.add_option("--optimization", flags.optimization, "Graph optimization level")
       ->check(CLI::IsMember({"disable", "basic", "extended", "all"}))
       ->capture_default_str();

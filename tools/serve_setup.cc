@@ -89,21 +89,6 @@ int64_t MemoryLimit(const ServerOptions& options) {
   return AvailableMemory() / 5 * 4;
 }
 
-using Plugins = std::vector<std::shared_ptr<const Plugin>>;
-
-ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
-                                  const SessionOptions& session, Plugins plugins) {
-  ProviderOptions options;
-  options.device_id = static_cast<int>(settings.device_id);
-  options.gpu_mem_limit = settings.gpu_mem_limit;
-  options.stream_priority = static_cast<int>(settings.stream_priority);
-  options.use_tf32 = settings.use_tf32;
-  if (session.cache != nullptr) options.program_cache = ProgramCacheIn(*session.cache);
-  options.plugins = std::move(plugins);
-  options.plugin_options = *ParsePluginOptions(settings.plugin);
-  return options;
-}
-
 namespace {
 
 std::string KeyOf(const std::string& names, const ProviderDeviceSettings& settings) {
@@ -126,7 +111,7 @@ ModelLoader::FindProviders ProvidersByModel(const ServerOptions& options,
   const auto found = std::make_shared<Found>();
   found->by_names_and_options[KeyOf(options.runtime.providers, options.provider_options)] =
       session.providers;
-  const Plugins plugins = LoadPlugins(SplitList(options.runtime.plugins, ',')).plugins;
+  const auto plugins = LoadPlugins(SplitList(options.runtime.plugins, ',')).plugins;
   return [found, session, plugins, listed = options.runtime.providers](
              const ModelSettings& settings) -> Result<Providers> {
     const std::string& names = settings.providers.empty() ? listed : settings.providers;
@@ -137,7 +122,7 @@ ModelLoader::FindProviders ProvidersByModel(const ServerOptions& options,
     ONNXD_ASSIGN_OR_RETURN(
         Providers providers,
         MakeProviders(SplitList(names, ','),
-                      ProviderOptionsOf(settings.provider_options, session, plugins)));
+                      ProviderOptionsOf(settings.provider_options, session.cache.get(), plugins)));
     return found->by_names_and_options.emplace(key, std::move(providers)).first->second;
   };
 }
@@ -160,7 +145,7 @@ Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
   ONNXD_ASSIGN_OR_RETURN(
       session.providers,
       MakeProviders(SplitList(options.runtime.providers, ','),
-                    ProviderOptionsOf(options.provider_options, session, loaded.plugins)));
+                    ProviderOptionsOf(options.provider_options, session.cache.get(), loaded.plugins)));
   session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
   session.max_run_bytes = options.runtime.max_run_bytes;
   session.precision = *PrecisionFromName(options.runtime.precision);

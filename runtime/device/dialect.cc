@@ -154,7 +154,8 @@ TypeNames NamesOf(DataType type) {
 }  // namespace
 
 std::string_view Prelude(Dialect dialect) {
-  static const std::string opencl = StrCat(kOpenClPrelude, kCommonPrelude, MatrixUnits(Dialect::kOpenCl));
+  static const std::string opencl =
+      StrCat(kOpenClPrelude, kCommonPrelude, MatrixUnits(Dialect::kOpenCl));
   static const std::string cuda = StrCat(kCudaPrelude, kCommonPrelude, MatrixUnits(Dialect::kCuda));
   return dialect == Dialect::kOpenCl ? opencl : cuda;
 }

@@ -59,6 +59,33 @@ Result<std::unique_ptr<GpuDevice::Program>> GpuDevice::FindProgram(const std::st
   return program;
 }
 
+std::optional<std::string> GpuDevice::FindFastest(const std::string& question) {
+  std::shared_ptr<ProgramCache> cache;
+  {
+    std::lock_guard lock(mutex_);
+    const auto known = fastest_.find(question);
+    if (known != fastest_.end()) return known->second;
+    cache = cache_;
+  }
+  if (cache == nullptr) return std::nullopt;
+  auto answer =
+      cache->FindFastest(StrCat(properties().description, ", ", CompilerIdentity()), question);
+  if (!answer) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  return fastest_.emplace(question, *std::move(answer)).first->second;
+}
+
+void GpuDevice::StoreFastest(const std::string& question, const std::string& answer) {
+  std::shared_ptr<ProgramCache> cache;
+  {
+    std::lock_guard lock(mutex_);
+    fastest_[question] = answer;
+    cache = cache_;
+  }
+  if (cache == nullptr) return;
+  cache->StoreFastest(StrCat(properties().description, ", ", CompilerIdentity()), question, answer);
+}
+
 Result<DeviceBuffer> GpuDevice::Upload(std::span<const std::byte> bytes) {
   ONNXD_ASSIGN_OR_RETURN(DeviceBuffer buffer, Allocate(bytes.size()));
   ONNXD_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, MakeStream());

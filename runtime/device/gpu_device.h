@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -99,11 +101,18 @@ class GpuDevice : public Device {
   // the compiler said: sources are this program's own.
   Result<std::shared_ptr<const DeviceKernel>> FindKernel(const std::string& source,
                                                          const std::string& name);
-  // Where compiled programs are found and put; before the first FindKernel.
+  // Where compiled programs, and what was fastest, are found and put; before the first FindKernel.
   void SetProgramCache(std::shared_ptr<ProgramCache> cache);
 
   // Bytes of the host on the device, there when the call returns: tables that kernels read.
   Result<DeviceBuffer> Upload(std::span<const std::byte> bytes);
+
+  // Whether ways of computing the same are to be timed.
+  bool searches_tactics() const { return searches_tactics_; }
+  void set_searches_tactics(bool searches) { searches_tactics_ = searches; }
+  // What was fastest by an earlier timing here, or in the cache.
+  std::optional<std::string> FindFastest(const std::string& question);
+  void StoreFastest(const std::string& question, const std::string& answer);
 
   // All sources so far, without the prelude.
   std::vector<std::string> sources() const;
@@ -133,6 +142,8 @@ class GpuDevice : public Device {
   mutable std::mutex mutex_;
   std::shared_ptr<ProgramCache> cache_;                     // guarded by mutex_
   std::map<std::string, std::shared_ptr<Entry>> programs_;  // by source; guarded by mutex_
+  std::map<std::string, std::string> fastest_;              // by question; guarded by mutex_
+  std::atomic<bool> searches_tactics_ = false;
 };
 
 }  // namespace onnxd

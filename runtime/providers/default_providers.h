@@ -22,6 +22,9 @@ struct ProviderOptions {
   int stream_priority = 0;  // of CUDA: lower numbers go first; cut to what the device has
   // Of CUDA: products of float may round their operands to TF32's 10 bits of fraction.
   bool use_tf32 = false;
+  // Kernels that can be had in several ways are timed on the device, the fastest is kept; else they
+  // are chosen by their sizes. onnxruntime's cudnn_conv_algo_search, of products as well.
+  bool searches_tactics = false;
   // Where compiled kernels are kept; null: nowhere. A device has that of the first call with it.
   std::shared_ptr<ProgramCache> program_cache;
 

@@ -42,9 +42,29 @@ const std::vector<OptionKey<ProviderDeviceSettings>>& ProviderDeviceKeys() {
       NumberKey("gpu_mem_limit", &P::gpu_mem_limit, 0, int64_t{1} << 50, "bytes"),
       NumberKey("stream_priority", &P::stream_priority, -100, 100),
       SwitchKey("use_tf32", &P::use_tf32),
+      TextKey("cudnn_conv_algo_search", &P::cudnn_conv_algo_search,
+              {"EXHAUSTIVE", "HEURISTIC", "DEFAULT"}),
       PluginKey(),
   };
   return keys;
+}
+
+Result<ProviderDeviceSettings> ParseProviderOptions(const std::string& text) {
+  ONNXD_ASSIGN_OR_RETURN(const auto options, ParsePluginOptions(text));
+  ProviderDeviceSettings settings;
+  for (const auto& [name, value] : options) {
+    const auto& keys = ProviderDeviceKeys();
+    const auto key = std::find_if(keys.begin(), keys.end(), [&, &wanted = name](const auto& known) {
+      return known.key == wanted;
+    });
+    if (key == keys.end()) {
+      settings.plugin += StrCat(settings.plugin.empty() ? "" : ",", name, "=", value);
+    } else {
+      const Status set = key->set(settings, value);
+      if (!set.ok()) return set.WithContext(name);
+    }
+  }
+  return settings;
 }
 
 }  // namespace onnxd

@@ -1,4 +1,4 @@
-// Which execution providers compute a model, and on which device.
+// Which execution providers compute a model, on which device and how.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,9 @@ struct ProviderDeviceSettings {
   int64_t gpu_mem_limit = 0;
   int64_t stream_priority = 0;  // lower numbers go first, as CUDA counts
   bool use_tf32 = false;        // of CUDA: products of float may round their operands to TF32
-  std::string plugin;           // NAME=VALUE, separated by commas: what providers of plug-ins take
+  // EXHAUSTIVE: kernels that can be had in several ways are timed; HEURISTIC, DEFAULT: by size
+  std::string cudnn_conv_algo_search = "EXHAUSTIVE";
+  std::string plugin;  // NAME=VALUE, separated by commas: what providers of plug-ins take
   bool operator==(const ProviderDeviceSettings&) const = default;
 };
 
@@ -25,5 +27,9 @@ const std::vector<OptionKey<ProviderDeviceSettings>>& ProviderDeviceKeys();
 
 // `text` as such pairs; kInvalidArgument names the part that is none, or a name that comes twice.
 Result<std::map<std::string, std::string>> ParsePluginOptions(const std::string& text);
+
+// NAME=VALUE, separated by commas, as a command has them: names that are not among these keys are
+// for providers of plug-ins.
+Result<ProviderDeviceSettings> ParseProviderOptions(const std::string& text);
 
 }  // namespace onnxd

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/device/caching_allocator.h"
@@ -363,17 +362,15 @@ Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
 
 Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options) {
   static std::mutex mutex;
-  static auto* const devices =
-      new std::map<std::tuple<int, int64_t, int, bool>, std::shared_ptr<GpuDevice>>();
-  const std::tuple key(options.device_id, options.memory_limit, options.stream_priority,
-                       options.use_tf32);
+  static auto* const devices = new std::map<CudaOptions, std::shared_ptr<GpuDevice>>();
   std::lock_guard lock(mutex);
-  const auto found = devices->find(key);
+  const auto found = devices->find(options);
   if (found != devices->end()) return found->second;
   ONNXD_ASSIGN_OR_RETURN(const DriverApi* driver, cuda::OpenDriver());
   ONNXD_ASSIGN_OR_RETURN(const cuda::NvrtcApi* nvrtc, cuda::OpenNvrtc());
   ONNXD_ASSIGN_OR_RETURN(auto device, MakeCudaDevice(*driver, *nvrtc, options));
-  devices->emplace(key, device);
+  device->set_searches_tactics(options.searches_tactics);
+  devices->emplace(options, device);
   return device;
 }
 

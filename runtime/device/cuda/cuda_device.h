@@ -1,6 +1,7 @@
 // An NVIDIA GPU through its driver and NVRTC.
 #pragma once
 
+#include <compare>
 #include <memory>
 
 #include "runtime/device/cuda/cuda_driver.h"
@@ -14,6 +15,8 @@ struct CudaOptions {
   int64_t memory_limit = 0;  // bytes; 0: none
   int stream_priority = 0;  // as CUDA counts: lower numbers go first; clamped to the device's range
   bool use_tf32 = false;    // GpuProperties
+  bool searches_tactics = false;  // GpuDevice
+  auto operator<=>(const CudaOptions&) const = default;
 };
 
 // The device, made on the first call with these options and kept: others have memory and streams of

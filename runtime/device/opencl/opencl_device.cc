@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -398,13 +397,12 @@ Result<std::shared_ptr<GpuDevice>> MakeDevice(const OpenClOptions& options) {
 
 Result<std::shared_ptr<GpuDevice>> FindOpenClDevice(const OpenClOptions& options) {
   static std::mutex mutex;
-  static auto* const devices =
-      new std::map<std::tuple<int, int64_t, bool>, std::shared_ptr<GpuDevice>>();
+  static auto* const devices = new std::map<OpenClOptions, std::shared_ptr<GpuDevice>>();
   std::lock_guard lock(mutex);
-  std::shared_ptr<GpuDevice>& device =
-      (*devices)[{options.device_id, options.memory_limit, options.emulate_matrix_units}];
+  std::shared_ptr<GpuDevice>& device = (*devices)[options];
   if (device == nullptr) {
     ONNXD_ASSIGN_OR_RETURN(device, MakeDevice(options));
+    device->set_searches_tactics(options.searches_tactics);
   }
   return device;
 }

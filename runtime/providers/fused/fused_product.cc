@@ -42,7 +42,7 @@ Result<std::unique_ptr<Kernel>> MakeFusedProduct(const KernelInfo& info, FusedGr
       fill(FusedCall(whole, inputs).context(), arguments);
       function.Fill(whole, arguments);
     };
-    return PrepareProduct(device, plan);
+    return PrepareProduct(device, plan, context);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/matrix_product.h"
+#include "runtime/providers/gpu/tactics.h"
 
 namespace onnxd {
 namespace {
@@ -117,19 +118,19 @@ namespace {
 
 // One way of computing a product.
 struct Variant {
-  std::string source, entry;
+  std::string name, source, entry;
   LaunchGrid grid;
   int64_t down = 0, across = 0;  // tiles; 0: a lane for each result
 };
 
 Variant PlainVariant(const ProductPlan& plan, bool wide) {
   const int64_t results = plan.sizes.batch * plan.sizes.m * plan.sizes.n;
-  return {SourceOf(plan.text, wide), "plain_product", LaunchGrid::Over(results)};
+  return {"plain", SourceOf(plan.text, wide), "plain_product", LaunchGrid::Over(results)};
 }
 
 Variant TiledBy(const ProductSizes& sizes, int rows, int columns, std::string source,
-                std::string entry, std::array<uint32_t, 3> lanes) {
-  Variant variant{std::move(source), std::move(entry), {}, 0, 0};
+                const std::string& entry, std::array<uint32_t, 3> lanes) {
+  Variant variant{StrCat(entry, " ", rows, "x", columns), std::move(source), entry, {}, 0, 0};
   variant.down = (sizes.m + rows - 1) / rows;
   variant.across = (sizes.n + columns - 1) / columns;
   variant.grid.groups[0] = static_cast<uint32_t>(sizes.batch * variant.down * variant.across);
@@ -147,37 +148,41 @@ Variant MatrixVariant(const ProductPlan& plan, bool wide, const MatrixTile& tile
                  {static_cast<uint32_t>(tile.lanes()), 1, 1});
 }
 
-// The first tile of which there are enough for every multiprocessor, else the smallest.
-Variant BestMatrixVariant(const GpuProperties& properties, const ProductPlan& plan, bool wide) {
+// Tiles of which there are enough for every multiprocessor come first, the larger before the
+// smaller; then the others, the smaller first.
+void AddMatrixVariants(const GpuProperties& properties, const ProductPlan& plan, bool wide,
+                       std::vector<Variant>& variants) {
+  size_t enough = 0;
   for (const MatrixTile& tile : MatrixTiles()) {
     Variant variant = MatrixVariant(plan, wide, tile);
-    if (variant.grid.groups[0] >= static_cast<uint32_t>(properties.multiprocessors)) return variant;
+    const bool fills = variant.grid.groups[0] >= static_cast<uint32_t>(properties.multiprocessors);
+    variants.insert(variants.begin() + static_cast<std::ptrdiff_t>(enough), std::move(variant));
+    if (fills) ++enough;
   }
-  return MatrixVariant(plan, wide, MatrixTiles().back());
 }
 
-Variant Choose(const GpuProperties& properties, const ProductPlan& plan) {
+// The best guess first.
+std::vector<Variant> VariantsOf(const GpuProperties& properties, const ProductPlan& plan) {
   const ProductSizes& sizes = plan.sizes;
   const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
-  constexpr int64_t kFew = 8;
-  if (sizes.m <= kFew || sizes.n <= kFew) return PlainVariant(plan, wide);
+  constexpr int64_t kFew = 8, kMostly = 32;
+  std::vector<Variant> variants;
+  if (sizes.m <= kFew || sizes.n <= kFew) return {PlainVariant(plan, wide)};
   if (properties.has_matrix_units && IsForMatrixUnits(plan.text, properties.use_tf32)) {
-    return BestMatrixVariant(properties, plan, wide);
+    AddMatrixVariants(properties, plan, wide, variants);
+  } else {
+    variants.push_back(TiledVariant(plan, wide));
   }
-  return TiledVariant(plan, wide);
+  if (std::min(sizes.m, sizes.n) <= kMostly) variants.push_back(PlainVariant(plan, wide));
+  return variants;
 }
 
-}  // namespace
-
-Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan) {
-  const ProductSizes& sizes = plan.sizes;
-  const int64_t results = sizes.batch * sizes.m * sizes.n;
-  if (results == 0) return NothingToDo();
-  const Variant variant = Choose(device.properties(), plan);
+Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const Variant& variant) {
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(variant.source, variant.entry));
   PreparedKernel prepared;
-  prepared.compute = [=, grid = variant.grid, down = variant.down, across = variant.across,
-                      a = plan.a, b = plan.b, fill = plan.fill](const KernelContext& k) {
+  prepared.compute = [=, sizes = plan.sizes, grid = variant.grid, down = variant.down,
+                      across = variant.across, a = plan.a, b = plan.b,
+                      fill = plan.fill](const KernelContext& k) {
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
@@ -185,18 +190,45 @@ Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan
     if (down > 0) {
       arguments.Value(down).Value(across);
     } else {
-      arguments.Value(results);
+      arguments.Value(sizes.batch * sizes.m * sizes.n);
     }
     return Launch(k, kernel, grid, arguments);
   };
   return prepared;
 }
 
+// The text of the plainest variant, all sizes, and the shapes that other inputs are read by.
+std::string QuestionOf(const ProductPlan& plan, const PrepareContext& context) {
+  std::string question = SourceOf(plan.text, false);
+  for (const int64_t size : {plan.sizes.batch, plan.sizes.m, plan.sizes.n, plan.sizes.k}) {
+    question += StrCat(" ", size);
+  }
+  for (const OperandInfo& input : context.inputs) {
+    if (input.shape != nullptr) question += StrCat(" ", input.shape->ToString());
+  }
+  return question;
+}
+
+}  // namespace
+
+Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan,
+                                      const PrepareContext& context) {
+  if (plan.sizes.batch * plan.sizes.m * plan.sizes.n == 0) return NothingToDo();
+  std::vector<Tactic> tactics;
+  for (Variant& variant : VariantsOf(device.properties(), plan)) {
+    const std::string name = variant.name;
+    tactics.push_back({name, [&device, &plan, made = std::move(variant)] {
+                         return Prepare(device, plan, made);
+                       }});
+  }
+  return PrepareFastest(device, context, QuestionOf(plan, context), tactics);
+}
+
 std::unique_ptr<Kernel> MakeProductKernel(GpuDevice& device, ProductPlanner planner) {
   return MakeGpuKernel([planner = std::move(planner),
                         &device](const PrepareContext& context) -> Result<PreparedKernel> {
     ONNXD_ASSIGN_OR_RETURN(const ProductPlan plan, planner(context));
-    return PrepareProduct(device, plan);
+    return PrepareProduct(device, plan, context);
   });
 }
 

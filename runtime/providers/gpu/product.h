@@ -44,8 +44,9 @@ struct ProductPlan {
 // Made once per node, asked once per set of shapes; errors as those of Kernel::Prepare.
 using ProductPlanner = std::function<Result<ProductPlan>(const PrepareContext&)>;
 
-// y[batch, i, j] is output 0.
-Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan);
+// y[batch, i, j] is output 0 of the node that `context` is of.
+Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan,
+                                      const PrepareContext& context);
 
 std::unique_ptr<Kernel> MakeProductKernel(GpuDevice& device, ProductPlanner planner);
 

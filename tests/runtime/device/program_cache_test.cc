@@ -46,6 +46,15 @@ TEST_F(ProgramCacheTest, FindsWhatAnotherProcessStored) {
   EXPECT_EQ(later.statistics().compiled, 0);
 }
 
+TEST_F(ProgramCacheTest, KeepsWhatWasFastestOnADevice) {
+  Open().StoreFastest("device 1", "a product", "tiles");
+  ProgramCache later = Open();
+  EXPECT_EQ(later.FindFastest("device 1", "a product"), "tiles");
+  EXPECT_EQ(later.FindFastest("device 2", "a product"), std::nullopt);
+  EXPECT_EQ(later.Find("device 1", "a product"), std::nullopt);
+  EXPECT_EQ(later.statistics().compiled, 0);
+}
+
 TEST_F(ProgramCacheTest, RemovesWhatIsDamaged) {
   ProgramCache cache = Open();
   for (const auto& damage : {"short", "a file that is long enough, but whose hash is another"}) {

@@ -21,7 +21,7 @@ using Providers = std::vector<std::shared_ptr<const ExecutionProvider>>;
 class MatrixProduct : public testing::TestWithParam<DataType> {
  protected:
   void SetUp() override {
-    auto device = FindOpenClDevice({.emulate_matrix_units = true});
+    auto device = FindOpenClDevice({.searches_tactics = true, .emulate_matrix_units = true});
     if (!device.ok()) GTEST_SKIP() << device.status().ToString();
     device_ = *device;
   }

@@ -1,0 +1,111 @@
+#include "runtime/providers/gpu/tactics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "runtime/tensor/data_type.h"
+
+namespace onnxd {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+// Runs in a row, so that what is timed is the device's work and not its start; and how often that,
+// of which the shortest counts.
+constexpr int kRuns = 10, kRounds = 3;
+
+// Memory for one call of a node's kernel; what is in it does not matter.
+class TrialRun {
+ public:
+  static Result<TrialRun> Make(GpuDevice& device, const PrepareContext& context) {
+    TrialRun run;
+    ONNXD_ASSIGN_OR_RETURN(run.inputs_, run.Allocate(device, context.inputs));
+    ONNXD_ASSIGN_OR_RETURN(run.outputs_, run.Allocate(device, context.outputs));
+    ONNXD_ASSIGN_OR_RETURN(run.stream_, device.MakeStream());
+    run.device_ = &device;
+    return run;
+  }
+
+  // Seconds of one run.
+  Result<double> Time(const PreparedKernel& prepared) {
+    DeviceBuffer scratch;
+    if (prepared.scratch_bytes > 0) {
+      ONNXD_ASSIGN_OR_RETURN(scratch, device_->Allocate(prepared.scratch_bytes));
+    }
+    const KernelContext call(inputs_, outputs_, scratch.get(), nullptr, nullptr, stream_.get());
+    ONNXD_RETURN_IF_ERROR(prepared.compute(call));
+    ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
+    double shortest = std::numeric_limits<double>::max();
+    for (int round = 0; round < kRounds; ++round) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < kRuns; ++i) ONNXD_RETURN_IF_ERROR(prepared.compute(call));
+      ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
+      const Seconds took = std::chrono::steady_clock::now() - start;
+      shortest = std::min(shortest, took.count() / kRuns);
+    }
+    return shortest;
+  }
+
+ private:
+  Result<std::vector<void*>> Allocate(GpuDevice& device, std::span<const OperandInfo> operands) {
+    std::vector<void*> addresses;
+    for (const OperandInfo& operand : operands) {
+      addresses.push_back(nullptr);
+      if (!operand.present || operand.shape == nullptr) continue;
+      const auto bytes = TensorBytes(operand.type, operand.shape->ElementCount());
+      if (!bytes) return Unimplemented("an operand without a size");
+      ONNXD_ASSIGN_OR_RETURN(DeviceBuffer buffer, device.Allocate(static_cast<size_t>(*bytes)));
+      addresses.back() = buffer.get();
+      buffers_.push_back(std::move(buffer));
+    }
+    return addresses;
+  }
+
+  GpuDevice* device_ = nullptr;
+  std::vector<DeviceBuffer> buffers_;
+  std::vector<void*> inputs_, outputs_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// The name of the fastest; nothing where none could be timed.
+std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& context,
+                                       const std::vector<Tactic>& tactics) {
+  auto run = TrialRun::Make(device, context);
+  if (!run.ok()) return std::nullopt;
+  std::optional<std::string> fastest;
+  double shortest = std::numeric_limits<double>::max();
+  for (const Tactic& tactic : tactics) {
+    const auto prepared = tactic.make();
+    if (!prepared.ok()) continue;
+    const auto seconds = run->Time(*prepared);
+    if (!seconds.ok() || *seconds >= shortest) continue;
+    shortest = *seconds;
+    fastest = tactic.name;
+  }
+  return fastest;
+}
+
+}  // namespace
+
+Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& context,
+                                      const std::string& question,
+                                      const std::vector<Tactic>& tactics) {
+  if (tactics.size() == 1 || !device.searches_tactics()) return tactics[0].make();
+  auto fastest = device.FindFastest(question);
+  if (!fastest) {
+    fastest = FindFastest(device, context, tactics);
+    if (fastest) device.StoreFastest(question, *fastest);
+  }
+  for (const Tactic& tactic : tactics) {
+    if (tactic.name != fastest) continue;
+    auto prepared = tactic.make();
+    if (prepared.ok()) return prepared;
+  }
+  return tactics[0].make();
+}
+
+}  // namespace onnxd

@@ -1,0 +1,124 @@
+// Which of several ways of computing a node is taken, and what is kept of it.
+#include "runtime/providers/gpu/tactics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "runtime/device/opencl/opencl_device.h"
+#include "tests/support/test_model.h"
+
+namespace onnxd {
+namespace {
+
+using std::chrono::milliseconds;
+
+class Tactics : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = FindOpenClDevice({.searches_tactics = true});
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *device;
+  }
+
+  // A way that takes its time, and counts how often it ran.
+  Tactic Way(const std::string& name, milliseconds takes) {
+    return {name, [this, name, takes]() -> Result<PreparedKernel> {
+              PreparedKernel prepared;
+              prepared.scratch_bytes = 16;
+              prepared.compute = [this, name, takes](const KernelContext& k) {
+                EXPECT_NE(k.input<void>(0), nullptr);
+                EXPECT_EQ(k.input<void>(1), nullptr);
+                EXPECT_NE(k.output<void>(0), nullptr);
+                EXPECT_NE(k.scratch<void>(), nullptr);
+                ++runs_[name];
+                std::this_thread::sleep_for(takes);
+                return Status::Ok();
+              };
+              return prepared;
+            }};
+  }
+  static Tactic Failing(const std::string& name) {
+    return {name, []() -> Result<PreparedKernel> { return Internal("it does not compile"); }};
+  }
+
+  // The name of the way that is taken.
+  std::string Taken(const std::string& question, const std::vector<Tactic>& tactics) {
+    const Node node;
+    const Shape shape{2, 3};
+    const OperandInfo given{true, ValueType::Kind::kTensor, DataType::kFloat, &shape, nullptr};
+    const std::vector<OperandInfo> inputs = {given, {}}, outputs = {given};
+    const PrepareContext context{node, inputs, outputs};
+    const auto prepared = PrepareFastest(*device_, context, question, tactics);
+    EXPECT_TRUE(prepared.ok()) << prepared.status().ToString();
+    if (!prepared.ok()) return {};
+    runs_.clear();
+    float memory[6];
+    void* const operands[] = {memory, nullptr};
+    const KernelContext call(operands, operands, memory, nullptr, nullptr);
+    EXPECT_TRUE(prepared->compute(call).ok());
+    return runs_.empty() ? "" : runs_.begin()->first;
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+  std::map<std::string, int> runs_;
+};
+
+constexpr milliseconds kQuick(0), kSlow(20);
+
+TEST_F(Tactics, TheFastestIsTakenAndNotTimedAgain) {
+  EXPECT_EQ(Taken("first", {Way("slow", kSlow), Way("quick", kQuick)}), "quick");
+  // Had they been timed again, the other one would be the fastest.
+  EXPECT_EQ(Taken("first", {Way("slow", kQuick), Way("quick", kSlow)}), "quick");
+  EXPECT_EQ(Taken("second", {Way("slow", kQuick), Way("quick", kSlow)}), "slow");
+}
+
+TEST_F(Tactics, WhatFailsIsPassedOver) {
+  EXPECT_EQ(Taken("failing", {Failing("broken"), Way("slow", kSlow)}), "slow");
+  EXPECT_EQ(device_->FindFastest("failing"), "slow");
+}
+
+TEST_F(Tactics, TheFirstIsTakenWhereNoneIsKnownAnyMore) {
+  device_->StoreFastest("gone", "of an older version");
+  EXPECT_EQ(Taken("gone", {Way("best guess", kSlow), Way("quick", kQuick)}), "best guess");
+}
+
+TEST_F(Tactics, WithoutASearchTheFirstIsTaken) {
+  device_ = *FindOpenClDevice({.searches_tactics = false});
+  EXPECT_EQ(Taken("guess", {Way("best guess", kSlow), Way("quick", kQuick)}), "best guess");
+  EXPECT_EQ(device_->FindFastest("guess"), std::nullopt);
+}
+
+// Sizes for which there are several kernels of PoCL: a search changes no result.
+TEST_F(Tactics, ProductsAreTheSame) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {20, 30}).Input("w", DataType::kFloat, {30, 40});
+  model.Node("MatMul", {"x", "w"}, {"y"}).Output("y");
+  std::vector<Value> inputs;
+  for (const Shape& shape : {Shape{20, 30}, Shape{30, 40}}) {
+    Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+    for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+      tensor.mutable_data<float>()[i] = static_cast<float>(i % 9 - 4);
+    }
+    inputs.emplace_back(std::move(tensor));
+  }
+  std::vector<std::vector<float>> results;
+  for (const bool searches : {false, true}) {
+    SessionOptions options = DefaultSession();
+    ProviderOptions provider_options;
+    provider_options.searches_tactics = searches;
+    options.providers = *MakeProviders({"opencl", "cpu"}, provider_options);
+    const auto session = InferenceSession::FromModel(TestModel(model).model(), options);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    EXPECT_EQ((*session)->info().nodes_by_provider.at("opencl"), 1);
+    const auto outputs = (*session)->Run(inputs, {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    const auto elements = (*outputs)[0].tensor().elements<float>();
+    results.emplace_back(elements.begin(), elements.end());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+}  // namespace
+}  // namespace onnxd
