@@ -36,6 +36,7 @@ ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
   options.stream_priority = static_cast<int>(settings.stream_priority);
   options.use_tf32 = settings.use_tf32;
   options.searches_tactics = settings.cudnn_conv_algo_search == "EXHAUSTIVE";
+  options.max_workspace_size = settings.max_workspace_size;
   if (cache != nullptr) options.program_cache = ProgramCacheIn(*cache);
   options.plugins = std::move(plugins);
   options.plugin_options = *ParsePluginOptions(settings.plugin);

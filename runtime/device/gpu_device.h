@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/device/device_library.h"
 #include "runtime/device/dialect.h"
 #include "runtime/device/program_cache.h"
 #include "runtime/tensor/device.h"
@@ -114,6 +115,10 @@ class GpuDevice : public Device {
   std::optional<std::string> FindFastest(const std::string& question);
   void StoreFastest(const std::string& question, const std::string& answer);
 
+  // Null: there is none. Set before the device is used.
+  DeviceLibrary* library() const { return library_.get(); }
+  void set_library(std::shared_ptr<DeviceLibrary> library) { library_ = std::move(library); }
+
   // All sources so far, without the prelude.
   std::vector<std::string> sources() const;
 
@@ -144,6 +149,7 @@ class GpuDevice : public Device {
   std::map<std::string, std::shared_ptr<Entry>> programs_;  // by source; guarded by mutex_
   std::map<std::string, std::string> fastest_;              // by question; guarded by mutex_
   std::atomic<bool> searches_tactics_ = false;
+  std::shared_ptr<DeviceLibrary> library_;
 };
 
 }  // namespace onnxd

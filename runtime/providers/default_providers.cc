@@ -45,7 +45,7 @@ Result<std::shared_ptr<GpuDevice>> FindDevice(const std::string& name,
   auto device =
       name == "cuda"
           ? FindCudaDevice({options.device_id, options.gpu_mem_limit, options.stream_priority,
-                            options.use_tf32, options.searches_tactics})
+                            options.use_tf32, options.searches_tactics, options.max_workspace_size})
           : FindOpenClDevice({options.device_id, options.gpu_mem_limit, options.searches_tactics});
   if (device.ok()) Introduce(*device, options);
   return device;

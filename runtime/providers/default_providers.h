@@ -25,6 +25,7 @@ struct ProviderOptions {
   // Kernels that can be had in several ways are timed on the device, the fastest is kept; else they
   // are chosen by their sizes. onnxruntime's cudnn_conv_algo_search, of products as well.
   bool searches_tactics = false;
+  int64_t max_workspace_size = 32 << 20;  // bytes that a library of CUDA may take for one product
   // Where compiled kernels are kept; null: nowhere. A device has that of the first call with it.
   std::shared_ptr<ProgramCache> program_cache;
 

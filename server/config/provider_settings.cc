@@ -44,6 +44,7 @@ const std::vector<OptionKey<ProviderDeviceSettings>>& ProviderDeviceKeys() {
       SwitchKey("use_tf32", &P::use_tf32),
       TextKey("cudnn_conv_algo_search", &P::cudnn_conv_algo_search,
               {"EXHAUSTIVE", "HEURISTIC", "DEFAULT"}),
+      NumberKey("max_workspace_size", &P::max_workspace_size, 0, int64_t{1} << 40, "bytes"),
       PluginKey(),
   };
   return keys;

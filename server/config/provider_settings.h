@@ -19,6 +19,7 @@ struct ProviderDeviceSettings {
   bool use_tf32 = false;        // of CUDA: products of float may round their operands to TF32
   // EXHAUSTIVE: kernels that can be had in several ways are timed; HEURISTIC, DEFAULT: by size
   std::string cudnn_conv_algo_search = "EXHAUSTIVE";
+  int64_t max_workspace_size = 33'554'432;  // bytes that cuBLASLt may take for one product
   std::string plugin;  // NAME=VALUE, separated by commas: what providers of plug-ins take
   bool operator==(const ProviderDeviceSettings&) const = default;
 };

@@ -130,6 +130,8 @@ class CudaStream : public GpuStream {
         "cuGraphLaunch");
   }
 
+  ::CUstream_st* stream() const { return stream_; }
+
   void* failure_word() const override { return failure_.get(); }
   Result<DeviceFailure> TakeFailure() override {
     uint32_t words[4] = {};
@@ -334,6 +336,7 @@ Result<GpuProperties> PropertiesOf(const DriverApi& driver, cuda::DeviceOrdinal 
 
 Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
                                                   const cuda::NvrtcApi& nvrtc,
+                                                  const cuda::CublasLtApi* cublaslt,
                                                   const CudaOptions& options) {
   auto shared = std::make_shared<Shared>(driver);
   int count = 0;
@@ -355,9 +358,17 @@ Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
   shared->stream_priority = std::clamp(options.stream_priority, greatest, least);
   char bus_id[64] = {};
   if (driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id) - 1, device) != kSuccess) bus_id[0] = 0;
-  return std::shared_ptr<GpuDevice>(std::make_shared<CudaDevice>(
-      std::move(shared), nvrtc, StrCat("cuda:", options.device_id), std::move(properties),
-      static_cast<size_t>(options.memory_limit), bus_id));
+  auto made = std::make_shared<CudaDevice>(shared, nvrtc, StrCat("cuda:", options.device_id),
+                                           std::move(properties),
+                                           static_cast<size_t>(options.memory_limit), bus_id);
+  made->set_searches_tactics(options.searches_tactics);
+  if (cublaslt != nullptr) {
+    made->set_library(cuda::MakeCublasLtLibrary(
+        *cublaslt, {options.use_tf32, static_cast<size_t>(options.max_workspace_size)},
+        [shared] { shared->Enter(); },
+        [](GpuStream& stream) { return static_cast<CudaStream&>(stream).stream(); }));
+  }
+  return std::shared_ptr<GpuDevice>(std::move(made));
 }
 
 Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options) {
@@ -368,8 +379,9 @@ Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options) {
   if (found != devices->end()) return found->second;
   ONNXD_ASSIGN_OR_RETURN(const DriverApi* driver, cuda::OpenDriver());
   ONNXD_ASSIGN_OR_RETURN(const cuda::NvrtcApi* nvrtc, cuda::OpenNvrtc());
-  ONNXD_ASSIGN_OR_RETURN(auto device, MakeCudaDevice(*driver, *nvrtc, options));
-  device->set_searches_tactics(options.searches_tactics);
+  const auto cublaslt = cuda::OpenCublasLt();
+  ONNXD_ASSIGN_OR_RETURN(
+      auto device, MakeCudaDevice(*driver, *nvrtc, cublaslt.ok() ? *cublaslt : nullptr, options));
   devices->emplace(options, device);
   return device;
 }

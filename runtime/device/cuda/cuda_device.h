@@ -4,6 +4,7 @@
 #include <compare>
 #include <memory>
 
+#include "runtime/device/cuda/cublaslt.h"
 #include "runtime/device/cuda/cuda_driver.h"
 #include "runtime/device/cuda/nvrtc.h"
 #include "runtime/device/gpu_device.h"
@@ -15,7 +16,8 @@ struct CudaOptions {
   int64_t memory_limit = 0;  // bytes; 0: none
   int stream_priority = 0;  // as CUDA counts: lower numbers go first; clamped to the device's range
   bool use_tf32 = false;    // GpuProperties
-  bool searches_tactics = false;  // GpuDevice
+  bool searches_tactics = false;          // GpuDevice
+  int64_t max_workspace_size = 32 << 20;  // bytes that a library may take for one product
   auto operator<=>(const CudaOptions&) const = default;
 };
 
@@ -24,9 +26,11 @@ struct CudaOptions {
 // kUnavailable says why there is none: no driver, no NVRTC, no such GPU. Any thread.
 Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options);
 
-// A device of this driver and compiler, which must outlive it.
+// A device of this driver and compiler, which must outlive it, as `cublaslt` must, which is null
+// where there is none.
 Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const cuda::DriverApi& driver,
                                                   const cuda::NvrtcApi& nvrtc,
+                                                  const cuda::CublasLtApi* cublaslt,
                                                   const CudaOptions& options);
 
 }  // namespace onnxd

@@ -1,5 +1,5 @@
-// What NVIDIA's management library tells of a GPU, declared here and opened at run time. NVIDIA, "NVML
-// API Reference"; a test compares the declarations with its header where that is installed.
+// What NVIDIA's management library tells of a GPU, declared here and opened at run time. NVIDIA,
+// "NVML API Reference"; a test compares the declarations with its header where that is installed.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct NvmlMemory {
 };
 
 // FUNCTION(name, parameters); all answer a code, 0 for success.
-#define ONNXD_NVML_FUNCTIONS(FUNCTION)                                             \
-  FUNCTION(nvmlInit_v2, ())                                                        \
-  FUNCTION(nvmlDeviceGetHandleByPciBusId_v2, (const char*, ::nvmlDevice_st**))     \
-  FUNCTION(nvmlDeviceGetUtilizationRates, (::nvmlDevice_st*, NvmlUtilization*))    \
-  FUNCTION(nvmlDeviceGetMemoryInfo, (::nvmlDevice_st*, NvmlMemory*))               \
+#define ONNXD_NVML_FUNCTIONS(FUNCTION)                                          \
+  FUNCTION(nvmlInit_v2, ())                                                     \
+  FUNCTION(nvmlDeviceGetHandleByPciBusId_v2, (const char*, ::nvmlDevice_st**))  \
+  FUNCTION(nvmlDeviceGetUtilizationRates, (::nvmlDevice_st*, NvmlUtilization*)) \
+  FUNCTION(nvmlDeviceGetMemoryInfo, (::nvmlDevice_st*, NvmlMemory*))            \
   FUNCTION(nvmlDeviceGetPowerUsage, (::nvmlDevice_st*, unsigned*))
 
 struct NvmlApi {

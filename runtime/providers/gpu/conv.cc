@@ -145,6 +145,7 @@ Result<ProductPlanner> PlanConv(const KernelInfo& info) {
   }
   ONNXD_ASSIGN_OR_RETURN(
       result, ActivationExpression(info.node, ComputeName(type), StrCat("(", result, ")")));
+  if (result == "(sum)") result = "sum";
   return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
     ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, false));
     ProductText text = TextOf(type, type, type, g.is_pointwise);
@@ -156,7 +157,17 @@ Result<ProductPlanner> PlanConv(const KernelInfo& info) {
       if (has_bias) arguments.Pointer(k.input<void>(2));
       if (has_addend) arguments.Pointer(k.input<void>(3));
     };
-    return ProductPlan{text, g.sizes, 1, 0, fill};
+    ProductPlan plan{text, g.sizes, 1, 0, fill};
+    if (g.is_pointwise && g.groups == 1 && type != DataType::kDouble) {
+      plan.library = LibraryProduct{.operands = type,
+                                    .result = type,
+                                    .batch = g.sizes.batch,
+                                    .m = g.sizes.m,
+                                    .n = g.sizes.n,
+                                    .k = g.sizes.k,
+                                    .b_stride = g.sizes.k * g.sizes.n};
+    }
+    return plan;
   });
 }
 

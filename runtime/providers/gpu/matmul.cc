@@ -67,6 +67,27 @@ Result<Stack> StackOf(const Shape& a, const Shape& b, Transposes transposes) {
   return stack;
 }
 
+// What a library may compute of it: floats, stacks whose matrices follow each other.
+std::optional<LibraryProduct> LibraryProductOf(const Stack& stack, DataType type,
+                                               Transposes transposes) {
+  const bool floats =
+      type == DataType::kFloat || type == DataType::kFloat16 || type == DataType::kBfloat16;
+  if (!floats || stack.rank > 1) return std::nullopt;
+  LibraryProduct product;
+  product.operands = product.result = type;
+  product.batch = stack.sizes.batch;
+  product.m = stack.sizes.m;
+  product.n = stack.sizes.n;
+  product.k = stack.sizes.k;
+  product.transpose_a = transposes.a;
+  product.transpose_b = transposes.b;
+  if (stack.rank == 1) {
+    product.a_stride = stack.a_strides.values[0];
+    product.b_stride = stack.b_strides.values[0];
+  }
+  return product;
+}
+
 // The product of stacks of matrices; callers add parameters and the result's expression.
 ProductText TextOf(DataType a, DataType b, DataType y, Transposes transposes) {
   ProductText text;
@@ -112,7 +133,7 @@ Result<ProductPlanner> PlanProduct(const KernelInfo& info, Transposes transposes
       FillStack(stack, arguments);
       if (scaled) arguments.Value(alpha);
     };
-    return ProductPlan{text, stack.sizes, 0, 1, fill};
+    return ProductPlan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
   });
 }
 
@@ -154,7 +175,7 @@ Result<ProductPlanner> PlanGemm(const KernelInfo& info) {
       if (!has_c) return;
       arguments.Pointer(k.input<void>(2)).Value(c_strides[0]).Value(c_strides[1]).Value(beta);
     };
-    return ProductPlan{text, stack.sizes, 0, 1, fill};
+    return ProductPlan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
   });
 }
 

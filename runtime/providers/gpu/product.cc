@@ -95,6 +95,20 @@ KERNEL plain_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETE
   const ACC value = RESULT;
   Y_PUT(y, at, FINISHED);
 }
+
+// What is left where the sums are there.
+KERNEL finish_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
+                      i64 k, i64 results, GLOBAL const f32* sums) {
+  const i64 index = GLOBAL_INDEX;
+  if (index >= results) return;
+  const IX j = (IX)(index % n), i = (IX)(index / n % m);
+  const i64 batch = index / n / m;
+  SETUP
+  const ACC sum = (ACC)sums[index];
+  const i64 at = index;
+  const ACC value = RESULT;
+  Y_PUT(y, at, FINISHED);
+}
 )";
 
 std::string SourceOf(const ProductText& text, bool wide) {
@@ -197,6 +211,50 @@ Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const
   return prepared;
 }
 
+// Whether the sums are the results already.
+bool IsSumAlone(const ProductText& text) {
+  return text.result == "sum" && text.finished == "value" && text.y == text.a;
+}
+
+// Sums by the library, in scratch memory and finished by a kernel unless they are the results.
+Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan,
+                                      const LibraryKernel& way) {
+  PreparedKernel prepared;
+  const size_t a = plan.a, b = plan.b;
+  if (IsSumAlone(plan.text)) {
+    prepared.scratch_bytes = way.workspace_bytes;
+    prepared.compute = [=](const KernelContext& k) {
+      return way.enqueue(static_cast<GpuStream&>(k.stream()), k.input<void>(a), k.input<void>(b),
+                         k.output<void>(0), k.scratch<void>());
+    };
+    return prepared;
+  }
+  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
+                         device.FindKernel(SourceOf(plan.text, true), "finish_product"));
+  const ProductSizes sizes = plan.sizes;
+  const int64_t results = sizes.batch * sizes.m * sizes.n;
+  const auto sum_bytes = static_cast<size_t>((results * 4 + 255) / 256 * 256);
+  prepared.scratch_bytes = sum_bytes + way.workspace_bytes;
+  prepared.compute = [=, fill = plan.fill](const KernelContext& k) -> Status {
+    auto* const sums = k.scratch<std::byte>();
+    ONNXD_RETURN_IF_ERROR(way.enqueue(static_cast<GpuStream&>(k.stream()), k.input<void>(a),
+                                      k.input<void>(b), sums, sums + sum_bytes));
+    LaunchArguments arguments;
+    arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
+    fill(k, arguments);
+    arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(results).Pointer(sums);
+    return Launch(k, kernel, LaunchGrid::Over(results), arguments);
+  };
+  return prepared;
+}
+
+std::vector<LibraryKernel> LibraryKernelsOf(const GpuDevice& device, const ProductPlan& plan) {
+  if (device.library() == nullptr || !plan.library) return {};
+  LibraryProduct product = *plan.library;
+  if (!IsSumAlone(plan.text)) product.result = DataType::kFloat;
+  return device.library()->Find(product);
+}
+
 // The text of the plainest variant, all sizes, and the shapes that other inputs are read by.
 std::string QuestionOf(const ProductPlan& plan, const PrepareContext& context) {
   std::string question = SourceOf(plan.text, false);
@@ -215,6 +273,12 @@ Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan
                                       const PrepareContext& context) {
   if (plan.sizes.batch * plan.sizes.m * plan.sizes.n == 0) return NothingToDo();
   std::vector<Tactic> tactics;
+  for (LibraryKernel& way : LibraryKernelsOf(device, plan)) {
+    const std::string name = way.name;
+    tactics.push_back({name, [&device, &plan, made = std::move(way)] {
+                         return PrepareLibrary(device, plan, made);
+                       }});
+  }
   for (Variant& variant : VariantsOf(device.properties(), plan)) {
     const std::string name = variant.name;
     tactics.push_back({name, [&device, &plan, made = std::move(variant)] {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/providers/gpu/gpu_kernel.h"
@@ -39,6 +40,8 @@ struct ProductPlan {
   size_t a = 0, b = 1;  // inputs of the node
   // Adds the arguments of ProductText::parameters.
   std::function<void(const KernelContext&, LaunchArguments&)> fill;
+  // The sums, where a library may compute them; its types are those of the text.
+  std::optional<LibraryProduct> library = std::nullopt;
 };
 
 // Made once per node, asked once per set of shapes; errors as those of Kernel::Prepare.

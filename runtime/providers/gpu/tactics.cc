@@ -95,14 +95,18 @@ Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& c
                                       const std::string& question,
                                       const std::vector<Tactic>& tactics) {
   if (tactics.size() == 1 || !device.searches_tactics()) return tactics[0].make();
-  auto fastest = device.FindFastest(question);
-  if (!fastest) {
-    fastest = FindFastest(device, context, tactics);
+  const auto named = [&](const std::optional<std::string>& name) {
+    return std::find_if(tactics.begin(), tactics.end(),
+                        [&](const Tactic& tactic) { return tactic.name == name; });
+  };
+  auto tactic = named(device.FindFastest(question));
+  if (tactic == tactics.end()) {
+    const auto fastest = FindFastest(device, context, tactics);
     if (fastest) device.StoreFastest(question, *fastest);
+    tactic = named(fastest);
   }
-  for (const Tactic& tactic : tactics) {
-    if (tactic.name != fastest) continue;
-    auto prepared = tactic.make();
+  if (tactic != tactics.end()) {
+    auto prepared = tactic->make();
     if (prepared.ok()) return prepared;
   }
   return tactics[0].make();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "runtime/device/opencl/opencl_device.h"
+#include "runtime/providers/fused/fused_provider.h"
 #include "tests/support/test_model.h"
 
 namespace onnxd {
@@ -51,8 +52,7 @@ class Tactics : public testing::Test {
     const std::vector<OperandInfo> inputs = {given, {}}, outputs = {given};
     const PrepareContext context{node, inputs, outputs};
     const auto prepared = PrepareFastest(*device_, context, question, tactics);
-    EXPECT_TRUE(prepared.ok()) << prepared.status().ToString();
-    if (!prepared.ok()) return {};
+    if (!prepared.ok()) return prepared.status().ToString();
     runs_.clear();
     float memory[6];
     void* const operands[] = {memory, nullptr};
@@ -79,9 +79,14 @@ TEST_F(Tactics, WhatFailsIsPassedOver) {
   EXPECT_EQ(device_->FindFastest("failing"), "slow");
 }
 
-TEST_F(Tactics, TheFirstIsTakenWhereNoneIsKnownAnyMore) {
+TEST_F(Tactics, AreTimedAgainWhereTheFastestIsNoneOfThem) {
   device_->StoreFastest("gone", "of an older version");
-  EXPECT_EQ(Taken("gone", {Way("best guess", kSlow), Way("quick", kQuick)}), "best guess");
+  EXPECT_EQ(Taken("gone", {Way("best guess", kSlow), Way("quick", kQuick)}), "quick");
+}
+
+TEST_F(Tactics, TheFirstIsTakenWhereNoneCanBeTimed) {
+  EXPECT_EQ(Taken("none", {Failing("broken"), Failing("broken as well")}),
+            "INTERNAL: it does not compile");
 }
 
 TEST_F(Tactics, WithoutASearchTheFirstIsTaken) {
@@ -90,19 +95,20 @@ TEST_F(Tactics, WithoutASearchTheFirstIsTaken) {
   EXPECT_EQ(device_->FindFastest("guess"), std::nullopt);
 }
 
+Tensor Numbers(const Shape& shape) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    tensor.mutable_data<float>()[i] = static_cast<float>(i % 9 - 4);
+  }
+  return tensor;
+}
+
 // Sizes for which there are several kernels of PoCL: a search changes no result.
 TEST_F(Tactics, ProductsAreTheSame) {
   TestModel model;
   model.Input("x", DataType::kFloat, {20, 30}).Input("w", DataType::kFloat, {30, 40});
   model.Node("MatMul", {"x", "w"}, {"y"}).Output("y");
-  std::vector<Value> inputs;
-  for (const Shape& shape : {Shape{20, 30}, Shape{30, 40}}) {
-    Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
-    for (int64_t i = 0; i < shape.ElementCount(); ++i) {
-      tensor.mutable_data<float>()[i] = static_cast<float>(i % 9 - 4);
-    }
-    inputs.emplace_back(std::move(tensor));
-  }
+  const std::vector<Value> inputs = {Numbers(Shape{20, 30}), Numbers(Shape{30, 40})};
   std::vector<std::vector<float>> results;
   for (const bool searches : {false, true}) {
     SessionOptions options = DefaultSession();
@@ -118,6 +124,70 @@ TEST_F(Tactics, ProductsAreTheSame) {
     results.emplace_back(elements.begin(), elements.end());
   }
   EXPECT_EQ(results[0], results[1]);
+}
+
+// Computes on the host what it is asked for.
+class HostLibrary : public DeviceLibrary {
+ public:
+  std::vector<LibraryKernel> Find(const LibraryProduct& product) override {
+    EXPECT_EQ(product.operands, DataType::kFloat);
+    const auto p = product;
+    LibraryKernel kernel;
+    kernel.name = "host";
+    kernel.workspace_bytes = 4;
+    kernel.enqueue = [this, p](GpuStream& stream, const void* on_a, const void* on_b, void* on_y,
+                               void* workspace) -> Status {
+      ++calls;
+      EXPECT_NE(workspace, nullptr);
+      std::vector<float> a(static_cast<size_t>(p.m * p.k)), b(static_cast<size_t>(p.k * p.n));
+      std::vector<float> y;
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(a.data(), on_a, a.size() * 4));
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(b.data(), on_b, b.size() * 4));
+      ONNXD_RETURN_IF_ERROR(stream.Synchronize());
+      for (int64_t i = 0; i < p.m; ++i) {
+        for (int64_t j = 0; j < p.n; ++j) {
+          float sum = 0;
+          for (int64_t q = 0; q < p.k; ++q) {
+            sum += a[static_cast<size_t>(i * p.k + q)] * b[static_cast<size_t>(q * p.n + j)];
+          }
+          y.push_back(sum);
+        }
+      }
+      ONNXD_RETURN_IF_ERROR(stream.CopyIn(on_y, y.data(), y.size() * 4));
+      return stream.Synchronize();
+    };
+    return {kernel};
+  }
+  int calls = 0;
+};
+
+// The library's sums, and a kernel for what follows: bias, activation, another input.
+TEST_F(Tactics, WhatALibraryComputesIsFinishedByAKernel) {
+  device_ = *FindOpenClDevice({.memory_limit = int64_t{1} << 33});  // of its own
+  const auto library = std::make_shared<HostLibrary>();
+  device_->set_library(library);
+  TestModel model;
+  model.Input("x", DataType::kFloat, {20, 30}).Input("skip", DataType::kFloat, {20, 40});
+  model.Constant("w", Numbers(Shape{30, 40})).Constant("b", Numbers(Shape{40}));
+  model.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "b"}, {"q"});
+  model.Node("Relu", {"q"}, {"r"}).Node("Add", {"r", "skip"}, {"y"}).Output("y");
+  const std::vector<Value> inputs = {Numbers(Shape{20, 30}), Numbers(Shape{20, 40})};
+  std::vector<std::vector<float>> results;
+  for (const bool fused : {false, true}) {
+    SessionOptions options = DefaultSession();
+    if (fused) options.providers.insert(options.providers.begin(), MakeFusedProvider(device_));
+    const auto session = InferenceSession::FromModel(TestModel(model).model(), options);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    for (int run = 0; run < 2; ++run) {
+      const auto outputs = (*session)->Run(inputs, {});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+      const auto elements = (*outputs)[0].tensor().elements<float>();
+      results.emplace_back(elements.begin(), elements.end());
+    }
+  }
+  EXPECT_EQ(results[0], results[2]);
+  EXPECT_EQ(results[0], results[3]);
+  EXPECT_GT(library->calls, 0);
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+// DeviceLibrary: products that the maker of a device computes by a library of its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/tensor/data_type.h"
+
+namespace onnxd {
+
+class GpuStream;
+
+// y[batch, i, j] = sum over p of a(i, p) * b(p, j), all dense and row-major: a is [m, k], or [k, m]
+// where it is transposed, b is [k, n] or [n, k], y is [batch, m, n]. Sums are of f32.
+struct LibraryProduct {
+  DataType operands = DataType::kUndefined;  // float, float16 or bfloat16
+  DataType result = DataType::kUndefined;    // the same, or float
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  int64_t a_stride = 0, b_stride = 0;  // elements from one matrix to the next; 0: one for all
+};
+
+// One way of the library. Any thread.
+struct LibraryKernel {
+  std::string name;  // of the library's version, too
+  size_t workspace_bytes = 0;
+  // Operands, result and workspace are on the device, aligned to 64 bytes.
+  std::function<Status(GpuStream& stream, const void* a, const void* b, void* y, void* workspace)>
+      enqueue;
+};
+
+// Any thread.
+class DeviceLibrary {
+ public:
+  virtual ~DeviceLibrary() = default;
+  // The best guess first; nothing where the library does not compute it.
+  virtual std::vector<LibraryKernel> Find(const LibraryProduct& product) = 0;
+};
+
+}  // namespace onnxd
