@@ -2,8 +2,8 @@
 #   docker build -t onnxd .
 #   docker run --rm --read-only -p 8000:8000 -p 8001:8001 -p 8002:8002 -v "$PWD/models:/models:ro" onnxd
 # With NVIDIA's GPUs, whose driver the container runtime brings; NVRTC comes from CUDA_BASE, CUDA 12 or 13:
-#   docker build --build-arg CUDA_BASE=nvidia/cuda:12.9.1-runtime-ubuntu22.04 -t onnxd:cuda .
-#   docker run --rm --gpus all --read-only -p 8000:8000 -p 8001:8001 -p 8002:8002 -v "$PWD/models:/models:ro" onnxd:cuda
+#   docker build --build-arg CUDA_BASE=nvidia/cuda:12.9.1-runtime-ubuntu22.04 -t onnxd-cuda .
+#   docker run --rm --gpus all --read-only -p 8000:8000 -p 8001:8001 -p 8002:8002 -v "$PWD/models:/models:ro" onnxd-cuda
 # BASE is what it is built on, a Debian 12; RUN_BASE what the result stands on, whose libraries of the same
 # names become Debian 12's.
 ARG BASE=debian:bookworm-slim
