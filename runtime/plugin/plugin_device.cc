@@ -88,18 +88,20 @@ Result<DeviceBuffer> PluginDevice::Allocate(size_t bytes) {
   ONNXD_RETURN_IF_ERROR(Call("allocate", [&](OnnxdContext* context) {
     return described_.allocate(&PluginHost(), context, provider_, bytes, &at);
   }));
-  if (at == nullptr || reinterpret_cast<uintptr_t>(at) % static_cast<size_t>(kAlignment) != 0) {
-    return Internal(StrCat("plug-in '", plugin_, "', ", name(), ", allocate answered an address ",
-                           "that is not aligned to ", static_cast<size_t>(kAlignment), " bytes"));
-  }
   used_bytes_ += static_cast<int64_t>(bytes);
-  return DeviceBuffer(at, [this, bytes](void* freed) {
+  DeviceBuffer buffer(at, [this, bytes](void* freed) {
     used_bytes_ -= static_cast<int64_t>(bytes);
+    if (freed == nullptr) return;
     static_cast<void>(Call("free", [&](OnnxdContext*) {
       described_.free(provider_, freed);
       return ONNXD_OK;
     }));
   });
+  if (at == nullptr || reinterpret_cast<uintptr_t>(at) % static_cast<size_t>(kAlignment) != 0) {
+    return Internal(StrCat("plug-in '", plugin_, "', ", name(), ", allocate answered an address ",
+                           "that is not aligned to ", static_cast<size_t>(kAlignment), " bytes"));
+  }
+  return buffer;
 }
 
 Result<std::shared_ptr<void>> PluginDevice::AllocatePinned(size_t bytes) {

@@ -29,7 +29,10 @@ OnnxdStatus Allocate(const OnnxdHost*, OnnxdContext*, void* device, size_t bytes
   if (provider.Fails("unaligned")) *at = static_cast<char*>(*at) + 1;
   return ONNXD_OK;
 }
-void Free(void*, void* at) { std::free(at); }
+void Free(void*, void* at) {
+  // Of an address that was moved as well.
+  std::free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(at) / 256 * 256));
+}
 
 OnnxdStatus MakeStream(const OnnxdHost*, OnnxdContext*, void* device, void** stream) {
   if (static_cast<Provider*>(device)->Fails("make_stream")) throw 7;
