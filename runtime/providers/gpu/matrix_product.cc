@@ -11,7 +11,7 @@ namespace {
 //
 // Until the sums are there, A_GET and B_GET give elements as they are in memory, so that 16-bit
 // floats are not converted to and fro.
-constexpr std::string_view kSource = R"(
+constexpr std::string_view kSums = R"(
 #define STEP_WORDS 16
 #define ROW_WORDS 20
 #define STEP (STEP_WORDS * PER_WORD)
@@ -40,11 +40,34 @@ constexpr std::string_view kSource = R"(
     } \
     target = PACKED(lower, upper); \
   }
-// The word `q` of a lane, of `count` rows of 16.
-#define PLACE(by_p, count, q) \
-  const i32 e = (q) * LANES_IN_ALL + lane; \
-  const i32 at = (by_p) ? e / STEP_WORDS : e % (count); \
-  const i32 word = (by_p) ? e % STEP_WORDS : e / (count);
+// Which word of which of `rows` rows is the q-th of a lane: of four neighbours where they are loaded
+// by vectors.
+#define PLACE(by_p, vectors, rows, q) \
+  const i32 e = ((vectors) ? (q) / 4 : (q)) * LANES_IN_ALL + lane; \
+  const i32 at = (vectors) ? e / (STEP_WORDS / 4) : (by_p) ? e / STEP_WORDS : e % (rows); \
+  const i32 word = (vectors) ? e % (STEP_WORDS / 4) * 4 + (q) % 4 \
+                   : (by_p)  ? e % STEP_WORDS \
+                             : e / (rows);
+// Of the rows of `from`, `size` in all, those behind `begin`.
+#define LOAD_VECTORS(words, count, from, begin, rows, size) \
+  UNROLL \
+  for (i32 q = 0; q < (count); q += 4) { \
+    PLACE(1, 1, rows, q) \
+    const i64 row = (begin) + at, p = next + word * PER_WORD; \
+    uint4 loaded; \
+    loaded.x = loaded.y = loaded.z = loaded.w = 0; \
+    if (row < (size) && p < k) loaded = *(GLOBAL const uint4*)((from) + row * k + p); \
+    words[q] = ROUNDED(loaded.x); \
+    words[q + 1] = ROUNDED(loaded.y); \
+    words[q + 2] = ROUNDED(loaded.z); \
+    words[q + 3] = ROUNDED(loaded.w); \
+  }
+#define KEEP(target, words, count, by_p, vectors, rows) \
+  UNROLL \
+  for (i32 q = 0; q < (count); ++q) { \
+    PLACE(by_p, vectors, rows, q) \
+    target[(empty * (rows) + at) * ROW_WORDS + word] = words[q]; \
+  }
 
 KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
                       i64 k, i64 tiles_down, i64 tiles_across) {
@@ -75,45 +98,21 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
     const i64 next = first + STEP;
     if (next < k) {
 #if A_VECTORS
-      UNROLL
-      for (i32 q = 0; q < A_WORDS; q += 4) {
-        const i32 e = q / 4 * LANES_IN_ALL + lane;
-        const i64 i = down + e / (STEP_WORDS / 4);
-        const i64 p = next + e % (STEP_WORDS / 4) * 4 * PER_WORD;
-        uint4 loaded;
-        loaded.x = loaded.y = loaded.z = loaded.w = 0;
-        if (i < m && p < k) loaded = *(GLOBAL const uint4*)(a + i * k + p);
-        a_words[q] = ROUNDED(loaded.x);
-        a_words[q + 1] = ROUNDED(loaded.y);
-        a_words[q + 2] = ROUNDED(loaded.z);
-        a_words[q + 3] = ROUNDED(loaded.w);
-      }
+      LOAD_VECTORS(a_words, A_WORDS, a, down, ROWS, m)
 #else
       UNROLL
       for (i32 q = 0; q < A_WORDS; ++q) {
-        PLACE(A_BY_P, ROWS, q)
+        PLACE(A_BY_P, 0, ROWS, q)
         const IX i = (IX)(down + at), p_of_word = (IX)(next + word * PER_WORD);
         LOAD_WORD(a_words[q], i < m, LOAD_A)
       }
 #endif
 #if B_VECTORS
-      UNROLL
-      for (i32 q = 0; q < B_WORDS; q += 4) {
-        const i32 e = q / 4 * LANES_IN_ALL + lane;
-        const i64 column = across + e / (STEP_WORDS / 4);
-        const i64 p = next + e % (STEP_WORDS / 4) * 4 * PER_WORD;
-        uint4 loaded;
-        loaded.x = loaded.y = loaded.z = loaded.w = 0;
-        if (column < n && p < k) loaded = *(GLOBAL const uint4*)(b + column * k + p);
-        b_words[q] = ROUNDED(loaded.x);
-        b_words[q + 1] = ROUNDED(loaded.y);
-        b_words[q + 2] = ROUNDED(loaded.z);
-        b_words[q + 3] = ROUNDED(loaded.w);
-      }
+      LOAD_VECTORS(b_words, B_WORDS, b, across, COLUMNS, n)
 #else
       UNROLL
       for (i32 q = 0; q < B_WORDS; ++q) {
-        PLACE(B_BY_P, COLUMNS, q)
+        PLACE(B_BY_P, 0, COLUMNS, q)
         const IX p_of_word = (IX)(next + word * PER_WORD);
 #if B_BY_P
         const IX j = (IX)(across + at);
@@ -157,29 +156,15 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
     }
     if (next < k) {
       const i32 empty = first < 0 ? 0 : filled;
-      UNROLL
-      for (i32 q = 0; q < A_WORDS; ++q) {
-#if A_VECTORS
-        const i32 e = q / 4 * LANES_IN_ALL + lane;
-        const i32 at = e / (STEP_WORDS / 4), word = e % (STEP_WORDS / 4) * 4 + q % 4;
-#else
-        PLACE(A_BY_P, ROWS, q)
-#endif
-        left[(empty * ROWS + at) * ROW_WORDS + word] = a_words[q];
-      }
-      UNROLL
-      for (i32 q = 0; q < B_WORDS; ++q) {
-#if B_VECTORS
-        const i32 e = q / 4 * LANES_IN_ALL + lane;
-        const i32 at = e / (STEP_WORDS / 4), word = e % (STEP_WORDS / 4) * 4 + q % 4;
-#else
-        PLACE(B_BY_P, COLUMNS, q)
-#endif
-        right[(empty * COLUMNS + at) * ROW_WORDS + word] = b_words[q];
-      }
+      KEEP(left, a_words, A_WORDS, A_BY_P, A_VECTORS, ROWS)
+      KEEP(right, b_words, B_WORDS, B_BY_P, B_VECTORS, COLUMNS)
     }
     BARRIER();
   }
+)";
+
+// The rest of it.
+constexpr std::string_view kResults = R"(
   UNROLL
   for (i32 s = 0; s < DOWN * ACROSS * 4; ++s) {
     const i32 part = s / 4, of_part = s % 4;
@@ -231,10 +216,6 @@ std::string MatrixProductSource(const ProductText& text, const ProductSizes& siz
                                 const MatrixTile& tile, bool wide) {
   const int64_t per_word = text.a == DataType::kFloat ? 1 : 2;
   const bool whole_vectors = sizes.k % (4 * per_word) == 0;
-  std::string source(kSource);
-  // Where the sums are, elements are wanted as numbers again.
-  const size_t sums = source.find("  UNROLL\n  for (i32 s = 0; s < DOWN * ACROSS * 4; ++s) {\n");
-  source.insert(sums, StrCat(Converted("A", text.a), Converted("B", text.b)));
   return StrCat(
       Define("IX", wide ? "i64" : "i32"), Plain("A", text.a), Plain("B", text.b),
       Define("ELEMENT", StorageName(text.a)), Define("PER_WORD", per_word), DefineType("Y", text.y),
@@ -246,7 +227,8 @@ std::string MatrixProductSource(const ProductText& text, const ProductSizes& siz
       Define("WARP_COLUMNS", tile.warp_columns), Define("PARAMETERS", text.parameters),
       Define("SETUP", text.setup), Define("COLUMN", text.column), Define("LOAD_A", text.load_a),
       Define("LOAD_B", text.load_b), Define("RESULT", text.result),
-      Define("FINISHED", text.finished), text.functions, source);
+      Define("FINISHED", text.finished), text.functions, kSums, Converted("A", text.a),
+      Converted("B", text.b), kResults);
 }
 
 }  // namespace onnxd
