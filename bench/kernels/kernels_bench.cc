@@ -1,5 +1,5 @@
 // The loops of runtime/math at the sizes that models have: GFLOP/s (or GOP/s) and GB/s reached.
-// Choose the instruction set with ONNXD_SIMD=baseline|avx2|avx512|avx512vnni.
+// Choose the instruction set with ONNXD_SIMD=baseline|avx2|avx512|avx512vnni|amx.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -68,6 +68,40 @@ void FewRows(benchmark::State& state) {
   const FewRowsArguments g{z.m, z.n, z.k, a.data, z.k, packed.data, stride, c.data, z.n};
   for (auto _ : state) simd.few_rows(g, 0, panels);
   CountWork(state, z.operations(), 4 * z.weights());
+}
+
+void Bfloat16Gemm(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  if (!simd.fast_bfloat16) return state.SkipWithError("no tiles");
+  const Sizes z(state);
+  const bool split = state.range(3) != 0;
+  const int64_t packed_size = PackedBfloat16Size(simd, z.k, z.n);
+  AlignedArray<uint16_t> a(z.m * z.k), b(z.k * z.n), packed(packed_size), low(packed_size);
+  AlignedArray<float> c(z.m * z.n);
+  simd.pack_bfloat16(b.data, z.n, false, z.k, z.n, packed.data);
+  const Bfloat16GemmArguments g{z.m,
+                                z.n,
+                                z.k,
+                                a.data,
+                                split ? a.data : nullptr,
+                                z.k,
+                                packed.data,
+                                split ? low.data : nullptr,
+                                PackedBfloat16Size(simd, z.k, 1),
+                                c.data,
+                                z.n};
+  const int64_t panels = (z.n + simd.gemm_width - 1) / simd.gemm_width;
+  for (auto _ : state) simd.bfloat16_gemm(g, 0, panels);
+  CountWork(state, z.operations(), (split ? 4 : 2) * z.weights());
+}
+
+void NarrowFloats(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  const int64_t n = state.range(0);
+  AlignedArray<float> x(n);
+  AlignedArray<uint16_t> high(n), low(n);
+  for (auto _ : state) simd.narrow(x.data, high.data, state.range(1) != 0 ? low.data : nullptr, n);
+  CountWork(state, static_cast<double>(n), 4.0 * static_cast<double>(n));
 }
 
 void ByteGemm(benchmark::State& state) {
@@ -154,6 +188,11 @@ void BlockSizes(benchmark::internal::Benchmark* bench) {
 BENCHMARK(Gemm)->Apply(ProductSizes);
 BENCHMARK(FewRows)->ArgNames({"m", "k", "n"})->ArgsProduct({{1, 2, 4, 6, 8, 12}, {768}, {3072}});
 BENCHMARK(ByteGemm)->Apply(ProductSizes)->Args({1, 768, 50304});
+BENCHMARK(Bfloat16Gemm)
+    ->ArgNames({"m", "k", "n", "split"})
+    ->ArgsProduct({{1, 4, 128, 197}, {768}, {768, 3072}, {0, 1}})
+    ->ArgsProduct({{128}, {3072}, {768}, {0, 1}});
+BENCHMARK(NarrowFloats)->ArgNames({"n", "split"})->ArgsProduct({{16384}, {0, 1}});
 BENCHMARK(BlockProduct)->Apply(BlockSizes);
 BENCHMARK(UnaryLoop)->ArgName("op")->DenseRange(0, static_cast<int>(Unary::kNeg));
 BENCHMARK(Quantize);

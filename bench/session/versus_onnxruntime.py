@@ -12,6 +12,9 @@ Peak memory is the process's high-water mark; Python and onnxruntime's library, 
 for onnxruntime. Load is the time to make a session; both engines read the file from the page cache. The third load
 time is ours with --cache, when a process before had prepared the model.
 
+With --precision ours computes products in bf16 or bf16x3, against the peer's floats; two columns more say how near the
+outputs are: the least cosine similarity, and the largest error of the range of an output.
+
 With --peak, a third program (bench/session/peak) takes its turn in each round: it multiplies and adds in registers alone.
 From what it reaches, and the multiplications and additions of the model's convolutions and matrix products, comes the
 ceiling: the ratio of an engine that did just these, as the graph has them, at that speed, and everything else for
@@ -162,12 +165,28 @@ def name_of(model):
     return path.parts[-3] if path.parts[-2].isdigit() else path.parts[-2]
 
 
-def prepared_load_ms(model, folder, onnxd):
+def prepared_load_ms(model, folder, arguments):
     """The median of three starts that find what one before them prepared."""
-    command = [onnxd, "bench", str(model), "--json", "--iterations", "1", "--inputs", f"{folder}/inputs",
-               "--cache", f"{folder}/cache"]
+    command = [arguments.onnxd, "bench", str(model), "--json", "--iterations", "1", "--inputs", f"{folder}/inputs",
+               "--cache", f"{folder}/cache", "--precision", arguments.precision]
     times = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["load_ms"] for _ in range(4)]
     return statistics.median(times[1:])
+
+
+def nearness(model, folder, arguments):
+    """How near our outputs are to the peer's: the least cosine similarity, the largest error of an output's range."""
+    outputs = folder / "ours"
+    outputs.mkdir()
+    subprocess.run([arguments.onnxd, "run", str(model), "--inputs", f"{folder}/inputs", "--outputs", str(outputs),
+                    "--precision", arguments.precision], check=True, capture_output=True)
+    cosine, error = 1.0, 0.0
+    for path in (folder / "outputs").glob("*.npy"):
+        wanted = numpy.load(path).astype(numpy.float64).ravel()
+        proto = onnx.TensorProto.FromString((outputs / f"output_{path.stem}.pb").read_bytes())
+        got = onnx.numpy_helper.to_array(proto).astype(numpy.float64).ravel()
+        cosine = min(cosine, wanted @ got / numpy.sqrt((wanted @ wanted) * (got @ got)))
+        error = max(error, numpy.abs(wanted - got).max() / (wanted.max() - wanted.min()))
+    return cosine, error
 
 
 def race(model, arguments, idle=None):
@@ -179,8 +198,9 @@ def race(model, arguments, idle=None):
         write_inputs(model, folder, arguments.batch, sizes)
         theirs = Racer([sys.executable, "-c", PEER, str(model), name, str(arguments.threads)])
         largest = convert_outputs(folder)
+        near = nearness(model, folder, arguments) if arguments.precision != "fp32" else ()
         ours = Racer([arguments.onnxd, "bench", str(model), "--threads", str(arguments.threads), "--paced", "--json",
-                      "--inputs", f"{name}/inputs", "--compare", f"{name}/outputs",
+                      "--inputs", f"{name}/inputs", "--compare", f"{name}/outputs", "--precision", arguments.precision,
                       "--rtol", "1e-3", "--atol", str(arguments.tolerance * largest)])
         once = max(min(racer.milliseconds(2) for _ in range(4)) for racer in (theirs, ours))
         runs = max(1, int(arguments.turn / max(once, 1e-4)))
@@ -203,12 +223,13 @@ def race(model, arguments, idle=None):
         peer, own = theirs.report(), ours.report()
         if peak:
             peak.report()
-        prepared = prepared_load_ms(model, name, arguments.onnxd)
+        prepared = prepared_load_ms(model, name, arguments)
     return {"model": name_of(model), "onnxruntime_ms": statistics.median(a for a, _ in pairs),
             "onnxd_ms": statistics.median(b for _, b in pairs), "ratio": statistics.median(a / b for a, b in pairs),
             "rounds": len(pairs), "runs_per_turn": runs, "threads": arguments.threads,
             "load_ms": [peer["load_ms"], own["load_ms"], prepared],
             "peak_rss_bytes": [peer["peak_rss_bytes"], own["peak_rss_bytes"]], "onnxruntime": peer["version"],
+            **({"precision": arguments.precision, "cosine": near[0], "error": near[1]} if near else {}),
             **({"gigaoperations": billions, "peak_per_s": statistics.median(speeds), "ceiling": statistics.median(ceilings)} if peak else {})}
 
 
@@ -239,6 +260,7 @@ def main():
     parser.add_argument("--dim", action="append", default=[], help="NAME=SIZE of one free dimension")
     parser.add_argument("--tolerance", type=float, default=1e-4,
                         help="of the outputs, relative to the largest one; quantized models need more")
+    parser.add_argument("--precision", choices=["fp32", "bf16", "bf16x3"], default="fp32", help="of our side")
     parser.add_argument("--peak", help="the program bench/session/peak: also print the ceiling")
     parser.add_argument("--json", help="also write the rows into this file")
     arguments = parser.parse_args()
@@ -254,8 +276,9 @@ def main():
 def run_races(arguments, idle):
     overhead = [statistics.median(racer.milliseconds(200) for _ in range(9)) for racer in idle]
     print(f"A call that computes nothing: onnxruntime {overhead[0]:.4f} ms, onnxd {overhead[1]:.4f} ms.\n")
-    more = " 1e9 operations | reachable a second | ceiling |" if arguments.peak else ""
-    print(f"| model | onnxruntime ms | onnxd ms | ratio | load ms | peak MB |{more}\n{'| --- ' * (9 if more else 6)}|")
+    more = " cosine | error |" if arguments.precision != "fp32" else ""
+    more += " 1e9 operations | reachable a second | ceiling |" if arguments.peak else ""
+    print(f"| model | onnxruntime ms | onnxd ms | ratio | load ms | peak MB |{more}\n{'| --- ' * (6 + more.count('|'))}|")
     rows = []
     for model in arguments.models:
         try:
@@ -267,7 +290,8 @@ def run_races(arguments, idle):
         load = " / ".join(f"{ms:.0f}" for ms in row["load_ms"])
         peak = " / ".join(f"{size / 1e6:.0f}" for size in row["peak_rss_bytes"])
         print(f"| {row['model']} | {row['onnxruntime_ms']:.3f} | {row['onnxd_ms']:.3f} | {row['ratio']:.2f} "
-              f"| {load} | {peak} |" + (f" {row['gigaoperations']:.2f} | {row['peak_per_s']:.0f}e9 | {row['ceiling']:.2f} |" if more else ""),
+              f"| {load} | {peak} |" + (f" {row['cosine']:.6f} | {row['error']:.1e} |" if "cosine" in row else "")
+              + (f" {row['gigaoperations']:.2f} | {row['peak_per_s']:.0f}e9 | {row['ceiling']:.2f} |" if arguments.peak else ""),
               flush=True)
     mean = statistics.geometric_mean(row["ratio"] for row in rows)
     print(f"\nGeometric mean of the ratios: {mean:.2f}")

@@ -1,6 +1,10 @@
 #include "runtime/math/simd.h"
 
 #include <atomic>
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace onnxd::math {
 
@@ -9,9 +13,24 @@ const Simd& BaselineSimd();
 const Simd& Avx2Simd();
 const Simd& Avx512Simd();
 const Simd& Avx512VnniSimd();
+const Simd& AmxSimd();
 #endif
 
 namespace {
+
+#if defined(__x86_64__)
+// Whether the kernel lets this process use the registers of tiles: it asks to be asked, since they
+// make each thread's saved state larger by 8 KB (Linux, Documentation/arch/x86/xstate.rst).
+bool MayUseTiles() {
+#if defined(__linux__)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  static const bool may = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return may;
+#else
+  return false;
+#endif
+}
+#endif
 
 bool Supports(std::string_view name) {
 #if defined(__x86_64__)
@@ -21,12 +40,18 @@ bool Supports(std::string_view name) {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   }
   if (name == "avx512vnni") return Supports("avx512") && __builtin_cpu_supports("avx512vnni");
+  if (name == "amx") {
+    return Supports("avx512vnni") && __builtin_cpu_supports("amx-tile") &&
+           __builtin_cpu_supports("amx-int8") && __builtin_cpu_supports("amx-bf16") &&
+           MayUseTiles();
+  }
 #endif
   return name == "baseline";
 }
 
 const Simd* Best() {
 #if defined(__x86_64__)
+  if (Supports("amx")) return &AmxSimd();
   if (Supports("avx512vnni")) return &Avx512VnniSimd();
   if (Supports("avx512")) return &Avx512Simd();
   if (Supports("avx2")) return &Avx2Simd();
@@ -50,6 +75,7 @@ bool SetSimd(std::string_view name) {
   if (name == "avx2") simd = &Avx2Simd();
   if (name == "avx512") simd = &Avx512Simd();
   if (name == "avx512vnni") simd = &Avx512VnniSimd();
+  if (name == "amx") simd = &AmxSimd();
 #endif
   Chosen().store(simd, std::memory_order_relaxed);
   return true;

@@ -94,7 +94,7 @@ struct QuantizedOperand {
 // Of the sums of products of unsigned bytes A[m, k] with signed bytes B[k, n], packed by
 // pack_bytes: c = (sums - offsets) * scales + bias where there are scales, else `sums` = sums -
 // offsets; where B has zero points, b_zeros[column] * row_sums[row] is taken off the sums as well.
-// Sums wrap around. Reads up to 3 bytes behind each row of A, whatever they are.
+// Sums wrap around. Rows of A are read up to PaddedBytes(k), whatever is behind them.
 struct ByteGemmArguments {
   int64_t m, n, k;
   const uint8_t* a;
@@ -108,6 +108,24 @@ struct ByteGemmArguments {
   float* c = nullptr;
   int32_t* sums = nullptr;
   int64_t ldc = 0;
+};
+
+// Row-major C[m, n] = A[m, k] * B packed by pack_bfloat16 (+ bias) (+ C when accumulate), of
+// bfloat16; products are exact and their sums floats. Numbers below 1.18e-38 may count as 0. With the
+// low parts given, each operand is the sum of two, and of the four products low * low is left out.
+// Rows of A are followed by zeros up to PaddedBytes(2 * k).
+struct Bfloat16GemmArguments {
+  int64_t m, n, k;
+  const uint16_t* a;
+  const uint16_t* a_low;  // null: none
+  int64_t lda;
+  const uint16_t* packed_b;
+  const uint16_t* packed_low;  // null: none
+  int64_t panel_stride;        // elements: those of a panel of k, or of more, of which this is a part
+  float* c;
+  int64_t ldc;
+  const float* bias = nullptr;  // [n]; null: none
+  bool accumulate = false;
 };
 
 // A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple
@@ -151,7 +169,7 @@ struct BlockProductArguments {
 };
 
 struct Simd {
-  std::string_view name;  // "baseline", "avx2", "avx512", "avx512vnni"
+  std::string_view name;  // "baseline", "avx2", "avx512", "avx512vnni", "amx"
   void (*unary)(Unary op, const float* x, float* out, int64_t n);
   // b_step 0: b is one number for all.
   void (*binary)(Binary op, const float* a, const float* b, float* out, int64_t n, int64_t a_step,
@@ -180,6 +198,7 @@ struct Simd {
   int64_t gemm_width;
   // The columns of panels [first, last). Null where registers have less than 512 bits.
   void (*few_rows)(const FewRowsArguments& arguments, int64_t first, int64_t last);
+  int64_t byte_depth;  // see PaddedBytes
   // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBytesSize bytes.
   void (*pack_bytes)(const int8_t* b, bool transposed, int64_t k, int64_t n, int8_t* out);
   // The columns of panels [first, last).
@@ -219,6 +238,20 @@ struct Simd {
                      const float* bias, float* out, int64_t n);
   // Wraps around.
   void (*subtract_integers)(const int32_t* a, const int32_t* b, int32_t* out, int64_t n);
+  // To bfloat16, the nearest, ties to even. `low`, where it is not null, takes what that left of x,
+  // narrowed as well; 0 where x is not finite.
+  void (*narrow)(const float* x, uint16_t* high, uint16_t* low, int64_t n);
+  // Rows of a matrix, of which those of x begin ldx elements after each other, and of out ldo.
+  void (*narrow_rows)(const float* x, int64_t ldx, uint16_t* out, int64_t ldo, int64_t rows,
+                      int64_t n);
+  void (*widen)(const uint16_t* x, float* out, int64_t n);
+  // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBfloat16Size elements.
+  void (*pack_bfloat16)(const uint16_t* b, int64_t ldb, bool transposed, int64_t k, int64_t n,
+                        uint16_t* out);
+  // The columns of panels [first, last).
+  void (*bfloat16_gemm)(const Bfloat16GemmArguments& arguments, int64_t first, int64_t last);
+  // Whether bfloat16_gemm is several times as fast as gemm; elsewhere it is there for tests.
+  bool fast_bfloat16;
 };
 
 // The best of this processor, unless SetSimd capped it.
@@ -230,8 +263,17 @@ inline int64_t PackedBSize(const Simd& simd, int64_t k, int64_t n) {
   return (n + simd.gemm_width - 1) / simd.gemm_width * simd.gemm_width * k;
 }
 
+// Bytes of a row of A, or a column of packed B, with those that products take along.
+inline int64_t PaddedBytes(const Simd& simd, int64_t bytes) {
+  return (bytes + simd.byte_depth - 1) / simd.byte_depth * simd.byte_depth;
+}
+
 inline int64_t PackedBytesSize(const Simd& simd, int64_t k, int64_t n) {
-  return PackedBSize(simd, (k + 3) / 4 * 4, n);
+  return PackedBSize(simd, PaddedBytes(simd, k), n);
+}
+
+inline int64_t PackedBfloat16Size(const Simd& simd, int64_t k, int64_t n) {
+  return PackedBytesSize(simd, 2 * k, n) / 2;
 }
 
 }  // namespace onnxd::math

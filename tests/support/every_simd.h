@@ -22,6 +22,6 @@ class WithSimd : public testing::TestWithParam<const char*> {
   std::string_view before_;
 };
 
-inline auto EverySimdName() { return testing::Values("baseline", "avx2", "avx512", "avx512vnni"); }
+inline auto EverySimdName() { return testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx"); }
 
 }  // namespace onnxd::math

@@ -57,9 +57,10 @@ struct Epilogue {
 struct ProductSizes {
   int64_t m, k, n;
   bool one_scale;  // of B
-  bool copies_a;   // A is quantized, made unsigned or padded to whole quads first
+  bool copies_a;   // A is quantized, made unsigned or padded first
   bool sums_rows;  // B has zero points
-  int64_t lda() const { return copies_a ? RoundedUp(k, 4) : k; }
+  int64_t padded_k;
+  int64_t lda() const { return copies_a ? padded_k : k; }
   // The scratch memory holds A's copy, offsets, scales, the sums of A's rows and tiles.
   size_t a_bytes() const {
     return copies_a ? static_cast<size_t>(RoundedUp(m * lda(), 64)) : size_t{0};
@@ -84,8 +85,9 @@ class ByteProduct : public Kernel {
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_RETURN_IF_ERROR(Check(context));
     ProductSizes z{
-        context.InputShape(operands_.a).ElementCount() / k_, k_, n_, true, false, !zeros_.empty()};
-    z.copies_a = a_type_ != DataType::kUint8 || k_ % 4 != 0;
+        context.InputShape(operands_.a).ElementCount() / k_, k_, n_, true, false, !zeros_.empty(),
+        math::PaddedBytes(simd_, k_)};
+    z.copies_a = a_type_ != DataType::kUint8 || z.padded_k != k_;
     z.one_scale =
         operands_.b_scale == kNone || context.InputShape(operands_.b_scale).ElementCount() == 1;
     PreparedKernel prepared;

@@ -244,6 +244,7 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
   constexpr std::string_view kMasks[] = {"mask", "window_mask"};
   for (size_t i = 0; i < 2; ++i) {
     if (info.node.input(3 + i) == kNoValue) continue;
+    if (info.InputType(3 + i) != text.type) return DeclineOnDevice(info, info.InputType(3 + i));
     const std::string mask(kMasks[i]);
     text.parameters += StrCat("GLOBAL const X* ", mask, ", Dims ", mask, "_strides, ");
     text.setup += StrCat("i64 ", mask, "_at = 0; for (i32 axis = 0; axis < BATCH_RANK; ++axis) ",

@@ -179,8 +179,12 @@ TEST_P(EverySimdOnBytes, MultipliesMatrices) {
                                 {2, 64, 33},
                                 {5, 7, 64},
                                 {13, 130, 100},
+                                {17, 128, 48},
+                                {33, 100, 16},
+                                {64, 192, 80},
+                                {150, 1200, 40},
                                 {40, 2049, 130}}) {
-    const auto a = RandomBytes(static_cast<size_t>(m * k + 3), 6);
+    const auto a = RandomBytes(static_cast<size_t>((m - 1) * k + PaddedBytes(simd, k)), 6);
     const auto b = RandomBytes(static_cast<size_t>(k * n), 7);
     const auto* weights = reinterpret_cast<const int8_t*>(b.data());
     std::vector<int8_t> packed(static_cast<size_t>(PackedBytesSize(simd, k, n)));

@@ -1,9 +1,12 @@
 // Precisions below float32: what the pass makes of a graph, how near the results are, and what a
-// machine does that computes them no faster. oneDNN emulates bfloat16 with AVX-512, so that the
-// kernels run where no session would choose them.
+// machine does that computes them no faster. Loops in floats, and oneDNN's with AVX-512, stand in
+// for what a processor lacks, so that the kernels run where no session would choose them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "runtime/math/simd.h"
 #include "tests/support/pass_testing.h"
@@ -91,7 +94,8 @@ class ReducedPrecisionTest : public testing::Test {
  protected:
   void SetUp() override {
     if (ProviderPass("reduced_precision") == nullptr) GTEST_SKIP() << "built without oneDNN";
-    if (math::CurrentSimd().name.substr(0, 6) != "avx512") {
+    const math::Simd& simd = math::CurrentSimd();
+    if (!simd.fast_bfloat16 && simd.name.substr(0, 6) != "avx512") {
       GTEST_SKIP() << "oneDNN has no bfloat16 without AVX-512";
     }
   }
@@ -123,7 +127,7 @@ TEST_F(ReducedPrecisionTest, NeighboursHandEachOtherBfloat16) {
   TestModel convolutions = Convolutions();
   ASSERT_TRUE(Prepare(convolutions, Precision::kBfloat16).ok());
   EXPECT_EQ(Operators(convolutions),
-            "Transpose Cast ConvChannelsLast ConvChannelsLast Cast Transpose");
+            "Transpose Cast ConvChannelsLast ConvChannelsLast Transpose Cast");
 }
 
 TEST_F(ReducedPrecisionTest, WhatIsNotAProductStaysFloat) {
@@ -139,6 +143,95 @@ TEST_F(ReducedPrecisionTest, WhatIsNotAProductStaysFloat) {
   for (const Node& node : model.graph().nodes) {
     if (!node.Is("Softmax")) continue;
     EXPECT_EQ(model.graph().value(node.inputs[0]).type.element, DataType::kFloat);
+  }
+}
+
+// Queries, keys and values of 4 heads of 64 from x [2, 50, 256], and a mask.
+TestModel Attention() {
+  const auto order = [](std::vector<int64_t> axes) {
+    Attributes attributes;
+    attributes.Set("perm", std::move(axes));
+    return attributes;
+  };
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 50, 256})
+      .Constant("heads", Tensor::Of<int64_t>(Shape{4}, {0, 0, 4, 64}))
+      .Constant("joined", Tensor::Of<int64_t>(Shape{3}, {0, 0, 256}))
+      .Constant("mask", Waves(Shape{50, 50}, 2.0f, 0.2f))
+      .Constant("root", Floats(Shape{}, {8}))
+      .Constant("o", Waves(Shape{256, 256}, 0.05f, 0.9f));
+  for (const std::string name : {"q", "k", "v"}) {
+    model.Constant("w" + name, Waves(Shape{256, 256}, 0.06f, static_cast<float>(name[0])))
+        .Node("MatMul", {"x", "w" + name}, {name + "0"})
+        .Node("Reshape", {name + "0", "heads"}, {name + "1"});
+  }
+  model.Node("Transpose", {"q1"}, {"q"}, order({0, 2, 1, 3}))
+      .Node("Transpose", {"k1"}, {"k"}, order({0, 2, 3, 1}))
+      .Node("Transpose", {"v1"}, {"v"}, order({0, 2, 1, 3}))
+      .Node("MatMul", {"q", "k"}, {"s"})
+      .Node("Div", {"s", "root"}, {"d"})
+      .Node("Add", {"d", "mask"}, {"m"})
+      .Node("Softmax", {"m"}, {"p"})
+      .Node("MatMul", {"p", "v"}, {"a"})
+      .Node("Transpose", {"a"}, {"t"}, order({0, 2, 1, 3}))
+      .Node("Reshape", {"t", "joined"}, {"r"})
+      .Node("MatMul", {"r", "o"}, {"y"})
+      .Output("y");
+  return model;
+}
+
+TEST_F(ReducedPrecisionTest, AttentionAndWhatMovesItsOperandsAreBfloat16WhereThatIsFast) {
+  TestModel model = Attention();
+  ASSERT_TRUE(Prepare(model, Precision::kBfloat16).ok());
+  if (math::CurrentSimd().fast_bfloat16) {
+    EXPECT_EQ(Operators(model),
+              "Cast MatMulBiasActivation Reshape MatMulBiasActivation Reshape MatMulBiasActivation "
+              "Reshape FusedAttention Reshape MatMulBiasActivation Cast");
+  }
+  for (const int threads : {1, 3}) {
+    const Tensor x = Waves(Shape{2, 50, 256}, 1.0f, 0.9f);
+    EXPECT_GT(Measure(Attention, Precision::kBfloat16, x, threads).cosine, 0.9999);
+  }
+}
+
+// Whole and odd widths, more queries than a block, masks, and a query that no key is left for.
+TEST(Bfloat16Attention, IsNearFloats) {
+  const std::vector<std::array<int64_t, 4>> sizes = {
+      {5, 7, 4, 4}, {70, 33, 64, 64}, {101, 67, 20, 33}, {1, 130, 32, 48}};
+  for (const auto& [queries, keys, width, value_width] : sizes) {
+    TestModel model(13);
+    Attributes clears;
+    clears.Set("nan_to_zero", int64_t{1});
+    Tensor mask = Waves(Shape{queries, keys}, 1.0f, 0.4f);
+    std::fill_n(mask.mutable_data<float>(), keys, -std::numeric_limits<float>::infinity());
+    model.Input("q", DataType::kFloat, {2, queries, width})
+        .Input("k", DataType::kFloat, {2, keys, width})
+        .Input("v", DataType::kFloat, {1, keys, value_width})
+        .Constant("mask", mask);
+    TestModel narrow = model;
+    model.Node("FusedAttention", {"q", "k", "v", "mask"}, {"y"}, clears, "onnxd").Output("y");
+    Attributes down, up;
+    down.Set("to", static_cast<int64_t>(DataType::kBfloat16));
+    up.Set("to", static_cast<int64_t>(DataType::kFloat));
+    for (const std::string name : {"q", "k", "v"}) {
+      narrow.Node("Cast", {name}, {name + "n"}, down);
+    }
+    narrow.Node("FusedAttention", {"qn", "kn", "vn", "mask"}, {"yn"}, clears, "onnxd");
+    narrow.Node("Cast", {"yn"}, {"y"}, up).Output("y");
+    const std::vector<Value> inputs = {Waves(Shape{2, queries, width}, 0.7f, 0.1f),
+                                       Waves(Shape{2, keys, width}, 0.7f, 0.5f),
+                                       Waves(Shape{1, keys, value_width}, 1.0f, 0.3f)};
+    const auto a = model.Load(OptimizationLevel::kDisable);
+    const auto b = narrow.Load(OptimizationLevel::kDisable);
+    ASSERT_TRUE(a.ok()) << a.status().ToString();
+    ASSERT_TRUE(b.ok()) << b.status().ToString();
+    const auto x = (*a)->Run(inputs, {}), y = (*b)->Run(inputs, {});
+    ASSERT_TRUE(x.ok() && y.ok());
+    const Tensor &wanted = (*x)[0].tensor(), &got = (*y)[0].tensor();
+    for (int64_t i = 0; i < value_width; ++i) EXPECT_EQ(got.data<float>()[i], 0.0f);
+    for (int64_t i = 0; i < wanted.ElementCount(); ++i) {
+      ASSERT_NEAR(wanted.data<float>()[i], got.data<float>()[i], 0.02) << queries << " " << keys;
+    }
   }
 }
 

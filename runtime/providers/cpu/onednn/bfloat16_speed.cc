@@ -55,9 +55,7 @@ class TimedProduct {
 };
 
 double Measure() {
-  const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
-  const int wanted = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
-  if ((isa & wanted) != wanted) return 0;
+  if (!HasBfloat16()) return 0;
   double speed = 0;
   const Status measured = Guard([&] {
     TimedProduct floats(memory::data_type::f32), halves(memory::data_type::bf16);
@@ -72,6 +70,12 @@ double Measure() {
 }
 
 }  // namespace
+
+bool HasBfloat16() {
+  const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
+  const int wanted = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
+  return (isa & wanted) == wanted;
+}
 
 double Bfloat16Speed() {
   static const double speed = Measure();

@@ -19,7 +19,6 @@ Result<std::unique_ptr<Kernel>> MakeConstantGemm(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo&);
-Result<std::unique_ptr<Kernel>> MakeMatMulBfloat16x3(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
@@ -34,7 +33,6 @@ std::span<const KernelEntry> FastKernels() {
       {"onnxd", "ExpandDepthwise", 1, kLatestVersion, MakeExpandDepthwise},
       {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,
        MakeGlobalAveragePoolChannelsLast},
-      {"onnxd", "MatMulBfloat16x3", 1, kLatestVersion, MakeMatMulBfloat16x3},
       {"onnxd", "MatMulBiasActivation", 1, kLatestVersion, MakeMatMulBiasActivation},
       {"onnxd", "MaxPoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
       {"onnxd", "QLinearConvChannelsLast", 1, kLatestVersion, MakeQLinearConvChannelsLast},
@@ -49,22 +47,21 @@ std::string FastKernelsIdentity() {
 }
 
 bool FastKernelsCompute(Precision precision) {
-  // What products win, conversions around them take back in part.
-  constexpr double kWorthIt = 1.4, kProducts = 3;
+  constexpr double kWorthIt = 1.4;  // conversions take back in part what products win
   switch (precision) {
     case Precision::kFloat32:
       return true;
     case Precision::kBfloat16:
-      return onednn::Bfloat16Speed() > kWorthIt;
+      return math::CurrentSimd().fast_bfloat16 || onednn::Bfloat16Speed() > kWorthIt;
     case Precision::kBfloat16x3:
-      return onednn::Bfloat16Speed() > kProducts * kWorthIt;
+      return math::CurrentSimd().fast_bfloat16;
   }
   return false;
 }
 
 bool TakesQuantizedConv(const Graph& graph, const Node& node) {
   const auto pads = node.attributes.Ints("pads");
-  return math::CurrentSimd().name == "avx512vnni" &&
+  return math::CurrentSimd().block_byte_product != nullptr &&
          std::none_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; }) &&
          onednn::IsQuantizedConv(graph, node);
 }

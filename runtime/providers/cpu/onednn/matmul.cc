@@ -7,6 +7,8 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/bfloat16_product.h"
+#include "runtime/providers/cpu/onednn/bfloat16_speed.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/few_rows.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
@@ -174,6 +176,10 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transpo
       type == DataType::kBfloat16 && (!info.node.Is("MatMulBiasActivation", "onnxd") ||
                                       !onednn::AddActivation(activation, ops) || b->type() != type);
   if (own) return Unimplemented("bfloat16 products come from the reduced_precision pass");
+  if (type == DataType::kBfloat16 &&
+      (math::CurrentSimd().fast_bfloat16 || !onednn::HasBfloat16())) {
+    return MakeBfloat16Product(info);
+  }
   return std::unique_ptr<Kernel>(std::make_unique<ConstantProduct>(*b, transposed, activation));
 }
 

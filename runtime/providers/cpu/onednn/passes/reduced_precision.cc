@@ -1,11 +1,14 @@
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <map>
+#include <string_view>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
-#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 namespace {
@@ -30,6 +33,21 @@ bool TakesBfloat16(const Graph& graph, const Node& node) {
          graph.IsInitializer(node.input(kWeights)) && HasPostOperation(node);
 }
 
+// The kernel takes bfloat16 where its products are faster so; masks stay float.
+bool AttendsInBfloat16(const Graph& graph, const Node& node) {
+  return node.Is("FusedAttention", "onnxd") && math::CurrentSimd().fast_bfloat16 &&
+         IsFloatTensor(graph, node.input(0)) && IsFloatTensor(graph, node.input(3)) &&
+         IsFloatTensor(graph, node.input(4));
+}
+
+// Whether the node only moves the elements of its first input.
+bool Moves(const Node& node) {
+  constexpr std::string_view kMovements[] = {"Flatten", "Gather",  "Identity",  "Reshape",  "Slice",
+                                             "Split",   "Squeeze", "Transpose", "Unsqueeze"};
+  return node.domain.empty() && std::find(std::begin(kMovements), std::end(kMovements),
+                                          node.op_type) != std::end(kMovements);
+}
+
 class Rewriter {
  public:
   explicit Rewriter(Graph& graph) : graph_(graph) {
@@ -45,12 +63,19 @@ class Rewriter {
     graph_.nodes.clear();
     bool changed = false;
     for (Node& node : nodes) {
-      if (!TakesBfloat16(graph_, node)) {
+      if (TakesBfloat16(graph_, node)) {
+        ONNXD_ASSIGN_OR_RETURN(node.inputs[kWeights], NarrowWeights(node.inputs[kWeights]));
+        Rewrite(std::move(node), {kX, kSum});
+        changed = true;
+      } else if (AttendsInBfloat16(graph_, node)) {
+        Rewrite(std::move(node), {0, 1, 2});
+        changed = true;
+      } else if (Moves(node) && narrow_.contains(node.inputs[0])) {
+        Rewrite(std::move(node), {0});
+        changed = true;
+      } else {
         graph_.nodes.push_back(std::move(node));
-        continue;
       }
-      changed = true;
-      ONNXD_RETURN_IF_ERROR(Rewrite(std::move(node)));
     }
     return changed;
   }
@@ -58,18 +83,22 @@ class Rewriter {
  private:
   DataType ElementOf(ValueId id) const { return graph_.value(id).type.element; }
 
-  Status Rewrite(Node node) {
-    ONNXD_ASSIGN_OR_RETURN(node.inputs[kWeights], NarrowWeights(node.inputs[kWeights]));
-    for (const size_t i : {kX, kSum}) {
+  // These inputs and all outputs in bfloat16.
+  void Rewrite(Node node, std::initializer_list<size_t> inputs) {
+    for (const size_t i : inputs) {
       if (node.input(i) != kNoValue) node.inputs[i] = Narrow(node.inputs[i]);
     }
-    const ValueId wide = node.outputs[0];
-    const ValueId narrow = AddNarrow(wide);
-    node.outputs = {narrow};
+    const std::vector<ValueId> wide = node.outputs;
+    for (ValueId& output : node.outputs) {
+      if (output != kNoValue) output = AddNarrow(output);
+    }
+    const std::vector<ValueId> narrow = node.outputs;
     graph_.nodes.push_back(std::move(node));
-    AddCast(narrow, wide, DataType::kFloat);
-    narrow_[wide] = narrow;
-    return Status::Ok();
+    for (size_t i = 0; i < wide.size(); ++i) {
+      if (wide[i] == kNoValue) continue;
+      AddCast(narrow[i], wide[i], DataType::kFloat);
+      narrow_[wide[i]] = narrow[i];
+    }
   }
 
   // The value in bfloat16: what it was made from, if that was bfloat16.
@@ -101,8 +130,8 @@ class Rewriter {
     if (const auto found = narrow_.find(id); found != narrow_.end()) return found->second;
     ONNXD_ASSIGN_OR_RETURN(const Tensor wide, graph_.initializers.at(id).Materialize());
     ONNXD_ASSIGN_OR_RETURN(Tensor narrow, Tensor::Create(DataType::kBfloat16, wide.shape()));
-    ConvertElements(DataType::kFloat, wide.raw(), DataType::kBfloat16, narrow.mutable_raw(),
-                    wide.ElementCount());
+    math::CurrentSimd().narrow(wide.data<float>(), static_cast<uint16_t*>(narrow.mutable_raw()),
+                               nullptr, wide.ElementCount());
     return narrow_[id] = graph_.AddInitializer(graph_.value(id).name + "_bf16", std::move(narrow));
   }
 

@@ -1,0 +1,14 @@
+// Products with a constant matrix in bfloat16, by math::Simd::bfloat16_gemm.
+#pragma once
+
+#include "runtime/kernel/kernel.h"
+
+namespace onnxd {
+
+// onnxd::MatMulBiasActivation whose A, B, Z and result are bfloat16. Declines others.
+Result<std::unique_ptr<Kernel>> MakeBfloat16Product(const KernelInfo& info);
+
+// onnxd::MatMulBfloat16x3: floats, each of which counts as the sum of two bfloat16, high and low.
+Result<std::unique_ptr<Kernel>> MakeMatMulBfloat16x3(const KernelInfo& info);
+
+}  // namespace onnxd
