@@ -184,6 +184,8 @@ def nearness(model, folder, arguments):
         wanted = numpy.load(path).astype(numpy.float64).ravel()
         proto = onnx.TensorProto.FromString((outputs / f"output_{path.stem}.pb").read_bytes())
         got = onnx.numpy_helper.to_array(proto).astype(numpy.float64).ravel()
+        if not wanted.any():
+            raise RuntimeError("an output of zeros cannot be compared")
         cosine = min(cosine, wanted @ got / numpy.sqrt((wanted @ wanted) * (got @ got)))
         error = max(error, numpy.abs(wanted - got).max() / (wanted.max() - wanted.min()))
     return cosine, error

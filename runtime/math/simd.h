@@ -245,6 +245,11 @@ struct Simd {
   void (*narrow_rows)(const float* x, int64_t ldx, uint16_t* out, int64_t ldo, int64_t rows,
                       int64_t n);
   void (*widen)(const uint16_t* x, float* out, int64_t n);
+  // Rows as those of narrow_rows, each with bias[n] added; null: none.
+  void (*widen_rows)(const uint16_t* x, int64_t ldx, const float* bias, float* out, int64_t ldo,
+                     int64_t rows, int64_t n);
+  // As max_rows.
+  void (*max_bfloat16_rows)(const uint16_t* const* rows, int64_t count, uint16_t* out, int64_t n);
   // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBfloat16Size elements.
   void (*pack_bfloat16)(const uint16_t* b, int64_t ldb, bool transposed, int64_t k, int64_t n,
                         uint16_t* out);

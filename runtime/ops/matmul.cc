@@ -61,7 +61,14 @@ Status Gemm(InferenceContext& context) {
   return Status::Ok();
 }
 
+// The result has A's type but where output_dtype says otherwise.
 Status MatMulBiasActivation(InferenceContext& context) {
+  const int64_t stated = context.attributes().Int("output_dtype", 0);
+  if (IsDataType(stated)) {
+    context.SetElement(0, static_cast<DataType>(stated));
+  } else if (context.input(0).is_tensor()) {
+    context.SetElement(0, context.input(0).element);
+  }
   return MatMulShape(context, false, context.attributes().Int("transB", 0) != 0);
 }
 

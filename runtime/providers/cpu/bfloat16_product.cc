@@ -79,8 +79,9 @@ struct Call {
 
 class Bfloat16Product : public Kernel {
  public:
-  Bfloat16Product(PackedHalves b, Activation activation)
-      : b_(std::move(b)), activation_(activation) {}
+  // `wide`: Z and the result are floats; so are A and B where B is split.
+  Bfloat16Product(PackedHalves b, bool wide, Activation activation)
+      : b_(std::move(b)), wide_(wide), activation_(activation) {}
 
   bool ReadsInput(size_t i) const override { return i != kB; }
 
@@ -104,7 +105,7 @@ class Bfloat16Product : public Kernel {
     if (b_.split() || b_.lda() != b_.k) {
       call.half_elements = (call.m * b_.lda() + 31) / 32 * 32;
     }
-    const bool in_place = b_.split() && activation_.kind == Activation::Kind::kNone;
+    const bool in_place = wide_ && activation_.kind == Activation::Kind::kNone;
     call.tile_floats = in_place ? 0 : std::min(kRowBlock, call.m) * b_.simd->gemm_width;
     if (call.has_sum) prepared.in_place = {{0, static_cast<int>(kZ)}};
     prepared.scratch_bytes = call.scratch_bytes();
@@ -209,7 +210,7 @@ class Bfloat16Product : public Kernel {
   void Finish(const Call& call, const KernelContext& k, const math::Bfloat16GemmArguments& g,
               int64_t at) const {
     call.activation.Apply(g.c, g.m * g.ldc);
-    if (!b_.split()) {
+    if (!wide_) {
       return b_.simd->narrow_rows(g.c, g.ldc, k.output<uint16_t>(0) + at, b_.n, g.m, g.n);
     }
     for (int64_t i = 0; i < g.m; ++i) {
@@ -219,26 +220,31 @@ class Bfloat16Product : public Kernel {
 
   // Brings Z, and the bias, to where the product is added.
   void BringSum(const KernelContext& k, const math::Bfloat16GemmArguments& g, int64_t at) const {
+    if (!wide_) {
+      return b_.simd->widen_rows(k.input<uint16_t>(kZ) + at, b_.n, g.bias, g.c, g.ldc, g.m, g.n);
+    }
     for (int64_t i = 0; i < g.m; ++i) {
       float* to = g.c + i * g.ldc;
-      if (!b_.split()) {
-        b_.simd->widen(k.input<uint16_t>(kZ) + at + i * b_.n, to, g.n);
-      } else if (const float* z = k.input<float>(kZ) + at + i * b_.n; z != to) {
-        std::copy_n(z, g.n, to);
-      }
+      const float* z = k.input<float>(kZ) + at + i * b_.n;
       if (g.bias != nullptr) {
-        b_.simd->binary(math::Binary::kAdd, to, g.bias, to, g.n, 1, 1);
+        b_.simd->binary(math::Binary::kAdd, z, g.bias, to, g.n, 1, 1);
+      } else if (z != to) {
+        std::copy_n(z, g.n, to);
       }
     }
   }
 
   PackedHalves b_;
+  bool wide_;
   Activation activation_;
 };
 
 Result<std::unique_ptr<Kernel>> Make(const KernelInfo& info, DataType type) {
   const Initializer* b = info.constant_input(kB);
-  if (b == nullptr || b->shape().rank() != 2 || b->type() != type || info.InputType(kA) != type) {
+  const DataType result = info.OutputType(0);
+  const bool has_sum = info.node.input(kZ) != kNoValue;
+  if (b == nullptr || b->shape().rank() != 2 || b->type() != type || info.InputType(kA) != type ||
+      (result != DataType::kFloat && result != type) || (has_sum && info.InputType(kZ) != result)) {
     return Unimplemented(
         StrCat(info.node.op_type, " needs ", DataTypeName(type), " and a constant matrix"));
   }
@@ -252,7 +258,8 @@ Result<std::unique_ptr<Kernel>> Make(const KernelInfo& info, DataType type) {
   if (!info.only_asks && type == DataType::kFloat) {
     ONNXD_ASSIGN_OR_RETURN(packed.low, PackHalf(*b, transposed, packed, Half::kLow));
   }
-  return std::unique_ptr<Kernel>(std::make_unique<Bfloat16Product>(std::move(packed), activation));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<Bfloat16Product>(std::move(packed), result == DataType::kFloat, activation));
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 
 namespace onnxd {
 
-// onnxd::MatMulBiasActivation whose A, B, Z and result are bfloat16. Declines others.
+// onnxd::MatMulBiasActivation whose A and B are bfloat16, Z and the result as well or floats.
+// Declines others.
 Result<std::unique_ptr<Kernel>> MakeBfloat16Product(const KernelInfo& info);
 
 // onnxd::MatMulBfloat16x3: floats, each of which counts as the sum of two bfloat16, high and low.

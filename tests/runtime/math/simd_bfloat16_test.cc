@@ -67,6 +67,45 @@ int64_t PanelStride(int64_t k) { return PackedBfloat16Size(CurrentSimd(), k, 1);
 
 int64_t Panels(int64_t n) { return (n + CurrentSimd().gemm_width - 1) / CurrentSimd().gemm_width; }
 
+TEST_P(EverySimdOnBfloat16, WidensRowsAndAddsABias) {
+  const auto halves = Split(RandomFloats(5 * 50, 10)).high;
+  const auto bias = RandomFloats(50, 11);
+  for (const int64_t n : {int64_t{3}, int64_t{16}, int64_t{40}}) {
+    for (const float* added : {static_cast<const float*>(nullptr), bias.data()}) {
+      std::vector<float> out(5 * 60, -9.0f), line(50);
+      CurrentSimd().widen_rows(halves.data(), 50, added, out.data(), 60, 5, n);
+      for (int64_t row = 0; row < 5; ++row) {
+        CurrentSimd().widen(halves.data() + row * 50, line.data(), 50);
+        for (int64_t j = 0; j < 60; ++j) {
+          const auto at = static_cast<size_t>(j);
+          const float wanted = j >= n ? -9.0f : line[at] + (added != nullptr ? bias[at] : 0.0f);
+          EXPECT_EQ(out[static_cast<size_t>(row * 60) + at], wanted);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EverySimdOnBfloat16, FindsTheLargestOfRows) {
+  auto x = RandomFloats(300, 9);
+  x[205] = std::numeric_limits<float>::quiet_NaN();
+  const auto halves = Split(x).high;
+  const uint16_t* rows[] = {halves.data(), halves.data() + 100, halves.data() + 200};
+  for (const size_t n : {size_t{1}, size_t{16}, size_t{37}, size_t{100}}) {
+    std::vector<uint16_t> out(n + 1, 99);
+    CurrentSimd().max_bfloat16_rows(rows, 3, out.data(), static_cast<int64_t>(n));
+    for (size_t i = 0; i < n; ++i) {
+      const float best = std::max({x[i], x[100 + i], x[200 + i]});
+      if (i == 5) {
+        EXPECT_EQ(out[i] & 0x7fc0, 0x7fc0);
+      } else {
+        EXPECT_EQ(out[i], Bfloat16(best).bits);
+      }
+    }
+    EXPECT_EQ(out[n], 99);
+  }
+}
+
 constexpr std::array<int64_t, 3> kSizes[] = {
     {1, 1, 1},    {1, 5, 3},    {2, 64, 33},  {5, 7, 64},     {16, 32, 16},
     {17, 33, 48}, {33, 70, 16}, {40, 96, 80}, {70, 130, 100}, {150, 900, 40}};

@@ -75,6 +75,9 @@ TestModel Convolutions() {
   return model;
 }
 
+// What stands behind a product whose result nobody wants in bfloat16: our own gives floats.
+std::string LastCast() { return math::CurrentSimd().fast_bfloat16 ? "" : " Cast"; }
+
 struct Nearness {
   double cosine, error;  // the largest difference, of the range of what is expected
 };
@@ -123,7 +126,7 @@ class ReducedPrecisionTest : public testing::Test {
 TEST_F(ReducedPrecisionTest, NeighboursHandEachOtherBfloat16) {
   TestModel products = Products();
   ASSERT_TRUE(Prepare(products, Precision::kBfloat16).ok());
-  EXPECT_EQ(Operators(products), "Cast MatMulBiasActivation MatMulBiasActivation Cast");
+  EXPECT_EQ(Operators(products), "Cast MatMulBiasActivation MatMulBiasActivation" + LastCast());
   TestModel convolutions = Convolutions();
   ASSERT_TRUE(Prepare(convolutions, Precision::kBfloat16).ok());
   EXPECT_EQ(Operators(convolutions),
@@ -139,7 +142,7 @@ TEST_F(ReducedPrecisionTest, WhatIsNotAProductStaysFloat) {
       .Node("Softmax", {"y"}, {"z"})
       .Output("z");
   ASSERT_TRUE(Prepare(model, Precision::kBfloat16).ok());
-  EXPECT_EQ(Operators(model), "Softmax Cast MatMulBiasActivation Cast Softmax");
+  EXPECT_EQ(Operators(model), "Softmax Cast MatMulBiasActivation" + LastCast() + " Softmax");
   for (const Node& node : model.graph().nodes) {
     if (!node.Is("Softmax")) continue;
     EXPECT_EQ(model.graph().value(node.inputs[0]).type.element, DataType::kFloat);
@@ -186,7 +189,7 @@ TEST_F(ReducedPrecisionTest, AttentionAndWhatMovesItsOperandsAreBfloat16WhereTha
   if (math::CurrentSimd().fast_bfloat16) {
     EXPECT_EQ(Operators(model),
               "Cast MatMulBiasActivation Reshape MatMulBiasActivation Reshape MatMulBiasActivation "
-              "Reshape FusedAttention Reshape MatMulBiasActivation Cast");
+              "Reshape FusedAttention Reshape MatMulBiasActivation");
   }
   for (const int threads : {1, 3}) {
     const Tensor x = Waves(Shape{2, 50, 256}, 1.0f, 0.9f);

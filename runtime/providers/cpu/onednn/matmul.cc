@@ -177,9 +177,10 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transpo
                                       !onednn::AddActivation(activation, ops) || b->type() != type);
   if (own) return Unimplemented("bfloat16 products come from the reduced_precision pass");
   if (type == DataType::kBfloat16 &&
-      (math::CurrentSimd().fast_bfloat16 || !onednn::HasBfloat16())) {
+      (math::CurrentSimd().fast_bfloat16 || !onednn::HasBfloat16() || info.OutputType(0) != type)) {
     return MakeBfloat16Product(info);
   }
+  if (info.OutputType(0) != type) return DeclineType(info.node.op_type, info.OutputType(0));
   return std::unique_ptr<Kernel>(std::make_unique<ConstantProduct>(*b, transposed, activation));
 }
 

@@ -106,6 +106,15 @@ void MaxOfBytes(const PoolPlan& plan, bool is_signed, const KernelContext& k) {
   });
 }
 
+void MaxOfBfloat16(const PoolPlan& plan, const KernelContext& k) {
+  const math::Simd& simd = math::CurrentSimd();
+  ForWindows<uint16_t>(plan, k, [&](const WindowPixels<uint16_t>& pixels, uint16_t* out) {
+    LargestOf(pixels, out, [&](const uint16_t* const* rows, int64_t count, uint16_t* to) {
+      simd.max_bfloat16_rows(rows, count, to, pixels.channels);
+    });
+  });
+}
+
 void MeanOfFloats(const PoolPlan& plan, bool include_pad, const KernelContext& k) {
   const math::Simd& simd = math::CurrentSimd();
   ForWindows<float>(plan, k, [&](const WindowPixels<float>& pixels, float* out) {
@@ -137,7 +146,12 @@ Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo& info) {
       plan.columns.push_back(RangeOf(plan.window, 1, column, plan.x[2]));
     }
     PreparedKernel prepared;
-    if (type != DataType::kFloat) {
+    if (type == DataType::kBfloat16) {
+      prepared.compute = [plan](const KernelContext& k) {
+        MaxOfBfloat16(plan, k);
+        return Status::Ok();
+      };
+    } else if (type != DataType::kFloat) {
       prepared.compute = [plan, is_signed = type == DataType::kInt8](const KernelContext& k) {
         MaxOfBytes(plan, is_signed, k);
         return Status::Ok();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "runtime/graph/graph_match.h"
@@ -40,8 +41,9 @@ bool AttendsInBfloat16(const Graph& graph, const Node& node) {
          IsFloatTensor(graph, node.input(4));
 }
 
-// Whether the node only moves the elements of its first input.
+// Whether the node only moves, or chooses among, the elements of its first input.
 bool Moves(const Node& node) {
+  if (node.Is("MaxPoolChannelsLast", "onnxd")) return true;
   constexpr std::string_view kMovements[] = {"Flatten", "Gather",  "Identity",  "Reshape",  "Slice",
                                              "Split",   "Squeeze", "Transpose", "Unsqueeze"};
   return node.domain.empty() && std::find(std::begin(kMovements), std::end(kMovements),
@@ -50,7 +52,7 @@ bool Moves(const Node& node) {
 
 class Rewriter {
  public:
-  explicit Rewriter(Graph& graph) : graph_(graph) {
+  explicit Rewriter(Graph& graph) : graph_(graph), read_(ReadInBfloat16(graph)) {
     for (const Node& node : graph.nodes) {
       if (node.Is("Cast") && ElementOf(node.inputs[0]) == DataType::kBfloat16) {
         narrow_[node.outputs[0]] = node.inputs[0];
@@ -65,7 +67,13 @@ class Rewriter {
     for (Node& node : nodes) {
       if (TakesBfloat16(graph_, node)) {
         ONNXD_ASSIGN_OR_RETURN(node.inputs[kWeights], NarrowWeights(node.inputs[kWeights]));
-        Rewrite(std::move(node), {kX, kSum});
+        if (EndsInFloat(node)) {
+          node.inputs[kX] = Narrow(node.inputs[kX]);
+          node.attributes.Set("output_dtype", static_cast<int64_t>(DataType::kFloat));
+          graph_.nodes.push_back(std::move(node));
+        } else {
+          Rewrite(std::move(node), {kX, kSum});
+        }
         changed = true;
       } else if (AttendsInBfloat16(graph_, node)) {
         Rewrite(std::move(node), {0, 1, 2});
@@ -74,6 +82,9 @@ class Rewriter {
         Rewrite(std::move(node), {0});
         changed = true;
       } else {
+        if (node.Is("Shape") && narrow_.contains(node.inputs[0])) {
+          node.inputs[0] = narrow_[node.inputs[0]];  // which spares a Cast that nobody reads
+        }
         graph_.nodes.push_back(std::move(node));
       }
     }
@@ -81,6 +92,24 @@ class Rewriter {
   }
 
  private:
+  // What some node will want in bfloat16.
+  static std::set<ValueId> ReadInBfloat16(const Graph& graph) {
+    std::set<ValueId> read;
+    for (const Node& node : graph.nodes) {
+      if (TakesBfloat16(graph, node) || Moves(node)) read.insert(node.inputs[0]);
+      if (node.Is("ConvChannelsLast", "onnxd")) read.insert(node.input(kSum));
+      if (!AttendsInBfloat16(graph, node)) continue;
+      read.insert(node.inputs.begin(), node.inputs.begin() + 3);
+    }
+    return read;
+  }
+
+  // A product that only floats are wanted of: it gives them, and adds them, as its sums are.
+  bool EndsInFloat(const Node& node) const {
+    return node.Is("MatMulBiasActivation", "onnxd") && math::CurrentSimd().fast_bfloat16 &&
+           !read_.contains(node.outputs[0]);
+  }
+
   DataType ElementOf(ValueId id) const { return graph_.value(id).type.element; }
 
   // These inputs and all outputs in bfloat16.
@@ -136,6 +165,7 @@ class Rewriter {
   }
 
   Graph& graph_;
+  const std::set<ValueId> read_;
   std::map<ValueId, ValueId> narrow_;  // values of floats and their bfloat16 twins
 };
 
