@@ -221,6 +221,9 @@ struct Simd {
   void (*depthwise)(const DepthwiseArguments& arguments);
   // Rounds x / scale to the nearest integer, ties to even, adds zero, saturates. NaN: the least.
   void (*quantize)(const float* x, const Quantization& to, uint8_t* out, int64_t n);
+  // Rows of a matrix, of which those of x begin ldx elements after each other, and of out ldo.
+  void (*quantize_rows)(const float* x, int64_t ldx, const Quantization& to, uint8_t* out,
+                        int64_t ldo, int64_t rows, int64_t n);
   void (*dequantize)(const uint8_t* x, const Quantization& from, float* out, int64_t n);
   // Operands and result are all signed or all unsigned.
   void (*quantized_add)(const QuantizedOperand& a, const QuantizedOperand& b,
@@ -241,11 +244,11 @@ struct Simd {
   // To bfloat16, the nearest, ties to even. `low`, where it is not null, takes what that left of x,
   // narrowed as well; 0 where x is not finite.
   void (*narrow)(const float* x, uint16_t* high, uint16_t* low, int64_t n);
-  // Rows of a matrix, of which those of x begin ldx elements after each other, and of out ldo.
+  // Rows as those of quantize_rows.
   void (*narrow_rows)(const float* x, int64_t ldx, uint16_t* out, int64_t ldo, int64_t rows,
                       int64_t n);
   void (*widen)(const uint16_t* x, float* out, int64_t n);
-  // Rows as those of narrow_rows, each with bias[n] added; null: none.
+  // The same, each row with bias[n] added; null: none.
   void (*widen_rows)(const uint16_t* x, int64_t ldx, const float* bias, float* out, int64_t ldo,
                      int64_t rows, int64_t n);
   // As max_rows.

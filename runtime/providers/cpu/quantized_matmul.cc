@@ -319,10 +319,8 @@ class ByteProduct : public Kernel {
     const bool is_signed = y_type_ == DataType::kInt8;
     const auto* zero = k.input<uint8_t>(operands_.y_zero);
     const math::Quantization to{is_signed, 1.0f, zero == nullptr ? 0.0f : ByteAt(zero, is_signed)};
-    for (int64_t row = 0; row < part.rows; ++row) {
-      simd_.quantize(tile + row * simd_.gemm_width, to, k.output<uint8_t>(0) + at + row * z.n,
-                     width);
-    }
+    simd_.quantize_rows(tile, simd_.gemm_width, to, k.output<uint8_t>(0) + at, z.n, part.rows,
+                        width);
   }
 
   static constexpr int64_t kLeastWork = 1 << 18;  // products that are worth several threads

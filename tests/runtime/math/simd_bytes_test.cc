@@ -51,6 +51,46 @@ TEST_P(EverySimdOnBytes, QuantizesToTheNearestWithTiesToEven) {
   }
 }
 
+// Quotients are as division rounds them, whatever the scale; next to ties that decides.
+TEST_P(EverySimdOnBytes, QuantizesByTheCorrectlyRoundedQuotient) {
+  std::mt19937 random(12);
+  std::uniform_real_distribution<float> mantissa(1, 2);
+  for (const float unit : {1.0f, 0.013f, 3e-7f, 1e20f, 1e-38f, 2e37f}) {
+    for (int round = 0; round < 50; ++round) {
+      const Quantization to{false, round == 0 ? unit : unit * mantissa(random), 100.0f};
+      std::vector<float> x;
+      for (int step = -101; step < 157; ++step) {  // around the middle of two steps
+        float middle = (static_cast<float>(step) + 0.5f) * to.scale;
+        if (!std::isfinite(middle)) continue;
+        for (int away = -2; away <= 2; ++away) {
+          x.push_back(away < 0 ? std::nextafter(middle, -1e38f) : middle);
+          middle = std::nextafter(middle, 3e38f);
+        }
+      }
+      std::vector<uint8_t> out(x.size());
+      CurrentSimd().quantize(x.data(), to, out.data(), static_cast<int64_t>(x.size()));
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(out[i], Saturated(static_cast<double>(x[i] / to.scale), to))
+            << x[i] << " by " << to.scale;
+      }
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, QuantizesRows) {
+  std::vector<float> x(5 * 40);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 97) * 3.7f - 120;
+  for (const float scale : {1.0f, 0.7f}) {
+    const Quantization to{true, scale, 3.0f};
+    std::vector<uint8_t> out(5 * 50, 99), line(40);
+    CurrentSimd().quantize_rows(x.data(), 40, to, out.data(), 50, 5, 37);
+    for (size_t row = 0; row < 5; ++row) {
+      CurrentSimd().quantize(x.data() + row * 40, to, line.data(), 37);
+      for (size_t j = 0; j < 50; ++j) EXPECT_EQ(out[row * 50 + j], j < 37 ? line[j] : 99);
+    }
+  }
+}
+
 TEST_P(EverySimdOnBytes, QuantizesNaNToTheLeast) {
   const std::vector<float> x(20, std::numeric_limits<float>::quiet_NaN());
   std::vector<uint8_t> out(20);

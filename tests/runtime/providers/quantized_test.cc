@@ -234,6 +234,27 @@ TEST_F(QuantizedOperators, QuantizingAgainIsDropped) {
   Expect("DequantizeLinear Exp");
 }
 
+// What torch exports around softmax: bytes are never NaN.
+TEST_F(QuantizedOperators, GuardsAgainstNaNAreDroppedBehindBytes) {
+  Dequantized("x", Shape{2, 6});
+  model_.Constant("number", Floats(Shape{}, {0})).Node("IsNaN", {"x"}, {"n"});
+  model_.Node("Where", {"n", "number", "x"}, {"w"});
+  model_.Node("QuantizeLinear", {"w", "x_s", "x_z"}, {"q"});
+  model_.Node("DequantizeLinear", {"q", "x_s", "x_z"}, {"f"}).Node("Exp", {"f"}, {"y"}).Output("y");
+  Expect("DequantizeLinear Exp");
+}
+
+TEST_F(QuantizedOperators, GuardsThatStretchOrReadAnotherValueStay) {
+  Dequantized("x", Shape{2, 6});
+  Dequantized("z", Shape{2, 6});
+  model_.Constant("cube", Floats(Shape{1, 1, 1}, {0})).Constant("number", Floats(Shape{}, {0}));
+  model_.Node("IsNaN", {"x"}, {"n"});
+  model_.Node("Where", {"n", "cube", "x"}, {"stretched"}).Output("stretched");
+  model_.Node("Where", {"n", "number", "z"}, {"other"}).Output("other");
+  TestModel copy = model_;
+  EXPECT_EQ(After(copy, passes_), "DequantizeLinear DequantizeLinear IsNaN Where Where");
+}
+
 TEST_F(QuantizedOperators, ConcatOfOneFormatAndOfSeveral) {
   Dequantized("a", Shape{2, 3}, 0.05f, 128);
   Dequantized("b", Shape{2, 4}, 0.05f, 128);

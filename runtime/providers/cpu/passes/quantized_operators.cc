@@ -77,6 +77,8 @@ class Rewriter {
         RewriteConcat(node);
       } else if (OnlyMoves(node)) {
         RewriteMove(node);
+      } else if (node.Is("Where")) {
+        DropGuard(i, node);
       } else if (node.Is("DequantizeLinear")) {
         DropRoundTrip(node);
       }
@@ -432,6 +434,24 @@ class Rewriter {
     Node node = move;
     node.inputs[0] = x->bytes;
     Place(std::move(node), *target);
+  }
+
+  // Where(IsNaN(x), number, x) is x where x was bytes, which stand for numbers alone.
+  void DropGuard(size_t position, const Node& guard) {
+    const ValueId x = guard.inputs[2];
+    const Node* is_nan = match_.Producer(guard.inputs[0], "IsNaN");
+    const auto number = graph_.initializers.find(guard.inputs[1]);
+    const auto rank = RankOf(graph_, x);
+    if (is_nan == nullptr || is_nan->inputs[0] != x || !Bytes(x) ||
+        number == graph_.initializers.end() || number->second.shape().ElementCount() != 1 ||
+        !rank || number->second.shape().rank() > *rank) {
+      return;
+    }
+    Node identity = NewNode(guard, "Identity", "", 1);
+    identity.inputs = {x};
+    identity.outputs = guard.outputs;
+    graph_.nodes[position] = std::move(identity);
+    changed_ = true;
   }
 
   // QuantizeLinear(DequantizeLinear(x)) of one format is x.
