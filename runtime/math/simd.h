@@ -128,6 +128,26 @@ struct Bfloat16GemmArguments {
   bool accumulate = false;
 };
 
+// A float as the sum of three bfloat16, the largest first. Of the nine products of two floats' parts
+// the six largest are taken: as exact as a float's rounding, since what is left out is below 2^-23 of
+// the product. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence
+// Datatype For Higher-Precision Computations", 2019.
+constexpr int kFloatParts = 3;
+
+// Row-major C[m, n] = A[m, k] * B (+ bias) (+ C when accumulate), n up to gemm_width, of floats in parts:
+// rows of A as split_row makes them, each followed by zeros up to PaddedBytes(2 * k), one panel of B by
+// split_panels.
+struct PartsGemmArguments {
+  int64_t m, n, k;
+  const uint16_t* a[kFloatParts];
+  int64_t lda;
+  const uint16_t* b[kFloatParts];
+  float* c;
+  int64_t ldc;
+  const float* bias = nullptr;  // [n]; null: none
+  bool accumulate = false;
+};
+
 // A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple
 // of 16). An element is (code - middle - zero) * scale, with the middle of the codes' range,
 // 2^(bits - 1). Packed in groups of gemm_width / 2 columns ("lanes"), the last one padded; in a
@@ -258,7 +278,16 @@ struct Simd {
                         uint16_t* out);
   // The columns of panels [first, last).
   void (*bfloat16_gemm)(const Bfloat16GemmArguments& arguments, int64_t first, int64_t last);
-  // Whether bfloat16_gemm is several times as fast as gemm; elsewhere it is there for tests.
+  // Both return whether parts stand for the elements: that no row, or column, is of numbers below 2^-60
+  // alone but for zeros, whose parts might be lost, and no number is 2^126 or larger, or none.
+  bool (*split_row)(const float* x, int64_t n, uint16_t* const* parts);
+  // Some gemm_width columns of B[k, ...], rows of which begin ldb elements after each other; each part
+  // gets as many panels of PackedBfloat16Size(k, gemm_width) elements.
+  bool (*split_panels)(const float* b, int64_t ldb, int64_t k, int64_t panels,
+                       uint16_t* const* parts);
+  void (*parts_gemm)(const PartsGemmArguments& arguments);
+  // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they are
+  // there for tests.
   bool fast_bfloat16;
 };
 

@@ -292,6 +292,135 @@ TEST_P(EverySimdOnBfloat16, ComputesAPartOfK) {
   EXPECT_EQ(whole, parts);
 }
 
+// A in parts, with the zeros behind its rows, and a panel of B.
+struct Parts {
+  std::vector<uint16_t> parts[kFloatParts];
+  bool fits = true;
+
+  std::array<uint16_t*, kFloatParts> At(size_t offset) {
+    return {parts[0].data() + offset, parts[1].data() + offset, parts[2].data() + offset};
+  }
+};
+
+Parts SplitRows(const std::vector<float>& a, int64_t k) {
+  const int64_t lda = PaddedRow(k), m = static_cast<int64_t>(a.size()) / k;
+  Parts split;
+  for (auto& part : split.parts) part.assign(static_cast<size_t>(m * lda), 0);
+  for (int64_t row = 0; row < m; ++row) {
+    const auto to = split.At(static_cast<size_t>(row * lda));
+    split.fits = CurrentSimd().split_row(a.data() + row * k, k, to.data()) && split.fits;
+  }
+  return split;
+}
+
+Parts SplitPanel(const std::vector<float>& b, int64_t ldb, int64_t k) {
+  Parts split;
+  for (auto& part : split.parts) part.assign(static_cast<size_t>(PanelStride(k)), 0x7fc0);
+  const auto to = split.At(0);
+  split.fits = CurrentSimd().split_panels(b.data(), ldb, k, 1, to.data());
+  return split;
+}
+
+TEST_P(EverySimdOnBfloat16, PartsAddUpToTheFloat) {
+  const auto x = RandomFloats(100, 13);
+  Parts split = SplitRows(x, 100);
+  EXPECT_TRUE(split.fits);
+  for (size_t i = 0; i < 100; ++i) {
+    float sum = 0;
+    for (int part = kFloatParts - 1; part >= 0; --part) {
+      float wide;
+      CurrentSimd().widen(split.parts[part].data() + i, &wide, 1);
+      sum += wide;
+    }
+    EXPECT_EQ(sum, x[i]);
+  }
+}
+
+TEST_P(EverySimdOnBfloat16, SplitsSeveralPanelsAsOneByOne) {
+  const int64_t width = CurrentSimd().gemm_width, ldb = 3 * width, k = 21;
+  const auto b = RandomFloats(static_cast<size_t>(k * ldb), 17);
+  const auto stride = static_cast<size_t>(PanelStride(k));
+  Parts all;
+  for (auto& part : all.parts) part.assign(3 * stride, 0x7fc0);
+  const auto to = all.At(0);
+  EXPECT_TRUE(CurrentSimd().split_panels(b.data(), ldb, k, 3, to.data()));
+  for (size_t panel = 0; panel < 3; ++panel) {
+    const std::vector<float> columns(b.begin() + static_cast<int64_t>(panel) * width, b.end());
+    const Parts one = SplitPanel(columns, ldb, k);
+    for (int part = 0; part < kFloatParts; ++part) {
+      EXPECT_TRUE(std::equal(one.parts[part].begin(), one.parts[part].end(),
+                             all.parts[part].begin() + static_cast<int64_t>(panel * stride)));
+    }
+  }
+}
+
+TEST_P(EverySimdOnBfloat16, SaysWherePartsDoNotStandForNumbers) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const int64_t width = CurrentSimd().gemm_width;
+  for (const float odd : {0x1p126f, -3e38f, infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const size_t at : {size_t{0}, size_t{17}, size_t{40}}) {
+      std::vector<float> row(41, 1.0f), panel(static_cast<size_t>(8 * width), 1.0f);
+      row[at] = panel[at] = odd;
+      EXPECT_FALSE(SplitRows(row, 41).fits) << odd;
+      EXPECT_FALSE(SplitPanel(panel, width, 8).fits) << odd;
+    }
+  }
+  // Small numbers beside larger ones of their row or column, zeros, and small ones alone.
+  std::vector<float> row(41, 1e-30f);
+  EXPECT_FALSE(SplitRows(row, 41).fits);
+  row[40] = 1.0f;
+  EXPECT_TRUE(SplitRows(row, 41).fits);
+  EXPECT_TRUE(SplitRows(std::vector<float>(41, 0.0f), 41).fits);
+  std::vector<float> panel(static_cast<size_t>(8 * width), 1.0f);
+  for (int64_t p = 0; p < 8; ++p) panel[static_cast<size_t>(p * width + 5)] = 0.0f;
+  EXPECT_TRUE(SplitPanel(panel, width, 8).fits);
+  panel[5] = 1e-30f;
+  EXPECT_FALSE(SplitPanel(panel, width, 8).fits);
+}
+
+// Against exact sums: no further away than a product of floats.
+TEST_P(EverySimdOnBfloat16, ProductsOfPartsAreAsExactAsThoseOfFloats) {
+  const Simd& simd = CurrentSimd();
+  for (const auto& [m, k] :
+       {std::array<int64_t, 2>{1, 3}, {5, 33}, {40, 64}, {70, 777}, {150, 100}}) {
+    for (const int64_t n : {int64_t{1}, simd.gemm_width / 2 + 1, simd.gemm_width}) {
+      const int64_t ldb = simd.gemm_width + 5;
+      const auto a = RandomFloats(static_cast<size_t>(m * k), 14);
+      const auto b = RandomFloats(static_cast<size_t>(k * ldb), 15);
+      const auto bias = RandomFloats(static_cast<size_t>(n), 16);
+      Parts rows = SplitRows(a, k), panel = SplitPanel(b, ldb, k);
+      ASSERT_TRUE(rows.fits && panel.fits);
+      std::vector<float> c(static_cast<size_t>(m * n), 0.5f),
+          packed(static_cast<size_t>(PackedBSize(simd, k, n))), plain(c);
+      PartsGemmArguments g{};
+      g.m = m, g.n = n, g.k = k, g.lda = PaddedRow(k), g.c = c.data(), g.ldc = n;
+      for (int part = 0; part < kFloatParts; ++part) {
+        g.a[part] = rows.parts[part].data();
+        g.b[part] = panel.parts[part].data();
+      }
+      g.bias = bias.data();
+      g.accumulate = true;
+      simd.parts_gemm(g);
+      simd.pack_b(b.data(), ldb, false, k, n, packed.data());
+      simd.gemm({m, n, k, a.data(), k, packed.data(), plain.data(), n, bias.data(), true});
+      double error = 0, of_floats = 0;
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double exact = 0.5 + static_cast<double>(bias[static_cast<size_t>(j)]);
+          for (int64_t p = 0; p < k; ++p) {
+            exact += static_cast<double>(a[static_cast<size_t>(i * k + p)]) *
+                     static_cast<double>(b[static_cast<size_t>(p * ldb + j)]);
+          }
+          const auto at = static_cast<size_t>(i * n + j);
+          error += std::abs(static_cast<double>(c[at]) - exact);
+          of_floats += std::abs(static_cast<double>(plain[at]) - exact);
+        }
+      }
+      EXPECT_LE(error, 1.5 * of_floats + 1e-7 * static_cast<double>(m * n)) << m << " " << k;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sets, EverySimdOnBfloat16, EverySimdName());
 
 }  // namespace

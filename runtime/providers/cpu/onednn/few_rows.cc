@@ -30,6 +30,10 @@ void RunPanels(const FewRowsProduct& product, const KernelContext& k, int64_t fi
 
 }  // namespace
 
+dnnl::memory::desc PanelLayout(int64_t k, int64_t n) {
+  return {{k, n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::BA16a64b};
+}
+
 // In the fields of oneDNN's descriptor: blocks of rows within blocks of columns, of which all rows
 // follow each other.
 std::optional<Panels> PanelsOf(const dnnl::memory& weights) {

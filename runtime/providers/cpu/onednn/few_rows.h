@@ -16,6 +16,9 @@ struct Panels {
   int64_t stride;  // elements
 };
 
+// The layout of such panels, of a matrix [k, n].
+dnnl::memory::desc PanelLayout(int64_t k, int64_t n);
+
 // nullopt where the layout is another one, or this processor has no kernel for it.
 std::optional<Panels> PanelsOf(const dnnl::memory& weights);
 

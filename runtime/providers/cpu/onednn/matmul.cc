@@ -12,6 +12,7 @@
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/few_rows.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
+#include "runtime/providers/cpu/onednn/parts_product.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/onednn/product.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -71,6 +72,13 @@ class ConstantProduct : public Kernel {
                              MakePrimitive(m, has_bias, has_sum, activation_done));
       if (const auto panels = onednn::PanelsOf(whole.weights)) {
         return onednn::PrepareFewRows({m, k_, n_, *panels, activation_, has_sum, context.threads});
+      }
+    }
+    if (type_ == memory::data_type::f32 && onednn::PartsAreFaster(m, k_, n_)) {
+      ONNXD_ASSIGN_OR_RETURN(const memory weights, InPanels());
+      if (const auto panels = onednn::PanelsOf(weights)) {
+        return onednn::PreparePartsProduct(
+            {m, k_, n_, *panels, activation_, has_sum, context.threads});
       }
     }
     // Each thread takes as many rows, the last one what is left.
@@ -150,6 +158,16 @@ class ConstantProduct : public Kernel {
     return onednn::MakeProductPrimitive(
         {rows, k_, n_, transposed_, type_, type_, has_bias, has_sum, activation_}, *weights_,
         activation_done);
+  }
+
+  Result<memory> InPanels() const {
+    memory::desc wanted, plain;
+    ONNXD_RETURN_IF_ERROR(onednn::Guard([&] {
+      wanted = onednn::PanelLayout(k_, n_);
+      plain = memory::desc({k_, n_}, type_,
+                           transposed_ ? memory::format_tag::ba : memory::format_tag::ab);
+    }));
+    return weights_->InLayout(wanted, plain);
   }
 
   memory::data_type type_;

@@ -1,0 +1,187 @@
+#include "runtime/providers/cpu/onednn/parts_product.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "runtime/math/simd.h"
+
+namespace onnxd::onednn {
+namespace {
+
+constexpr int64_t kMostRows = 256;              // whose parts are made at once
+constexpr int64_t kCachedElements = 128 << 10;  // of A, whose parts pass by again for each panel
+constexpr int64_t kLeastDepth = 256, kDepthStep = 32;
+
+using Parts = std::array<uint16_t*, math::kFloatParts>;
+
+struct Plan {
+  PartsProduct product;
+  int64_t rows;   // of a group
+  int64_t depth;  // of k that is multiplied at once, but for the last part
+  int64_t lda;
+  int64_t row_elements, panel_elements;  // of one of the parts
+  int64_t chunks, panels;
+
+  size_t scratch_bytes() const {
+    return static_cast<size_t>(math::kFloatParts * (row_elements + chunks * panel_elements)) *
+           sizeof(uint16_t);
+  }
+  Parts RowParts(const KernelContext& k) const {
+    return PartsAt(k.scratch<uint16_t>(), row_elements);
+  }
+  Parts PanelParts(const KernelContext& k, int64_t chunk) const {
+    const int64_t before = row_elements + chunk * panel_elements;
+    return PartsAt(k.scratch<uint16_t>() + math::kFloatParts * before, panel_elements);
+  }
+  static Parts PartsAt(uint16_t* first, int64_t elements) {
+    return {first, first + elements, first + 2 * elements};
+  }
+};
+
+// Rows [begin, begin + count) of A and whether their parts stand for them.
+struct Group {
+  int64_t begin, count;
+  bool fits;
+};
+
+// Elements [from, from + depth) of k.
+struct Slice {
+  int64_t from, depth;
+};
+
+bool SplitRows(const Plan& plan, const KernelContext& k, int64_t begin, int64_t count) {
+  const math::Simd& simd = math::CurrentSimd();
+  const Parts parts = plan.RowParts(k);
+  const int64_t depth = plan.product.k;
+  std::atomic<bool> fits{true};
+  k.pool().ParallelFor(count, 1 + (1 << 16) / depth, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      Parts to = parts;
+      for (uint16_t*& part : to) {
+        part += row * plan.lda;
+        std::fill_n(part + depth, plan.lda - depth, uint16_t{0});
+      }
+      if (!simd.split_row(k.input<float>(0) + (begin + row) * depth, depth, to.data())) {
+        fits.store(false, std::memory_order_relaxed);
+      }
+    }
+  });
+  return fits.load(std::memory_order_relaxed);
+}
+
+// The columns of one panel without parts.
+void MultiplyFloats(const Plan& plan, const KernelContext& k, const Group& group,
+                    const Slice& slice, int64_t panel, bool accumulate) {
+  const PartsProduct& p = plan.product;
+  for (int64_t row = 0; row < group.count; row += math::kMostFewRows) {
+    const int64_t at = group.begin + row;
+    math::CurrentSimd().few_rows({std::min(math::kMostFewRows, group.count - row), p.n, slice.depth,
+                                  k.input<float>(0) + at * p.k + slice.from, p.k,
+                                  p.panels.data + slice.from * math::kFewRowsPanel, p.panels.stride,
+                                  k.output<float>(0) + at * p.n, p.n,
+                                  slice.from == 0 ? k.input<float>(2) : nullptr, accumulate},
+                                 panel, panel + 1);
+  }
+}
+
+// The columns of one panel, of which `parts` takes those of the matrix.
+void MultiplyPanel(const Plan& plan, const KernelContext& k, const Group& group, const Slice& slice,
+                   int64_t panel, const Parts& parts) {
+  const math::Simd& simd = math::CurrentSimd();
+  const PartsProduct& p = plan.product;
+  const bool accumulate = p.has_sum || slice.from > 0;
+  const float* from = p.panels.data + panel * p.panels.stride + slice.from * math::kFewRowsPanel;
+  if (!group.fits || !simd.split_panels(from, math::kFewRowsPanel, slice.depth,
+                                        math::kFewRowsPanel / simd.gemm_width, parts.data())) {
+    return MultiplyFloats(plan, k, group, slice, panel, accumulate);
+  }
+  const Parts rows = plan.RowParts(k);
+  const int64_t end = std::min(p.n, (panel + 1) * math::kFewRowsPanel);
+  for (int64_t column = panel * math::kFewRowsPanel; column < end; column += simd.gemm_width) {
+    const int64_t side = column % math::kFewRowsPanel / simd.gemm_width;
+    math::PartsGemmArguments g{};
+    g.m = group.count;
+    g.n = std::min(simd.gemm_width, end - column);
+    g.k = slice.depth;
+    g.lda = plan.lda;
+    for (size_t part = 0; part < math::kFloatParts; ++part) {
+      g.a[part] = rows[part] + slice.from;
+      g.b[part] = parts[part] + side * math::PackedBfloat16Size(simd, slice.depth, simd.gemm_width);
+    }
+    g.c = k.output<float>(0) + group.begin * p.n + column;
+    g.ldc = p.n;
+    if (slice.from == 0 && k.input<float>(2) != nullptr) g.bias = k.input<float>(2) + column;
+    g.accumulate = accumulate;
+    simd.parts_gemm(g);
+  }
+}
+
+// The columns of panels [first, last).
+void RunChunk(const Plan& plan, const KernelContext& k, const Group& group, int64_t first,
+              int64_t last, const Parts& parts) {
+  const PartsProduct& p = plan.product;
+  const int64_t column = first * math::kFewRowsPanel;
+  const int64_t width = std::min(p.n, last * math::kFewRowsPanel) - column;
+  float* const y = k.output<float>(0) + group.begin * p.n + column;
+  const float* const z = p.has_sum ? k.input<float>(3) + group.begin * p.n + column : y;
+  for (int64_t row = 0; z != y && row < group.count; ++row) {
+    std::copy_n(z + row * p.n, width, y + row * p.n);
+  }
+  for (int64_t from = 0; from < p.k; from += plan.depth) {
+    const Slice slice{from, std::min(plan.depth, p.k - from)};
+    for (int64_t panel = first; panel < last; ++panel) {
+      MultiplyPanel(plan, k, group, slice, panel, parts);
+    }
+  }
+  for (int64_t row = 0; row < group.count; ++row) p.activation.Apply(y + row * p.n, width);
+}
+
+Plan MakePlan(const PartsProduct& product) {
+  const math::Simd& simd = math::CurrentSimd();
+  Plan plan{};
+  plan.product = product;
+  const int64_t groups = (product.m + kMostRows - 1) / kMostRows;
+  plan.rows = (product.m + groups - 1) / groups;
+  const int64_t fit = std::max(kCachedElements / plan.rows, kLeastDepth);
+  const int64_t slices = (product.k + fit - 1) / fit;
+  plan.depth = ((product.k + slices - 1) / slices + kDepthStep - 1) / kDepthStep * kDepthStep;
+  plan.lda = math::PaddedBytes(simd, 2 * product.k) / 2;
+  plan.row_elements = (plan.rows * plan.lda + 31) / 32 * 32;
+  plan.panel_elements = math::PackedBfloat16Size(simd, plan.depth, math::kFewRowsPanel);
+  plan.panels = (product.n + math::kFewRowsPanel - 1) / math::kFewRowsPanel;
+  plan.chunks = std::clamp<int64_t>(plan.panels, 1, product.threads);
+  return plan;
+}
+
+}  // namespace
+
+bool PartsAreFaster(int64_t m, int64_t k, int64_t n) {
+  constexpr int64_t kLeastRows = 48, kLeastSize = 64;
+  const math::Simd& simd = math::CurrentSimd();
+  return simd.fast_bfloat16 && simd.few_rows != nullptr && m >= kLeastRows && k >= kLeastSize &&
+         n >= kLeastSize;
+}
+
+PreparedKernel PreparePartsProduct(const PartsProduct& product) {
+  const Plan plan = MakePlan(product);
+  PreparedKernel prepared;
+  if (product.has_sum) prepared.in_place = {{0, 3}};
+  prepared.scratch_bytes = plan.scratch_bytes();
+  prepared.compute = [plan](const KernelContext& k) {
+    for (int64_t begin = 0; begin < plan.product.m; begin += plan.rows) {
+      const int64_t count = std::min(plan.rows, plan.product.m - begin);
+      const Group group{begin, count, SplitRows(plan, k, begin, count)};
+      k.pool().ParallelFor(plan.chunks, 1, [&](int64_t first, int64_t last) {
+        for (int64_t chunk = first; chunk < last; ++chunk) {
+          RunChunk(plan, k, group, plan.panels * chunk / plan.chunks,
+                   plan.panels * (chunk + 1) / plan.chunks, plan.PanelParts(k, chunk));
+        }
+      });
+    }
+    return Status::Ok();
+  };
+  return prepared;
+}
+
+}  // namespace onnxd::onednn

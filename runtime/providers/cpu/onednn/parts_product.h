@@ -1,0 +1,25 @@
+// Products of many floats with oneDNN's own layout of a constant matrix, where tiles multiply three
+// bfloat16 parts of each float faster than vectors multiply floats (math::Simd::parts_gemm).
+#pragma once
+
+#include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/onednn/few_rows.h"
+
+namespace onnxd::onednn {
+
+struct PartsProduct {
+  int64_t m, k, n;
+  Panels panels;
+  Activation activation;
+  bool has_sum;
+  int threads;
+};
+
+// Whether this processor multiplies parts faster, for a product of such sizes.
+bool PartsAreFaster(int64_t m, int64_t k, int64_t n);
+
+// Of a node with the inputs A [m, k], anything, a bias [n] or none and, with has_sum, Z [m, n].
+PreparedKernel PreparePartsProduct(const PartsProduct& product);
+
+}  // namespace onnxd::onednn
