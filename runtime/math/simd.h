@@ -279,7 +279,7 @@ struct Simd {
   // The columns of panels [first, last).
   void (*bfloat16_gemm)(const Bfloat16GemmArguments& arguments, int64_t first, int64_t last);
   // Both return whether parts stand for the elements: that no row, or column, is of numbers below 2^-60
-  // alone but for zeros, whose parts might be lost, and no number is 2^126 or larger, or none.
+  // alone but for zeros, whose parts might be lost, and no number is 2^60 or larger, or none.
   bool (*split_row)(const float* x, int64_t n, uint16_t* const* parts);
   // Some gemm_width columns of B[k, ...], rows of which begin ldb elements after each other; each part
   // gets as many panels of PackedBfloat16Size(k, gemm_width) elements.
