@@ -53,7 +53,7 @@ Tensor OutputOf(const TestModel& model, const std::vector<Value>& inputs, int th
 
 TEST(PartsProduct, AddsBiasAndResidualAndActivates) {
   for (const Sizes& s :
-       {Sizes{48, 256, 64}, {50, 257, 100}, {130, 2100, 96}, {300, 768, 65}, {600, 300, 200}}) {
+       {Sizes{64, 256, 192}, {70, 257, 200}, {130, 2100, 196}, {300, 768, 193}, {600, 300, 320}}) {
     const Tensor w = Waves(Shape{s.k, s.n}, 0.05f, 0.1f), b = Waves(Shape{s.n}, 0.5f, 0.7f);
     const Tensor x = Waves(Shape{s.m, s.k}, 1, 0.9f), z = Waves(Shape{s.m, s.n}, 1, 0.4f);
     TestModel model(20);
@@ -106,7 +106,7 @@ void ExpectExactProduct(const Sizes& s, const Tensor& x, const Tensor& w) {
 
 // Numbers whose parts would be lost or would be no numbers: rows, and columns, of these alone.
 TEST(PartsProduct, TakesTinyHugeAndNonFiniteNumbers) {
-  const Sizes s{64, 256, 160};
+  const Sizes s{64, 256, 224};
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float odd : {1e-36f, 1e-25f, 0.0f, 3e35f, 1e37f, 3.4e38f, infinity, -infinity,
                           std::numeric_limits<float>::quiet_NaN()}) {

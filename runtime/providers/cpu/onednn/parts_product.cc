@@ -157,7 +157,7 @@ Plan MakePlan(const PartsProduct& product) {
 }  // namespace
 
 bool PartsAreFaster(int64_t m, int64_t k, int64_t n) {
-  constexpr int64_t kLeastRows = 48, kLeastSize = 64;
+  constexpr int64_t kLeastRows = 64, kLeastSize = 192;
   const math::Simd& simd = math::CurrentSimd();
   return simd.fast_bfloat16 && simd.few_rows != nullptr && m >= kLeastRows && k >= kLeastSize &&
          n >= kLeastSize;
