@@ -12,6 +12,7 @@
 #include "tools/command.h"
 #include "tools/profile.h"
 #include "tools/random_inputs.h"
+#include "tools/serve_setup.h"
 #include "tools/test_case.h"
 
 namespace onnxd {
@@ -168,6 +169,7 @@ Status RunBench(const BenchFlags& flags) {
         CompareOutputs(flags.compare, *session, outputs, flags.relative, flags.absolute));
   }
   ONNXD_RETURN_IF_ERROR(session->SaveToCache());
+  TuneAllocator();  // runs find memory as they do in the server
   Measurement measured;
   ONNXD_RETURN_IF_ERROR(flags.paced ? MeasureInTurns(*session, inputs, flags.callers, measured)
                                     : MeasureAll(flags, *session, inputs, measured));
