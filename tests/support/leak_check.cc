@@ -11,6 +11,9 @@
 // none there since 2.25: after LLVM compiled a kernel, LeakSanitizer died reading between them.
 const char* __asan_default_options() { return "intercept_tls_get_addr=0"; }
 
+// Without it, what PoCL's compiler keeps for each of its threads counts as lost.
+const char* __lsan_default_suppressions() { return "leak:libpocl"; }
+
 namespace {
 
 class LeakCheck : public testing::Environment {
