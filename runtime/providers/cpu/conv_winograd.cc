@@ -15,7 +15,9 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kMostProducts = 36;
-constexpr int64_t kBlockTiles = 60;  // transformed at a time, a multiple of the GEMM's rows
+constexpr int64_t kGemmRows = 12;
+constexpr int64_t kBlockTiles = 5 * kGemmRows;  // transformed at a time
+constexpr int64_t kFewestTiles = 8;             // of a thread: all its weights are read for them
 constexpr int64_t kChannelStep = 16;
 
 using FilterRow = std::array<double, 3>;
@@ -81,6 +83,15 @@ int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 struct TilePosition {
   int64_t image, row, column;  // of the result's first pixel
 };
+
+// Blocks of whole tiles of the GEMM's rows for one thread, of equal sizes for several.
+void DivideTiles(int64_t threads, Plan* plan) {
+  const int64_t workers = std::clamp<int64_t>(plan->tiles / kFewestTiles, 1, threads);
+  const int64_t rounds = (plan->tiles + workers * kBlockTiles - 1) / (workers * kBlockTiles);
+  plan->block_tiles = (plan->tiles + workers * rounds - 1) / (workers * rounds);
+  if (workers == 1) plan->block_tiles = (plan->block_tiles + kGemmRows - 1) / kGemmRows * kGemmRows;
+  plan->blocks = (plan->tiles + plan->block_tiles - 1) / plan->block_tiles;
+}
 
 class BlockRun {
  public:
@@ -204,11 +215,7 @@ class ConvWinograd : public Kernel {
     plan.pad_top = window.pads_begin[0], plan.pad_left = window.pads_begin[1];
     plan.tile_columns = (y[2] + tile_ - 1) / tile_;
     plan.tiles = y[0] * plan.tile_columns * ((y[1] + tile_ - 1) / tile_);
-    plan.blocks = std::max((plan.tiles + kBlockTiles - 1) / kBlockTiles,
-                           std::min<int64_t>(context.threads, (plan.tiles + 11) / 12));
-    plan.block_tiles = (plan.tiles + plan.blocks - 1) / plan.blocks;
-    plan.block_tiles = (plan.block_tiles + 11) / 12 * 12;
-    plan.blocks = (plan.tiles + plan.block_tiles - 1) / plan.block_tiles;
+    DivideTiles(context.threads, &plan);
     plan.block_floats = 2 * Aligned(std::max(plan.in, plan.out)) +
                         plan.products * plan.block_tiles * (plan.in + plan.out);
     plan.activation = BoundsOf(activation_);
