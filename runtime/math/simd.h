@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 namespace onnxd::math {
@@ -24,7 +25,8 @@ enum class Unary {
 };
 enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
 
-// Row-major C[m, n] = A[m, k] * B packed by PackB (+ C when accumulate). lda and ldc in elements.
+// Row-major C[m, n] = A[m, k] * B packed by PackB (+ C when accumulate), kept between `low` and
+// `high`. lda and ldc in elements.
 struct GemmArguments {
   int64_t m, n, k;
   const float* a;
@@ -34,6 +36,8 @@ struct GemmArguments {
   int64_t ldc;
   const float* bias = nullptr;  // [n], added once; null: none
   bool accumulate = false;
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
 };
 
 constexpr int64_t kFewRowsPanel = 64;  // columns
@@ -62,13 +66,14 @@ struct WinogradTarget {
   float low, high;                // bounds of the result
 };
 
-// Some rows of a depthwise convolution of one image, [height, width, channels]. The window is
-// 3, 5 or 7 pixels wide, its stride 1 or 2.
+// Some rows and channels of a depthwise convolution of one image, [height, width, channels]. The
+// window is 3, 5 or 7 pixels wide, its stride 1 or 2.
 struct DepthwiseArguments {
   // By row of the result, then of the window: the row of the image; null outside of it.
   const float* const* image_rows;
   int64_t width, channels;
-  const float* weights;  // [window_height, window_width, channels]
+  int64_t image_pixel, pixel;  // from one pixel to the next: of the image; of weights and result
+  const float* weights;        // [window_height, window_width, channels]
   int64_t window_height, window_width, stride, pad_left;
   const float* bias;  // [channels]; null: none
   bool silu;          // applied to the result before its bounds
@@ -111,9 +116,9 @@ struct ByteGemmArguments {
 };
 
 // Row-major C[m, n] = A[m, k] * B packed by pack_bfloat16 (+ bias) (+ C when accumulate), of
-// bfloat16; products are exact and their sums floats. Numbers below 1.18e-38 may count as 0. With the
-// low parts given, each operand is the sum of two, and of the four products low * low is left out.
-// Rows of A are followed by zeros up to PaddedBytes(2 * k).
+// bfloat16; products are exact and their sums floats. Numbers below 1.18e-38 may count as 0. With
+// the low parts given, each operand is the sum of two, and of the four products low * low is left
+// out. Rows of A are followed by zeros up to PaddedBytes(2 * k).
 struct Bfloat16GemmArguments {
   int64_t m, n, k;
   const uint16_t* a;
@@ -121,22 +126,22 @@ struct Bfloat16GemmArguments {
   int64_t lda;
   const uint16_t* packed_b;
   const uint16_t* packed_low;  // null: none
-  int64_t panel_stride;        // elements: those of a panel of k, or of more, of which this is a part
+  int64_t panel_stride;  // elements: those of a panel of k, or of more, of which this is a part
   float* c;
   int64_t ldc;
   const float* bias = nullptr;  // [n]; null: none
   bool accumulate = false;
 };
 
-// A float as the sum of three bfloat16, the largest first. Of the nine products of two floats' parts
-// the six largest are taken: as exact as a float's rounding, since what is left out is below 2^-23 of
-// the product. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence
-// Datatype For Higher-Precision Computations", 2019.
+// A float as the sum of three bfloat16, the largest first. Of the nine products of two floats'
+// parts the six largest are taken: as exact as a float's rounding, since what is left out is below
+// 2^-23 of the product. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
+// Intelligence Datatype For Higher-Precision Computations", 2019.
 constexpr int kFloatParts = 3;
 
-// Row-major C[m, n] = A[m, k] * B (+ bias) (+ C when accumulate), n up to gemm_width, of floats in parts:
-// rows of A as split_row makes them, each followed by zeros up to PaddedBytes(2 * k), one panel of B by
-// split_panels.
+// Row-major C[m, n] = A[m, k] * B (+ bias) (+ C when accumulate), n up to gemm_width, of floats in
+// parts: rows of A as split_row makes them, each followed by zeros up to PaddedBytes(2 * k), one
+// panel of B by split_panels.
 struct PartsGemmArguments {
   int64_t m, n, k;
   const uint16_t* a[kFloatParts];
@@ -278,16 +283,16 @@ struct Simd {
                         uint16_t* out);
   // The columns of panels [first, last).
   void (*bfloat16_gemm)(const Bfloat16GemmArguments& arguments, int64_t first, int64_t last);
-  // Both return whether parts stand for the elements: that no row, or column, is of numbers below 2^-60
-  // alone but for zeros, whose parts might be lost, and no number is 2^60 or larger, or none.
+  // Both return whether parts stand for the elements: that no row, or column, is of numbers below
+  // 2^-60 alone but for zeros, whose parts might be lost, and no number is 2^60 or larger, or none.
   bool (*split_row)(const float* x, int64_t n, uint16_t* const* parts);
-  // Some gemm_width columns of B[k, ...], rows of which begin ldb elements after each other; each part
-  // gets as many panels of PackedBfloat16Size(k, gemm_width) elements.
+  // Some gemm_width columns of B[k, ...], rows of which begin ldb elements after each other; each
+  // part gets as many panels of PackedBfloat16Size(k, gemm_width) elements.
   bool (*split_panels)(const float* b, int64_t ldb, int64_t k, int64_t panels,
                        uint16_t* const* parts);
   void (*parts_gemm)(const PartsGemmArguments& arguments);
-  // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they are
-  // there for tests.
+  // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they
+  // are there for tests.
   bool fast_bfloat16;
 };
 

@@ -46,6 +46,8 @@ Result<DepthwiseConv> DepthwiseConv::Create(const Initializer& weights,
   const Shape& w = weights.shape();
   made.channels_ = w[0], made.window_height_ = w[2], made.window_width_ = w[3];
   made.bounds_ = BoundsOf(activation);
+  made.silu_ = made.bounds_.rest.kind == Activation::Kind::kSilu;
+  if (!made.silu_) made.rest_ = made.bounds_.rest;
   ONNXD_ASSIGN_OR_RETURN(made.weights_, weights.InForm("depthwise", [](const Tensor& plain) {
     return ChannelsLast(plain);
   }));
@@ -54,8 +56,7 @@ Result<DepthwiseConv> DepthwiseConv::Create(const Initializer& weights,
 
 void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, const float* bias,
                             int64_t begin, int64_t end, float* out) const {
-  const int64_t row_size = window.output[1] * channels_;
-  const bool silu = bounds_.rest.kind == Activation::Kind::kSilu;
+  const int64_t channel = image.first_channel, row_size = window.output[1] * channels_;
   std::array<const float*, kRows * kMostWindow> rows;
   for (int64_t first = begin; first < end; first += kRows, out += kRows * row_size) {
     const int64_t count = std::min(kRows, end - first);
@@ -64,13 +65,13 @@ void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, c
                           i % window_height_;
       const bool inside = row >= 0 && row < image.height;
       rows[static_cast<size_t>(i)] =
-          inside ? image.rows + (row - image.first) * image.width * channels_ : nullptr;
+          inside ? image.rows + row % image.slots * image.width * image.pixel : nullptr;
     }
-    math::CurrentSimd().depthwise({rows.data(), image.width, channels_, weights_.data<float>(),
-                                   window_height_, window_width_, window.strides[0],
-                                   window.pads_begin[1], bias, silu, bounds_.low, bounds_.high, out,
-                                   count, window.output[1]});
-    if (!silu) bounds_.rest.Apply(out, count * row_size);
+    math::CurrentSimd().depthwise({rows.data(), image.width, image.channels, image.pixel, channels_,
+                                   weights_.data<float>() + channel, window_height_, window_width_,
+                                   window.strides[0], window.pads_begin[1],
+                                   bias != nullptr ? bias + channel : nullptr, silu_, bounds_.low,
+                                   bounds_.high, out + channel, count, window.output[1]});
   }
 }
 

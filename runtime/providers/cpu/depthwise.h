@@ -9,11 +9,12 @@
 
 namespace onnxd {
 
-// An image, of which only the rows from `first` on need be there.
+// Some channels of an image, whose rows may take turns in fewer slots: row r is in slot r % slots.
 struct DepthwiseImage {
-  const float* rows;
-  int64_t first;
-  int64_t height, width;
+  const float* rows;  // [slots, width, pixel]
+  int64_t height, width, slots;
+  int64_t first_channel, channels;
+  int64_t pixel;  // elements from one pixel to the next
 };
 
 // Any thread.
@@ -27,9 +28,12 @@ class DepthwiseConv {
   static Result<DepthwiseConv> Create(const Initializer& weights, const Activation& activation);
 
   int64_t channels() const { return channels_; }
+  const Activation& activation() const { return rest_; }
   std::vector<int64_t> window() const { return {window_height_, window_width_}; }
 
-  // Rows [begin, end) of the result of one image, from `out` on. bias: [channels] or null.
+  // Rows [begin, end) of the result of one image, from `out` on, [rows, width, channels()], of
+  // which the image's channels are written. bias: [channels()] or null. The caller applies
+  // activation() to it.
   void Compute(const DepthwiseImage& image, const Window& window, const float* bias, int64_t begin,
                int64_t end, float* out) const;
 
@@ -37,6 +41,8 @@ class DepthwiseConv {
   int64_t channels_ = 0, window_height_ = 0, window_width_ = 0;
   Tensor weights_;  // [window_height, window_width, channels]
   ActivationBounds bounds_;
+  bool silu_ = false;
+  Activation rest_;  // what loops do not apply themselves
 };
 
 }  // namespace onnxd

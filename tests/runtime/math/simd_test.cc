@@ -110,12 +110,14 @@ TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
       for (float& value : *list) value = uniform(random);
     }
     std::vector<float> packed(static_cast<size_t>(PackedBSize(CurrentSimd(), k, n)));
-    for (const bool accumulate : {false, true}) {
+    for (const auto& [accumulate, bounded] :
+         {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
       std::fill(c.begin(), c.end(), 2.0f);
       CurrentSimd().pack_b(b.data(), n, false, k, n, packed.data());
       GemmArguments g{m, n, k, a.data(), k, packed.data(), c.data(), n};
       g.bias = bias.data();
       g.accumulate = accumulate;
+      if (bounded) g.low = -0.25f, g.high = 1.5f;
       CurrentSimd().gemm(g);
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
@@ -124,11 +126,22 @@ TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
             wanted += static_cast<double>(a[static_cast<size_t>(i * k + p)]) *
                       b[static_cast<size_t>(p * n + j)];
           }
+          if (bounded) wanted = std::clamp(wanted, -0.25, 1.5);
           EXPECT_NEAR(c[static_cast<size_t>(i * n + j)], wanted, 1e-5);
         }
       }
     }
   }
+}
+
+TEST_P(EverySimd, GemmKeepsWhatIsNoNumber) {
+  const int64_t n = CurrentSimd().gemm_width + 1;
+  std::vector<float> b(static_cast<size_t>(n), 1.0f), c(static_cast<size_t>(n));
+  std::vector<float> packed(static_cast<size_t>(PackedBSize(CurrentSimd(), 1, n)));
+  CurrentSimd().pack_b(b.data(), n, false, 1, n, packed.data());
+  const float none = std::nanf("");
+  CurrentSimd().gemm({1, n, 1, &none, 1, packed.data(), c.data(), n});
+  for (const float x : c) EXPECT_TRUE(std::isnan(x));
 }
 
 // Small whole numbers, so that sums are exact in any order.
@@ -236,9 +249,9 @@ void ExpectDepthwise(const DepthwiseCase& c) {
     const bool inside = row >= 0 && row < kHeight;
     image_rows.push_back(inside ? x.data() + row * c.width * c.channels : nullptr);
   }
-  CurrentSimd().depthwise({image_rows.data(), c.width, c.channels, w.data(), c.window, c.window,
-                           c.stride, c.pad, bias.data(), c.silu, -0.2f, 1.5f, out.data(), rows,
-                           columns});
+  CurrentSimd().depthwise({image_rows.data(), c.width, c.channels, c.channels, c.channels, w.data(),
+                           c.window, c.window, c.stride, c.pad, bias.data(), c.silu, -0.2f, 1.5f,
+                           out.data(), rows, columns});
   for (int64_t i = 0; i < rows * columns * c.channels; ++i) {
     const int64_t channel = i % c.channels, column = i / c.channels % columns;
     double sum = bias[static_cast<size_t>(channel)];

@@ -16,8 +16,11 @@ void ComputeRows(const DepthwiseConv& conv, const Window& window, const Shape& x
   while (begin < end) {
     const int64_t image = begin / y[1], first = begin % y[1];
     const int64_t last = std::min(y[1], first + end - begin);
-    conv.Compute({k.input<float>(0) + image * x[1] * x[2] * x[3], 0, x[1], x[2]}, window,
-                 k.input<float>(2), first, last, k.output<float>(0) + begin * y[2] * y[3]);
+    const float* rows = k.input<float>(0) + image * x[1] * x[2] * x[3];
+    float* out = k.output<float>(0) + begin * y[2] * y[3];
+    conv.Compute({rows, x[1], x[2], x[1], 0, x[3], x[3]}, window, k.input<float>(2), first, last,
+                 out);
+    conv.activation().Apply(out, (last - first) * y[2] * y[3]);
     begin += last - first;
   }
 }
