@@ -535,6 +535,41 @@ TEST_F(ExpandDepthwise, LeavesOtherWindowsToConvolutions) {
   }
 }
 
+// Small images with large weights go to a product of our own where registers have 512 bits.
+TEST(SmallImageConv, AgreesWithPlainConvolutions) {
+  struct Case {
+    int64_t batch, window, stride, dilation;
+    const char* activation;
+    bool has_sum;
+  };
+  for (const Case& c : {Case{1, 1, 1, 1, "Relu", true}, Case{1, 3, 1, 1, "Relu", true},
+                        Case{5, 3, 1, 1, "Sigmoid", false}, Case{7, 1, 2, 1, "Relu", false},
+                        Case{1, 3, 2, 1, "Sigmoid", true}, Case{2, 3, 1, 2, "Relu", false},
+                        Case{1, 5, 2, 1, "", true}}) {
+    TestModel model;
+    const int64_t in = c.window == 1 ? 1024 : 96, out = 80, pad = c.window / 2 * c.dilation;
+    const int64_t side = (7 + c.stride - 1) / c.stride;
+    model.Input("x", DataType::kFloat, {c.batch, in, 7, 7});
+    model.Constant("w", Ramp(Shape{out, in, c.window, c.window}, 0.01f));
+    model.Constant("b", Ramp(Shape{out}, 0.1f));
+    Attributes window;
+    window.Set("strides", std::vector<int64_t>(2, c.stride));
+    window.Set("dilations", std::vector<int64_t>(2, c.dilation));
+    window.Set("pads", std::vector<int64_t>(4, pad));
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, window);
+    std::vector<Value> inputs(c.has_sum ? 2 : 1);
+    inputs[0] = Ramp(Shape{c.batch, in, 7, 7}, 0.1f);
+    if (c.has_sum) {
+      model.Input("z", DataType::kFloat, {c.batch, out, side, side});
+      model.Node("Add", {"c", "z"}, {"s"});
+      inputs[1] = Ramp(Shape{c.batch, out, side, side}, 0.2f);
+    }
+    const std::string last = c.has_sum ? "s" : "c";
+    model.Node(*c.activation != 0 ? c.activation : "Identity", {last}, {"y"}).Output("y");
+    for (const int threads : {1, 3}) ExpectSameResults(model, inputs, threads);
+  }
+}
+
 // Elements that differ from tile to tile and from row to row.
 Tensor Waves(const Shape& shape, float scale) {
   Tensor tensor = *Tensor::Create(DataType::kFloat, shape);

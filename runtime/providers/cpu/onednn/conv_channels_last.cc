@@ -1,8 +1,8 @@
 // onnxd::ConvChannelsLast: a 2-D convolution whose input, sum and output are
 // [batch, height, width, channels]; weights stay [out, in / group, height, width]. Computed by
 // oneDNN with its activation and residual sum as post-operations, in bands of rows or images: one
-// per thread, or as many as keep the result cached for an activation of ours. Depthwise ones go to
-// loops of our own where they can.
+// per thread, or as many as keep the result cached for an activation of ours. Depthwise ones and
+// those of the smallest images go to loops of our own where they can.
 #include <algorithm>
 #include <cstring>
 
@@ -16,6 +16,8 @@
 namespace onnxd {
 
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo&);
+bool TakesSmallImage(const KernelInfo&, const Shape& weights);
+Result<std::unique_ptr<Kernel>> MakeSmallImageConv(const KernelInfo&);
 
 namespace {
 
@@ -182,6 +184,9 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
       info.node.attributes.Int("group", 1) == weights->shape()[0] &&
       DepthwiseConv::Takes(info.node.attributes, weights->shape())) {
     return MakeDepthwiseChannelsLast(info);
+  }
+  if (type == DataType::kFloat && TakesSmallImage(info, weights->shape())) {
+    return MakeSmallImageConv(info);
   }
   ONNXD_RETURN_IF_ERROR(weights->Load());
   const bool is_column =

@@ -1,0 +1,218 @@
+// onnxd::ConvChannelsLast of images so small that its weights outweigh them: one product of our own
+// with the windows of all pixels, whose weights are fetched ahead of their use.
+#include <algorithm>
+
+#include "runtime/base/checked_math.h"
+#include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
+#include "runtime/ops/convolution.h"
+#include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/onednn/conv_bands.h"
+#include "runtime/providers/cpu/type_dispatch.h"
+
+namespace onnxd {
+namespace {
+
+// Of the result of a window, which is gathered, and of one pixel, which is not.
+constexpr int64_t kMostPixels = 64, kMostPlainPixels = 200;
+constexpr int64_t kLeastChannels = 64;
+constexpr int64_t kLeastWeights = 64 << 10;  // elements
+constexpr int64_t kRows = 192;               // of windows at a time, or one image
+// Rows of the weights at a time: a panel of them stays in the first-level cache.
+constexpr int64_t kDepth = 256;
+constexpr int64_t kGatherGrain = 64 << 10;    // floats of a thread, at least
+constexpr int64_t kProductGrain = 256 << 10;  // multiply-adds
+
+// [out, in, height, width] as B[height * width * in, out], packed for the GEMM in blocks of kDepth
+// rows, one behind the other.
+Result<Tensor> PackWeights(const math::Simd& simd, const Tensor& plain) {
+  const Shape& w = plain.shape();
+  const int64_t out = w[0], in = w[1], window = w[2] * w[3], k = in * window;
+  ONNXD_ASSIGN_OR_RETURN(Tensor rows, Tensor::Create(DataType::kFloat, Shape{out, k}));
+  for (int64_t o = 0; o < out; ++o) {
+    const float* from = plain.data<float>() + o * k;
+    float* to = rows.mutable_data<float>() + o * k;
+    for (int64_t c = 0; c < in; ++c) {
+      for (int64_t i = 0; i < window; ++i) to[i * in + c] = from[c * window + i];
+    }
+  }
+  ONNXD_ASSIGN_OR_RETURN(Tensor packed,
+                         Tensor::Create(DataType::kFloat, Shape{math::PackedBSize(simd, k, out)}));
+  float* to = packed.mutable_data<float>();
+  for (int64_t first = 0; first < k; first += kDepth) {
+    const int64_t depth = std::min(kDepth, k - first);
+    simd.pack_b(rows.data<float>() + first, k, true, depth, out, to);
+    to += math::PackedBSize(simd, depth, out);
+  }
+  return packed;
+}
+
+bool AreAll(const std::vector<int64_t>& list, int64_t wanted) {
+  return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == wanted; });
+}
+
+struct Plan {
+  Window window;
+  int64_t height, width, in;           // of the input
+  int64_t out_height, out_width, out;  // of the result
+  int64_t images, images_at_once;
+  int64_t k;
+  bool gathers;  // windows are not the pixels as they lie
+  bool has_sum;
+
+  int64_t pixels() const { return out_height * out_width; }
+};
+
+// The window of one pixel of the result.
+void GatherWindow(const Plan& plan, const float* image, int64_t pixel, float* to) {
+  const Window& window = plan.window;
+  const int64_t top = pixel / plan.out_width * window.strides[0] - window.pads_begin[0];
+  const int64_t left = pixel % plan.out_width * window.strides[1] - window.pads_begin[1];
+  for (int64_t i = 0; i < window.kernel[0]; ++i) {
+    const int64_t row = top + i * window.dilations[0];
+    for (int64_t j = 0; j < window.kernel[1]; ++j, to += plan.in) {
+      const int64_t column = left + j * window.dilations[1];
+      if (row < 0 || row >= plan.height || column < 0 || column >= plan.width) {
+        std::fill_n(to, plan.in, 0.0f);
+      } else {
+        std::copy_n(image + (row * plan.width + column) * plan.in, plan.in, to);
+      }
+    }
+  }
+}
+
+class SmallImageConv : public Kernel {
+ public:
+  SmallImageConv(const Activation& activation, Shape weights, Tensor packed, const math::Simd& simd)
+      : activation_(BoundsOf(activation)),
+        weights_(std::move(weights)),
+        packed_(std::move(packed)),
+        simd_(simd) {}
+
+  bool ReadsInput(size_t i) const override { return i != 1; }
+
+  Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
+    const Shape &x = context.InputShape(0), &y = context.OutputShape(0), &w = weights_;
+    Plan plan{};
+    ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
+    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan.window));
+    plan.has_sum = context.HasInput(3);
+    if (x[3] != w[1] || y[3] != w[0] ||
+        (context.HasInput(2) && context.InputShape(2).ElementCount() != w[0]) ||
+        (plan.has_sum && !(context.InputShape(3) == y))) {
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": X, weights, bias and Z do not fit together"));
+    }
+    PreparedKernel prepared;
+    if (plan.has_sum) prepared.in_place = {{0, 3}};
+    if (y.ElementCount() == 0) {
+      prepared.compute = [](const KernelContext&) { return Status::Ok(); };
+      return prepared;
+    }
+    plan.height = x[1], plan.width = x[2], plan.in = x[3];
+    plan.out_height = y[1], plan.out_width = y[2], plan.out = y[3];
+    plan.images = y[0];
+    plan.images_at_once = std::clamp<int64_t>(kRows / plan.pixels(), 1, plan.images);
+    plan.k = w[1] * w[2] * w[3];
+    plan.gathers = w[2] != 1 || w[3] != 1 || !AreAll(plan.window.strides, 1) ||
+                   !AreAll(plan.window.pads_begin, 0) || !AreAll(plan.window.pads_end, 0);
+    if (plan.gathers) {
+      const int64_t floats = SaturatingMultiply(plan.images_at_once * plan.pixels(), plan.k);
+      const auto bytes = CheckedMultiply(floats, sizeof(float));
+      if (!bytes) {
+        return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
+      }
+      prepared.scratch_bytes = static_cast<size_t>(*bytes);
+    }
+    prepared.compute = [plan, this](const KernelContext& k) {
+      for (int64_t image = 0; image < plan.images; image += plan.images_at_once) {
+        Run(plan, k, image, std::min(plan.images, image + plan.images_at_once));
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  }
+
+ private:
+  void Run(const Plan& plan, const KernelContext& k, int64_t begin, int64_t end) const {
+    const int64_t rows = (end - begin) * plan.pixels(), count = rows * plan.out;
+    const float* images = k.input<float>(0) + begin * plan.height * plan.width * plan.in;
+    float* y = k.output<float>(0) + begin * plan.pixels() * plan.out;
+    if (plan.has_sum && k.input<float>(3) != k.output<float>(0)) {
+      std::copy_n(k.input<float>(3) + begin * plan.pixels() * plan.out, count, y);
+    }
+    if (plan.gathers) Gather(plan, k, images, rows);
+    const float* a = plan.gathers ? k.scratch<float>() : images;
+    const int64_t panel = simd_.gemm_width, panels = (plan.out + panel - 1) / panel;
+    const int64_t grain = 1 + kProductGrain / (rows * plan.k * panel);
+    k.pool().ParallelFor(panels, grain, [&](int64_t first, int64_t last) {
+      const int64_t column = first * panel;
+      Multiply(plan, k, a, rows, column, std::min(plan.out, last * panel) - column, y);
+    });
+    if (activation_.rest.kind == Activation::Kind::kNone) return;
+    k.pool().ParallelFor(count, kGatherGrain, [&](int64_t first, int64_t last) {
+      activation_.rest.Apply(y + first, last - first);
+    });
+  }
+
+  // Some columns of the result.
+  void Multiply(const Plan& plan, const KernelContext& k, const float* a, int64_t rows,
+                int64_t column, int64_t columns, float* y) const {
+    const float* bias = k.input<float>(2);
+    const float* packed = packed_.data<float>();
+    for (int64_t first = 0; first < plan.k; first += kDepth) {
+      const int64_t depth = std::min(kDepth, plan.k - first);
+      math::GemmArguments g{rows,       columns, depth, a + first, plan.k, packed + column * depth,
+                            y + column, plan.out};
+      g.accumulate = plan.has_sum || first > 0;
+      if (first == 0 && bias != nullptr) g.bias = bias + column;
+      if (first + depth == plan.k) g.low = activation_.low, g.high = activation_.high;
+      simd_.gemm(g);
+      packed += math::PackedBSize(simd_, depth, plan.out);
+    }
+  }
+
+  static void Gather(const Plan& plan, const KernelContext& k, const float* images, int64_t rows) {
+    auto* windows = k.scratch<float>();
+    k.pool().ParallelFor(rows, 1 + kGatherGrain / plan.k, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) {
+        const int64_t image = row / plan.pixels();
+        GatherWindow(plan, images + image * plan.height * plan.width * plan.in, row % plan.pixels(),
+                     windows + row * plan.k);
+      }
+    });
+  }
+
+  ActivationBounds activation_;
+  Shape weights_;
+  Tensor packed_;
+  const math::Simd& simd_;
+};
+
+}  // namespace
+
+bool TakesSmallImage(const KernelInfo& info, const Shape& weights) {
+  if (math::CurrentSimd().few_rows == nullptr ||  // registers of less than 512 bits: not measured
+      info.node.attributes.Int("group", 1) != 1 || weights[0] < kLeastChannels ||
+      weights[1] < kLeastChannels || weights.ElementCount() < kLeastWeights) {
+    return false;
+  }
+  const auto& shape = info.output_types[0].shape;
+  if (!shape || shape->size() != 4 || !(*shape)[1].known() || !(*shape)[2].known()) return false;
+  const int64_t most = weights[2] * weights[3] == 1 ? kMostPlainPixels : kMostPixels;
+  return SaturatingMultiply((*shape)[1].value, (*shape)[2].value) <= most;
+}
+
+// Requires weights that TakesSmallImage.
+Result<std::unique_ptr<Kernel>> MakeSmallImageConv(const KernelInfo& info) {
+  ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
+  const Initializer& weights = *info.constant_input(1);
+  const math::Simd& simd = math::CurrentSimd();
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor packed, weights.InForm(StrCat("windows, ", simd.name),
+                                    [&](const Tensor& plain) { return PackWeights(simd, plain); }));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<SmallImageConv>(activation, weights.shape(), std::move(packed), simd));
+}
+
+}  // namespace onnxd
