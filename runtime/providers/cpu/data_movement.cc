@@ -16,17 +16,53 @@ namespace {
 
 constexpr const char* kNeedsValues = "the output shape depends on values that are not known yet";
 
-Result<PreparedKernel> CopyKernel(StridedLoop<2> loop, DataType type, int64_t in_offset,
-                                  bool empty) {
+constexpr int64_t kCopyGrain = 32 << 10;  // elements of a thread, at least
+
+// What one thread copies: elements from these offsets on.
+struct CopyPart {
+  StridedLoop<2> loop;
+  int64_t out_offset, in_offset;
+};
+
+// Cuts the first dimension that has enough for all threads.
+std::vector<CopyPart> Divide(const StridedLoop<2>& loop, int64_t in_offset, int threads) {
+  const int64_t count = loop.outer_count() * loop.inner_count();
+  const int64_t wanted = std::clamp<int64_t>(count / kCopyGrain, 1, threads);
+  const auto axis = static_cast<size_t>(
+      std::find_if(loop.dims.begin(), loop.dims.end(), [&](int64_t d) { return d >= wanted; }) -
+      loop.dims.begin());
+  if (wanted == 1 || axis == loop.dims.size()) return {{loop, 0, in_offset}};
+  std::vector<CopyPart> parts;
+  const int64_t size = loop.dims[axis], share = (size + wanted - 1) / wanted;
+  for (int64_t begin = 0; begin < size; begin += share) {
+    CopyPart& part = parts.emplace_back(
+        CopyPart{loop, begin * loop.strides[0][axis], in_offset + begin * loop.strides[1][axis]});
+    part.loop.dims[axis] = std::min(share, size - begin);
+  }
+  return parts;
+}
+
+PreparedKernel CopyKernel(StridedLoop<2> loop, DataType type, int64_t in_offset, int threads) {
   const auto width = static_cast<size_t>(DataTypeBits(type) / 8);
   loop.Merge();
   PreparedKernel prepared;
-  prepared.compute = [loop, width, in_offset, empty](const KernelContext& k) {
-    if (empty) return Status::Ok();
-    CopyStrided(loop, width, k.output<void>(0),
-                k.input<std::byte>(0) + in_offset * static_cast<int64_t>(width));
+  prepared.compute = [parts = Divide(loop, in_offset, threads), width](const KernelContext& k) {
+    const auto bytes = static_cast<int64_t>(width);
+    k.pool().ParallelFor(static_cast<int64_t>(parts.size()), 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const CopyPart& part = parts[static_cast<size_t>(i)];
+        CopyStrided(part.loop, width, k.output<std::byte>(0) + part.out_offset * bytes,
+                    k.input<std::byte>(0) + part.in_offset * bytes);
+      }
+    });
     return Status::Ok();
   };
+  return prepared;
+}
+
+PreparedKernel NothingToCopy() {
+  PreparedKernel prepared;
+  prepared.compute = [](const KernelContext&) { return Status::Ok(); };
   return prepared;
 }
 
@@ -39,7 +75,8 @@ Result<std::unique_ptr<Kernel>> StridedKernel(const KernelInfo& info, MakeLoop m
     if (context.outputs[0].shape == nullptr) return FailedPrecondition(kNeedsValues);
     int64_t in_offset = 0;
     ONNXD_ASSIGN_OR_RETURN(StridedLoop<2> loop, make_loop(context, in_offset));
-    return CopyKernel(std::move(loop), type, in_offset, context.OutputShape(0).ElementCount() == 0);
+    if (context.OutputShape(0).ElementCount() == 0) return NothingToCopy();
+    return CopyKernel(std::move(loop), type, in_offset, context.threads);
   });
 }
 

@@ -425,6 +425,36 @@ TEST(Gemm, LargeConstantMatricesAgreeWithThoseOfTheRun) {
   }
 }
 
+// Large enough that several threads share it; every element has a value of its own.
+TEST(Transpose, CopiesTheSameWithAnyNumberOfThreads) {
+  const struct {
+    Shape shape;
+    std::vector<int64_t> order;
+  } cases[] = {{Shape{1, 3, 224, 224}, {0, 2, 3, 1}},
+               {Shape{2, 50, 40, 33}, {0, 2, 1, 3}},
+               {Shape{5, 7, 11, 403}, {3, 1, 2, 0}},
+               {Shape{100003, 2}, {1, 0}}};
+  for (const auto& c : cases) {
+    Tensor x = *Tensor::Create(DataType::kFloat, c.shape);
+    for (int64_t i = 0; i < x.ElementCount(); ++i) {
+      x.mutable_data<float>()[i] = static_cast<float>(i);
+    }
+    std::vector<F> results;
+    for (const int threads : {1, 3}) {
+      TestModel model;
+      model.Input("x", DataType::kFloat, {c.shape.dims().begin(), c.shape.dims().end()});
+      model.Node("Transpose", {"x"}, {"y"}, With({{"perm", c.order}})).Output("y");
+      SessionOptions options = DefaultSession();
+      options.pool = std::make_shared<ThreadPool>(threads);
+      const auto session = InferenceSession::FromModel(model.model(), options);
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      const std::vector<Value> inputs = {x};
+      results.push_back(FloatsOf((*session)->Run(inputs, {})));
+    }
+    EXPECT_EQ(results[0], results[1]) << c.shape.ToString();
+  }
+}
+
 // Up to kMostFewRows are another kernel's than more of them.
 TEST(Gemm, FewRowsAndMoreTakeBiasResidualAndActivation) {
   constexpr int64_t k = 160, n = 150;
