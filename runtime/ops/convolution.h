@@ -2,6 +2,7 @@
 // Source: ONNX Conv-11, ConvTranspose-11, MaxPool-12, AveragePool-19 (auto_pad, ceil_mode).
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/base/status.h"
@@ -9,6 +10,11 @@
 #include "runtime/tensor/shape.h"
 
 namespace onnxd {
+
+// Whether strides, dilations or pads are all the same number; so is a list that is absent.
+inline bool AreAll(const std::vector<int64_t>& list, int64_t wanted) {
+  return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == wanted; });
+}
 
 // Per spatial axis; vectors have one entry each.
 struct Window {

@@ -13,10 +13,6 @@ constexpr int64_t kMostWindow = 7;
 // first-level cache.
 constexpr int64_t kRows = 2;
 
-bool AreAll(const std::vector<int64_t>& list, int64_t wanted) {
-  return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == wanted; });
-}
-
 Result<Tensor> ChannelsLast(const Tensor& plain) {
   const Shape& w = plain.shape();
   const int64_t channels = w[0], window = w[2] * w[3];

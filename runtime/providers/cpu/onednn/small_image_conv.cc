@@ -47,10 +47,6 @@ Result<Tensor> PackWeights(const math::Simd& simd, const Tensor& plain) {
   return packed;
 }
 
-bool AreAll(const std::vector<int64_t>& list, int64_t wanted) {
-  return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == wanted; });
-}
-
 struct Plan {
   Window window;
   int64_t height, width, in;           // of the input

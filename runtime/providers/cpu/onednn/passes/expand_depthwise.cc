@@ -1,7 +1,6 @@
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 
-#include <algorithm>
-
+#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/depthwise.h"
 
 namespace onnxd {
@@ -14,10 +13,6 @@ const Shape* WeightsOf(const Graph& graph, const Node& node) {
   if (!node.Is("ConvChannelsLast", "onnxd") || node.input(3) != kNoValue) return nullptr;
   const auto weights = graph.initializers.find(node.inputs[1]);
   return weights == graph.initializers.end() ? nullptr : &weights->second.shape();
-}
-
-bool AreAll(const std::vector<int64_t>& list, int64_t wanted) {
-  return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == wanted; });
 }
 
 bool IsExpansion(const Graph& graph, const Node& node) {

@@ -5,6 +5,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
+#include "runtime/ops/convolution.h"
 
 namespace onnxd {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 constexpr int64_t kLeastExtent = 12, kLargeExtent = 24, kSureExtent = 48;
 constexpr int64_t kLeastChannels = 32;  // fewer make the transforms the larger part
 constexpr int64_t kChannelStep = 16;
-
-bool IsOneOrAbsent(const std::vector<int64_t>& list) {
-  return std::all_of(list.begin(), list.end(), [](int64_t x) { return x == 1; });
-}
 
 int64_t WeightElements(const Graph& graph, const Node& node) {
   const auto weights = graph.initializers.find(node.input(1));
@@ -33,8 +30,8 @@ bool Fits(const Graph& graph, const Node& node) {
   for (const int axis : {0, 1}) {
     if (w[axis] < kLeastChannels || w[axis] % kChannelStep != 0) return false;
   }
-  if (!IsOneOrAbsent(node.attributes.Ints("strides")) ||
-      !IsOneOrAbsent(node.attributes.Ints("dilations"))) {
+  if (!AreAll(node.attributes.Ints("strides"), 1) ||
+      !AreAll(node.attributes.Ints("dilations"), 1)) {
     return false;
   }
   for (const ValueId id : {node.inputs[0], node.outputs[0]}) {
