@@ -462,6 +462,90 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ByteProducts,
                                          std::tuple(false, 7, 129, 600),
                                          std::tuple(true, 301, 16, 48)));
 
+struct BlockedCase {
+  DataType type;
+  bool zeros;
+  const char* form;  // MatMul, Gemm, or Transpose: MatMul of codes [n, k]
+  int64_t k, block;
+};
+
+class BlockedDequantization : public testing::TestWithParam<BlockedCase> {
+ protected:
+  static constexpr int64_t kColumns = 37;
+
+  static Tensor Codes(DataType type, const Shape& shape, unsigned seed) {
+    std::mt19937 random(seed);
+    Tensor codes = *Tensor::Create(type, shape);
+    auto* bytes = static_cast<uint8_t*>(codes.mutable_raw());
+    for (size_t i = 0; i < codes.bytes(); ++i) bytes[i] = static_cast<uint8_t>(random());
+    return codes;
+  }
+
+  // y = x * dequantized codes, in the form that the case names.
+  static TestModel Product(const BlockedCase& c) {
+    const bool rows = std::string_view(c.form) != "MatMul";  // codes [n, k]
+    const int64_t blocks = (c.k + c.block - 1) / c.block;
+    const auto shape = [&](int64_t k) { return rows ? Shape{kColumns, k} : Shape{k, kColumns}; };
+    Tensor scales = *Tensor::Create(DataType::kFloat, shape(blocks));
+    for (int64_t i = 0; i < scales.ElementCount(); ++i) {
+      scales.mutable_data<float>()[i] = 0.01f * static_cast<float>(1 + i % 7);
+    }
+    Attributes attributes = One("axis", rows ? 1 : 0);
+    attributes.Set("block_size", c.block);
+    TestModel model(25);
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("rows"), c.k});
+    model.Constant("q", Codes(c.type, shape(c.k), 3)).Constant("s", scales);
+    model.Constant("z", Codes(c.type, shape(blocks), 4)).Constant("row", Ramp(Shape{kColumns}, 1));
+    model.Node("DequantizeLinear", {"q", "s", c.zeros ? "z" : ""}, {"w"}, attributes);
+    if (std::string_view(c.form) == "Gemm") {
+      model.Node("Gemm", {"x", "w", "row"}, {"y"}, One("transB", 1));
+    } else if (rows) {
+      model.Node("Transpose", {"w"}, {"t"}).Node("MatMul", {"x", "t"}, {"y"});
+    } else {
+      model.Node("MatMul", {"x", "w"}, {"y"});
+    }
+    model.Output("y");
+    return model;
+  }
+
+  static std::string Operators(TestModel model) {
+    return After(model, {ProviderPass("blocked_products"), DeadCodeElimination()});
+  }
+};
+
+TEST_P(BlockedDequantization, BecomesAProductThatReadsTheCodes) {
+  const TestModel model = Product(GetParam());
+  EXPECT_EQ(Operators(model), "MatMulNBits");
+  for (const int64_t rows : {1, 12}) {
+    ExpectClose(model, {Ramp(Shape{rows, GetParam().k}, 0.1f)}, 0.02);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, BlockedDequantization,
+    testing::Values(BlockedCase{DataType::kInt4, false, "MatMul", 64, 32},
+                    BlockedCase{DataType::kUint4, true, "MatMul", 75, 16},
+                    BlockedCase{DataType::kUint4, false, "Gemm", 64, 16},
+                    BlockedCase{DataType::kInt4, true, "Transpose", 129, 64},
+                    BlockedCase{DataType::kInt8, true, "Gemm", 75, 32},
+                    BlockedCase{DataType::kUint8, false, "MatMul", 64, 64},
+                    BlockedCase{DataType::kInt2, false, "MatMul", 75, 16},
+                    BlockedCase{DataType::kUint2, true, "Transpose", 64, 32}));
+
+TEST_F(BlockedDequantization, StaysWhereTheProductCannotSayIt) {
+  const BlockedCase usual{DataType::kInt4, false, "MatMul", 64, 32};
+  BlockedCase small = usual;
+  small.block = 8;
+  EXPECT_EQ(Operators(Product(small)), "DequantizeLinear MatMul");
+  TestModel read_by_another = Product(usual);
+  read_by_another.Node("Exp", {"w"}, {"e"}).Output("e");
+  EXPECT_EQ(Operators(read_by_another), "DequantizeLinear MatMul Exp");
+  TestModel on_the_left = Product(usual);
+  on_the_left.Input("v", DataType::kFloat, {kColumns, 5});
+  on_the_left.Node("MatMul", {"w", "v"}, {"u"}).Output("u");
+  EXPECT_EQ(Operators(on_the_left), "DequantizeLinear MatMul MatMul");
+}
+
 struct BlockCase {
   int64_t rows, k, n, block, bits;
   bool zeros, bias;
