@@ -21,7 +21,7 @@ from versus_onnxruntime import write_inputs
 PEER = r"""
 import json, sys, time
 import numpy, onnxruntime
-path, folder, threads, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
+path, folder, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
 feeds = {name: numpy.load(f"{folder}/inputs/{i}.npy") for i, name in enumerate(json.load(open(f"{folder}/names.json")))}
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = threads

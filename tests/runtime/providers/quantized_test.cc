@@ -521,16 +521,15 @@ TEST_P(BlockedDequantization, BecomesAProductThatReadsTheCodes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Forms, BlockedDequantization,
-    testing::Values(BlockedCase{DataType::kInt4, false, "MatMul", 64, 32},
-                    BlockedCase{DataType::kUint4, true, "MatMul", 75, 16},
-                    BlockedCase{DataType::kUint4, false, "Gemm", 64, 16},
-                    BlockedCase{DataType::kInt4, true, "Transpose", 129, 64},
-                    BlockedCase{DataType::kInt8, true, "Gemm", 75, 32},
-                    BlockedCase{DataType::kUint8, false, "MatMul", 64, 64},
-                    BlockedCase{DataType::kInt2, false, "MatMul", 75, 16},
-                    BlockedCase{DataType::kUint2, true, "Transpose", 64, 32}));
+INSTANTIATE_TEST_SUITE_P(Forms, BlockedDequantization,
+                         testing::Values(BlockedCase{DataType::kInt4, false, "MatMul", 64, 32},
+                                         BlockedCase{DataType::kUint4, true, "MatMul", 75, 16},
+                                         BlockedCase{DataType::kUint4, false, "Gemm", 64, 16},
+                                         BlockedCase{DataType::kInt4, true, "Transpose", 129, 64},
+                                         BlockedCase{DataType::kInt8, true, "Gemm", 75, 32},
+                                         BlockedCase{DataType::kUint8, false, "MatMul", 64, 64},
+                                         BlockedCase{DataType::kInt2, false, "MatMul", 75, 16},
+                                         BlockedCase{DataType::kUint2, true, "Transpose", 64, 32}));
 
 TEST_F(BlockedDequantization, StaysWhereTheProductCannotSayIt) {
   const BlockedCase usual{DataType::kInt4, false, "MatMul", 64, 32};
