@@ -17,14 +17,15 @@ constexpr uint64_t kOpen = uint64_t{1} << 15;
 constexpr uint64_t kRunning = kOpen - 1;
 constexpr int kNumberShift = 16;
 
-// How long a thread looks for the next call, or for the end of one, before it sleeps: about what
-// waking it would take.
-constexpr std::chrono::microseconds kSpin{50};
+// How long a thread looks for the next call before it sleeps: about what waking it would take.
+constexpr std::chrono::microseconds kSpinForCalls{50};
+// And for the end of one, whose other chunks are running.
+constexpr std::chrono::microseconds kSpinForEnd{1000};
 
-// Whether `done` came true within kSpin, or later while `wait_on` holds. Lets other threads run.
+// Whether `done` came true within `time`, or later while `wait_on` holds. Lets other threads run.
 template <typename Done, typename WaitOn>
-bool Spin(Done done, WaitOn wait_on) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
+bool Spin(std::chrono::microseconds time, Done done, WaitOn wait_on) {
+  const auto end = std::chrono::steady_clock::now() + time;
   do {
     for (int i = 0; i < 32; ++i) {
       if (done()) return true;
@@ -79,7 +80,7 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
   // Nothing is left to do: a worker that still sleeps need not come.
   call_.fetch_and(~kOpen, std::memory_order_acq_rel);
   const auto finished = [this] { return (call_.load(std::memory_order_acquire) & kRunning) == 0; };
-  if (!Spin(finished, [] { return false; })) {
+  if (!Spin(kSpinForEnd, finished, [] { return false; })) {
     std::unique_lock lock(mutex_);
     done_.wait(lock, finished);
   }
@@ -110,7 +111,7 @@ void ThreadPool::Work() {
   };
   const auto busy = [this] { return busy_.load(std::memory_order_relaxed) > 0; };
   while (true) {
-    if (!Spin(called, busy)) {
+    if (!Spin(kSpinForCalls, called, busy)) {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, called);
     }

@@ -55,7 +55,7 @@ bool SplitRows(const Plan& plan, const KernelContext& k, int64_t begin, int64_t 
   const Parts parts = plan.RowParts(k);
   const int64_t depth = plan.product.k;
   std::atomic<bool> fits{true};
-  k.pool().ParallelFor(count, 1 + (1 << 16) / depth, [&](int64_t first, int64_t last) {
+  k.pool().ParallelFor(count, 1 + (1 << 14) / depth, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       Parts to = parts;
       for (uint16_t*& part : to) {
