@@ -14,7 +14,7 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
-constexpr size_t kLeastHuge = 2 * kHugePage;
+constexpr size_t kLeastHuge = kHugePage;
 
 // What the system gave, and where in it a tensor may begin.
 struct Block {
