@@ -141,7 +141,8 @@ constexpr int kFloatParts = 3;
 
 // Row-major C[m, n] = A[m, k] * B (+ bias) (+ C when accumulate), n up to gemm_width, of floats in
 // parts: rows of A as split_row makes them, each followed by zeros up to PaddedBytes(2 * k), one
-// panel of B by split_panels.
+// panel of B by split_panels. What `next` points to, which will be split soon, is brought to the
+// second-level cache meanwhile.
 struct PartsGemmArguments {
   int64_t m, n, k;
   const uint16_t* a[kFloatParts];
@@ -151,6 +152,8 @@ struct PartsGemmArguments {
   int64_t ldc;
   const float* bias = nullptr;  // [n]; null: none
   bool accumulate = false;
+  const float* next = nullptr;
+  int64_t next_floats = 0;
 };
 
 // A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple

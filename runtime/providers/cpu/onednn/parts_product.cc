@@ -10,7 +10,7 @@ namespace onnxd::onednn {
 namespace {
 
 constexpr int64_t kMostRows = 256;              // whose parts are made at once
-constexpr int64_t kCachedElements = 128 << 10;  // of A, whose parts pass by again for each panel
+constexpr int64_t kCachedElements = 96 << 10;  // of A, whose parts pass by again for each panel
 constexpr int64_t kLeastDepth = 256, kDepthStep = 32;
 
 using Parts = std::array<uint16_t*, math::kFloatParts>;
@@ -85,13 +85,18 @@ void MultiplyFloats(const Plan& plan, const KernelContext& k, const Group& group
   }
 }
 
-// The columns of one panel, of which `parts` takes those of the matrix.
+const float* PanelSlice(const PartsProduct& p, int64_t panel, const Slice& slice) {
+  return p.panels.data + panel * p.panels.stride + slice.from * math::kFewRowsPanel;
+}
+
+// The columns of one panel, of which `parts` takes those of the matrix. `next` is as much of the one
+// that follows, or null.
 void MultiplyPanel(const Plan& plan, const KernelContext& k, const Group& group, const Slice& slice,
-                   int64_t panel, const Parts& parts) {
+                   int64_t panel, const float* next, const Parts& parts) {
   const math::Simd& simd = math::CurrentSimd();
   const PartsProduct& p = plan.product;
   const bool accumulate = p.has_sum || slice.from > 0;
-  const float* from = p.panels.data + panel * p.panels.stride + slice.from * math::kFewRowsPanel;
+  const float* from = PanelSlice(p, panel, slice);
   if (!group.fits || !simd.split_panels(from, math::kFewRowsPanel, slice.depth,
                                         math::kFewRowsPanel / simd.gemm_width, parts.data())) {
     return MultiplyFloats(plan, k, group, slice, panel, accumulate);
@@ -113,6 +118,10 @@ void MultiplyPanel(const Plan& plan, const KernelContext& k, const Group& group,
     g.ldc = p.n;
     if (slice.from == 0 && k.input<float>(2) != nullptr) g.bias = k.input<float>(2) + column;
     g.accumulate = accumulate;
+    if (next != nullptr) {
+      g.next_floats = slice.depth * simd.gemm_width;
+      g.next = next + side * g.next_floats;
+    }
     simd.parts_gemm(g);
   }
 }
@@ -131,7 +140,8 @@ void RunChunk(const Plan& plan, const KernelContext& k, const Group& group, int6
   for (int64_t from = 0; from < p.k; from += plan.depth) {
     const Slice slice{from, std::min(plan.depth, p.k - from)};
     for (int64_t panel = first; panel < last; ++panel) {
-      MultiplyPanel(plan, k, group, slice, panel, parts);
+      const float* next = panel + 1 < last ? PanelSlice(p, panel + 1, slice) : nullptr;
+      MultiplyPanel(plan, k, group, slice, panel, next, parts);
     }
   }
   for (int64_t row = 0; row < group.count; ++row) p.activation.Apply(y + row * p.n, width);
