@@ -10,7 +10,8 @@ std::vector<const GraphPass*> StandardPasses() {
   return {IdentityElimination(),  ShapeFolding(),         ConstantFolding(),
           ConvTransposeAsConv(),  ConvBiasFusion(),       ConvBatchNormalizationFusion(),
           TransposeElimination(), GeluFusion(),           LayerNormalizationFusion(),
-          MatMulScaleFusion(),    ConvActivationFusion(), DeadCodeElimination()};
+          MatMulScaleFusion(),    BlockedProducts(),      ConvActivationFusion(),
+          DeadCodeElimination()};
 }
 
 namespace {

@@ -66,7 +66,7 @@ class CpuProvider : public ExecutionProvider {
     std::vector<const GraphPass*> passes = {ConstantCaptures(),      AttentionFusion(false),
                                             ConvGateFusion(),        QuantizedOperators(),
                                             QuantizedConvInFloats(), DynamicQuantizedProducts(),
-                                            BlockedProducts(),       DequantizeFolding()};
+                                            DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

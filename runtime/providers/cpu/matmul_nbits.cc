@@ -6,6 +6,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
+#include "runtime/ops/matmul_nbits.h"
 #include "runtime/providers/cpu/block_quantized.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/packed_matrix.h"
@@ -19,25 +20,6 @@ using Values = std::vector<Value>;
 
 Status Fail(const Node& node, std::string_view why) {
   return InvalidArgument(StrCat(Describe(node), ": ", why));
-}
-
-struct BlockedSizes {
-  int64_t n, k, block, bits, blocks;
-};
-
-Result<BlockedSizes> SizesOf(const Node& node) {
-  BlockedSizes z{};
-  z.n = node.attributes.Int("N", 0);
-  z.k = node.attributes.Int("K", 0);
-  z.block = node.attributes.Int("block_size", 0);
-  z.bits = node.attributes.Int("bits", 4);
-  constexpr int64_t kMax = int64_t{1} << 30;
-  if (z.n < 1 || z.k < 1 || z.n > kMax || z.k > kMax || z.block < 16 || z.block > kMax ||
-      (z.block & (z.block - 1)) != 0 || (z.bits != 2 && z.bits != 4 && z.bits != 8)) {
-    return Fail(node, "N, K, block_size or bits are out of range");
-  }
-  z.blocks = (z.k + z.block - 1) / z.block;
-  return z;
 }
 
 // The weights of MatMulNBits: B[n, blocks, block * bits / 8], scales [n, blocks], zero points and
@@ -56,17 +38,17 @@ struct CheckedWeights {
   std::vector<int32_t> groups;
 };
 
-Status CheckWeights(const Node& node, const BlockedSizes& z, const BlockedWeights& weights,
+Status CheckWeights(const Node& node, const MatMulNBitsSizes& z, const BlockedWeights& weights,
                     CheckedWeights& out) {
   const Tensor &b = weights.b, &scales = weights.scales;
   const Tensor* zero_points = weights.zero_points;
-  const int64_t row_bytes = z.blocks * z.block * z.bits / 8;
-  const int64_t zero_row = (z.blocks * z.bits + 7) / 8;
+  const int64_t row_bytes = z.row_bytes();
+  const int64_t zero_row = z.zero_row_bytes();
   const bool packed_zeros = zero_points != nullptr && zero_points->type() == DataType::kUint8;
   bool fits =
-      static_cast<int64_t>(b.bytes()) == z.n * row_bytes && scales.ElementCount() == z.n * z.blocks;
+      static_cast<int64_t>(b.bytes()) == z.n * row_bytes && scales.ElementCount() == z.n * z.blocks();
   if (fits && zero_points != nullptr) {
-    fits = zero_points->ElementCount() == z.n * (packed_zeros ? zero_row : z.blocks);
+    fits = zero_points->ElementCount() == z.n * (packed_zeros ? zero_row : z.blocks());
   }
   if (!fits) return Fail(node, "B, scales or zero_points do not fit N, K and block_size");
   out.scales = ElementsAs<float>(scales);
@@ -75,7 +57,7 @@ Status CheckWeights(const Node& node, const BlockedSizes& z, const BlockedWeight
               .scales = out.scales.data(),
               .row_bytes = row_bytes,
               .block = z.block,
-              .blocks = z.blocks,
+              .blocks = z.blocks(),
               .bits = z.bits};
   if (packed_zeros) out.rows.packed_zeros = zero_points->data<uint8_t>();
   if (!out.zeros.empty()) out.rows.zeros = out.zeros.data();
@@ -83,14 +65,14 @@ Status CheckWeights(const Node& node, const BlockedSizes& z, const BlockedWeight
   out.groups = ElementsAs<int32_t>(*weights.groups);
   const bool known = static_cast<int64_t>(out.groups.size()) >= z.k &&
                      std::all_of(out.groups.begin(), out.groups.end(),
-                                 [&](int32_t group) { return group >= 0 && group < z.blocks; });
+                                 [&](int32_t group) { return group >= 0 && group < z.blocks(); });
   if (!known) return Fail(node, "g_idx does not name a block of each column");
   out.rows.groups = out.groups.data();
   return Status::Ok();
 }
 
 // As floats [n, k].
-Result<std::vector<float>> DequantizeBlocks(const Node& node, const BlockedSizes& z,
+Result<std::vector<float>> DequantizeBlocks(const Node& node, const MatMulNBitsSizes& z,
                                             const BlockedWeights& weights) {
   CheckedWeights checked;
   ONNXD_RETURN_IF_ERROR(CheckWeights(node, z, weights, checked));
@@ -115,7 +97,7 @@ Result<Tensor> MultiplyRows(const Tensor& x, const PackedMatrix& b, const Tensor
   return out;
 }
 
-Status CheckNBits(const Node& node, const BlockedSizes& z, std::span<const Value> inputs) {
+Status CheckNBits(const Node& node, const MatMulNBitsSizes& z, std::span<const Value> inputs) {
   const Shape& a = inputs[0].tensor().shape();
   const Tensor* bias = TensorAt(inputs, 5);
   if (a.rank() < 1 || a[a.rank() - 1] != z.k) {
@@ -125,7 +107,7 @@ Status CheckNBits(const Node& node, const BlockedSizes& z, std::span<const Value
   return Status::Ok();
 }
 
-Result<PackedMatrix> PackBlocks(const Node& node, const BlockedSizes& z,
+Result<PackedMatrix> PackBlocks(const Node& node, const MatMulNBitsSizes& z,
                                 const BlockedWeights& weights) {
   ONNXD_ASSIGN_OR_RETURN(const auto floats, DequantizeBlocks(node, z, weights));
   return PackMatrix(floats.data(), true, z.k, z.n);
@@ -323,7 +305,7 @@ class BlockProduct : public Kernel {
 
 Result<std::unique_ptr<Kernel>> MakeMatMulNBits(const KernelInfo& info) {
   if (info.InputType(0) != DataType::kFloat) return DeclineType("MatMulNBits", info.InputType(0));
-  ONNXD_ASSIGN_OR_RETURN(const BlockedSizes z, SizesOf(info.node));
+  ONNXD_ASSIGN_OR_RETURN(const MatMulNBitsSizes z, MatMulNBitsSizesOf(info.node));
   // What of B, scales, zero points and g_idx is there, when all of it is constant.
   Tensor constants[4];
   bool constant = true;

@@ -302,6 +302,7 @@ Result<ProductPlanner> PlannerOf(const KernelInfo& info) {
   if (node.Is("Gemm") && node.since_version >= 7) return PlanGemm(info);
   if (node.Is("Conv") || node.Is("FusedConv", "com.microsoft")) return PlanConv(info);
   if (node.Is("ConvTranspose")) return PlanConvTranspose(info);
+  if (node.Is("MatMulNBits", "com.microsoft")) return PlanMatMulNBits(info);
   return Unimplemented(StrCat(node.op_type, " is no product"));
 }
 

@@ -57,8 +57,10 @@ Result<ProductPlanner> PlanMatMul(const KernelInfo& info);  // FusedMatMul as we
 Result<ProductPlanner> PlanGemm(const KernelInfo& info);
 Result<ProductPlanner> PlanConv(const KernelInfo& info);  // FusedConv as well
 Result<ProductPlanner> PlanConvTranspose(const KernelInfo& info);
+Result<ProductPlanner> PlanMatMulNBits(const KernelInfo& info);
 
-// What plans the product of a MatMul, FusedMatMul, Gemm, Conv, FusedConv or ConvTranspose node.
+// What plans the product of a MatMul, FusedMatMul, MatMulNBits, Gemm, Conv, FusedConv or ConvTranspose
+// node.
 // kUnimplemented where the device declines it, or it is none of these.
 Result<ProductPlanner> PlannerOf(const KernelInfo& info);
 

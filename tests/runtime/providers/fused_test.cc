@@ -296,6 +296,101 @@ TEST(FusedProvider, AttendsInGroupsAsTheCpuDoes) {
   AttendsInGroups({.name = "smooth", .smooth = true, .past = 6, .sequence = 1});
 }
 
+struct BitsCase {
+  int64_t rows, k, n, bits, block;
+  bool packed_zeros, zeros, bias;
+};
+
+// Numbers of which sums are exact, also in float16.
+void MultipliesCodes(const BitsCase& c, DataType type) {
+  SCOPED_TRACE(StrCat(c.bits, " bits, ", c.rows, " rows"));
+  const int64_t blocks = (c.k + c.block - 1) / c.block;
+  const auto bytes = [](const Shape& shape, int step) {
+    Tensor tensor = *Tensor::Create(DataType::kUint8, shape);
+    for (int64_t i = 0; i < tensor.ElementCount(); ++i) {
+      tensor.mutable_data<uint8_t>()[i] = static_cast<uint8_t>(i * step + i / 7);
+    }
+    return tensor;
+  };
+  const auto steps = [](const Shape& shape, int64_t count, float size) {
+    Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+    for (int64_t i = 0; i < tensor.ElementCount(); ++i) {
+      tensor.mutable_data<float>()[i] = static_cast<float>(i % count - count / 2) * size;
+    }
+    return tensor;
+  };
+  TestModel model;
+  model.Input("x", DataType::kFloat, {c.rows, c.k});
+  model.Constant("b", bytes(Shape{c.n, blocks, c.block * c.bits / 8}, 37));
+  model.Constant("s", steps(Shape{c.n * blocks}, 3, 0.25f));
+  model.Constant("z", c.packed_zeros ? bytes(Shape{c.n, (blocks * c.bits + 7) / 8}, 11)
+                                     : steps(Shape{c.n, blocks}, 4, 0.5f));
+  model.Constant("row", steps(Shape{c.n}, 5, 0.5f));
+  std::vector<std::string> inputs = {"x", "b", "s", c.zeros ? "z" : "", "", c.bias ? "row" : ""};
+  std::string result = "p";
+  if (type != DataType::kFloat) {
+    for (std::string& input : inputs) {
+      if (input.empty() || input == "b" || (input == "z" && c.packed_zeros)) continue;
+      Attributes to;
+      to.Set("to", static_cast<int64_t>(type));
+      model.Node("Cast", {input}, {input + "_half"}, to);
+      input += "_half";
+    }
+  }
+  Attributes attributes;
+  for (const auto& [name, value] :
+       {std::pair("K", c.k), {"N", c.n}, {"bits", c.bits}, {"block_size", c.block}}) {
+    attributes.Set(name, value);
+  }
+  model.Node("MatMulNBits", inputs, {"p"}, attributes, "com.microsoft");
+  Attributes wide;
+  wide.Set("to", static_cast<int64_t>(DataType::kFloat));
+  model.Node("Cast", {"p"}, {"f"}, wide).Node("Relu", {"f"}, {"y"}).Output("y");
+  ExpectSameOnDevice(model, {steps(Shape{c.rows, c.k}, 3, 1.0f)}, true);
+}
+
+TEST(FusedProvider, MultipliesCodesOfFewBitsAsTheCpuDoes) {
+  for (const DataType type : {DataType::kFloat, DataType::kFloat16}) {
+    MultipliesCodes({1, 64, 50, 4, 32, false, false, true}, type);
+    MultipliesCodes({3, 70, 33, 4, 16, true, true, false}, type);
+    MultipliesCodes({40, 96, 40, 4, 32, false, true, true}, type);
+    MultipliesCodes({2, 48, 16, 8, 16, true, true, false}, type);
+    MultipliesCodes({1, 100, 40, 2, 64, true, true, true}, type);
+  }
+}
+
+// Which the device would not dequantize: it has no elements of four bits.
+TEST(FusedProvider, MultipliesWhatIsDequantizedInBlocks) {
+  TestModel model(21);
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("rows"), 64});
+  Tensor codes = *Tensor::Create(DataType::kInt4, Shape{64, 10});
+  auto* bytes = static_cast<uint8_t*>(codes.mutable_raw());
+  for (size_t i = 0; i < codes.bytes(); ++i) bytes[i] = static_cast<uint8_t>(i * 37);
+  model.Constant("q", codes).Constant("s", Waves(Shape{2, 10}, 0.5f));
+  Attributes attributes;
+  attributes.Set("axis", int64_t{0});
+  attributes.Set("block_size", int64_t{32});
+  model.Node("DequantizeLinear", {"q", "s"}, {"w"}, attributes);
+  model.Node("MatMul", {"x", "w"}, {"y"}).Output("y");
+  ExpectSameOnDevice(model, {Waves(Shape{3, 64}, 1)}, true);
+}
+
+TEST(FusedProvider, JoinsAProductOfCodesWithWhatFollows) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 32});
+  Tensor codes = *Tensor::Create(DataType::kUint8, Shape{12, 1, 16});
+  std::fill_n(codes.mutable_data<uint8_t>(), 12 * 16, uint8_t{0x3a});
+  model.Constant("b", codes).Constant("s", Waves(Shape{12}, 0.5f));
+  Attributes attributes;
+  for (const auto& [name, value] : {std::pair("K", 32), {"N", 12}, {"block_size", 32}}) {
+    attributes.Set(name, int64_t{value});
+  }
+  model.Node("MatMulNBits", {"x", "b", "s"}, {"p"}, attributes, "com.microsoft");
+  model.Node("Sigmoid", {"p"}, {"s2"}).Node("Mul", {"p", "s2"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "MatMulNBits+Sigmoid+Mul");
+  ExpectSameOnDevice(model, {Waves(Shape{2, 32}, 1)}, true);
+}
+
 TEST(FusedProvider, ShowsWhatAKernelIsMadeOf) {
   TestModel model;
   model.Input("x", DataType::kFloat, {3, 40});

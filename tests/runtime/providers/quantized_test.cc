@@ -509,7 +509,7 @@ class BlockedDequantization : public testing::TestWithParam<BlockedCase> {
   }
 
   static std::string Operators(TestModel model) {
-    return After(model, {ProviderPass("blocked_products"), DeadCodeElimination()});
+    return After(model, {BlockedProducts(), DeadCodeElimination()});
   }
 };
 

@@ -16,8 +16,4 @@ const GraphPass* QuantizedConvInFloats();
 // com.microsoft MatMulIntegerToFloat. Extended.
 const GraphPass* DynamicQuantizedProducts();
 
-// MatMul and Gemm with constant weights that DequantizeLinear reads in blocks along the inner axis (2, 4 or
-// 8 bits, blocks of 16 or more): com.microsoft MatMulNBits, which reads the codes. Extended.
-const GraphPass* BlockedProducts();
-
 }  // namespace onnxd

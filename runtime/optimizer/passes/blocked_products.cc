@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "runtime/graph/graph_match.h"
-#include "runtime/providers/cpu/passes/quantized_operators.h"
+#include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
 namespace {
