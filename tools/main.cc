@@ -37,7 +37,7 @@ void AddSession(CLI::App& command, SessionFlags& flags) {
   command
       .add_option("--precision", flags.precision,
                   "Of large products; fp32 where the processor computes the others no faster")
-      ->check(CLI::IsMember({"fp32", "bf16", "bf16x3"}))
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16", "bf16x3"}))
       ->capture_default_str();
   command.add_flag("--denormals-as-zero", flags.denormals_as_zero,
                    "Take floats below 1.18e-38 for zeros while computing");

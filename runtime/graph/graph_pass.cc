@@ -20,7 +20,7 @@ std::string_view OptimizationLevelName(OptimizationLevel level) {
 
 std::optional<Precision> PrecisionFromName(std::string_view name) {
   for (const Precision precision :
-       {Precision::kFloat32, Precision::kBfloat16, Precision::kBfloat16x3}) {
+       {Precision::kFloat32, Precision::kFloat16, Precision::kBfloat16, Precision::kBfloat16x3}) {
     if (PrecisionName(precision) == name) return precision;
   }
   return std::nullopt;
@@ -28,6 +28,8 @@ std::optional<Precision> PrecisionFromName(std::string_view name) {
 
 std::string_view PrecisionName(Precision precision) {
   switch (precision) {
+    case Precision::kFloat16:
+      return "fp16";
     case Precision::kBfloat16:
       return "bf16";
     case Precision::kBfloat16x3:

@@ -20,11 +20,12 @@ enum class OptimizationLevel { kDisable, kBasic, kExtended, kAll };
 std::optional<OptimizationLevel> OptimizationLevelFromName(std::string_view name);
 std::string_view OptimizationLevelName(OptimizationLevel level);
 
-// Of products of float32 models. kBfloat16: operands and results of large products have 8 bits of
-// mantissa, sums 24. kBfloat16x3: products of both halves of each operand, about 16 bits.
-enum class Precision { kFloat32, kBfloat16, kBfloat16x3 };
+// Of products of float32 models. kFloat16, kBfloat16: operands and results of large products have 11
+// bits of mantissa and end at 65504, or 8 bits and float's range; sums are floats. kBfloat16x3:
+// products of both halves of each operand, about 16 bits.
+enum class Precision { kFloat32, kFloat16, kBfloat16, kBfloat16x3 };
 
-std::optional<Precision> PrecisionFromName(std::string_view name);  // "fp32", "bf16", "bf16x3"
+std::optional<Precision> PrecisionFromName(std::string_view name);  // "fp32", "fp16", "bf16", "bf16x3"
 std::string_view PrecisionName(Precision precision);
 
 // Computes a node whose inputs are constants. Provided by the session, which has kernels; nullopt

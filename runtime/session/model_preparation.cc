@@ -63,6 +63,8 @@ Status RunProviderPasses(const SessionOptions& options, std::vector<const GraphP
       }
       return true;
     };
+    context.precision =
+        provider->Computes(options.precision) ? options.precision : Precision::kFloat32;
     ONNXD_RETURN_IF_ERROR(PartitionGraph(graph, options.providers));
     const OthersHidden hidden(graph, provider->name());
     for (const GraphPass* own : provider->Passes()) {

@@ -79,7 +79,7 @@ std::vector<OptionKey<ServerOptions::Runtime>> RuntimeKeys() {
       TextKey("optimization", &R::optimization, {"disable", "basic", "extended", "all"}),
       TextKey("cache_dir", &R::cache_dir),
       NumberKey("cache_bytes", &R::cache_bytes, 0, kMaxBytes, "bytes"),
-      TextKey("precision", &R::precision, {"fp32", "bf16", "bf16x3"}),
+      TextKey("precision", &R::precision, {"fp32", "fp16", "bf16", "bf16x3"}),
       SwitchKey("denormals_as_zero", &R::denormals_as_zero),
       NumberKey("threads", &R::threads, 1, 1024),
       NumberKey("executors", &R::executors, 0, 1024),

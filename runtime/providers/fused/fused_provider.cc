@@ -3,6 +3,7 @@
 #include "runtime/fusion/attention.h"
 #include "runtime/providers/fused/fused_kernels.h"
 #include "runtime/providers/fused/passes/fusion.h"
+#include "runtime/providers/fused/passes/narrow_products.h"
 #include "runtime/providers/fused/passes/reduction_axes.h"
 #include "runtime/providers/gpu/gpu_provider.h"
 
@@ -16,6 +17,7 @@ class FusedProvider : public ExecutionProvider {
 
   std::string_view name() const override { return "fused"; }
   Device* device() const override { return device_.get(); }
+  bool Computes(Precision precision) const override { return precision != Precision::kBfloat16x3; }
   bool Knows(const Node& node) const override {
     return node.Is("Fused", "onnxd") || single_->Knows(node);
   }
@@ -26,7 +28,7 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), ReductionAxesAsAttribute(), NeighbourFusion()};
+    return {AttentionFusion(true), NarrowProducts(), ReductionAxesAsAttribute(), NeighbourFusion()};
   }
 
  private:

@@ -51,6 +51,8 @@ bool FastKernelsCompute(Precision precision) {
   switch (precision) {
     case Precision::kFloat32:
       return true;
+    case Precision::kFloat16:
+      return false;
     case Precision::kBfloat16:
       return math::CurrentSimd().fast_bfloat16 || onednn::Bfloat16Speed() > kWorthIt;
     case Precision::kBfloat16x3:
