@@ -37,6 +37,9 @@ ProviderOptions ProviderOptionsOf(const ProviderDeviceSettings& settings,
   options.use_tf32 = settings.use_tf32;
   options.searches_tactics = settings.cudnn_conv_algo_search == "EXHAUSTIVE";
   options.max_workspace_size = settings.max_workspace_size;
+  for (const std::string& layer : SplitList(settings.float_layers, ';')) {
+    options.float_layers.insert(layer);
+  }
   if (cache != nullptr) options.program_cache = ProgramCacheIn(*cache);
   options.plugins = std::move(plugins);
   options.plugin_options = *ParsePluginOptions(settings.plugin);

@@ -70,6 +70,8 @@ struct BenchFlags {
 struct CompileFlags {
   std::string model;
   std::vector<std::string> profiles;  // "name=1x8:1x128:8x512"
+  double tolerance = 0;               // of outputs at a reduced precision; 0: not asked
+  std::vector<std::string> samples;   // folders with inputs
   SessionFlags session;
 };
 

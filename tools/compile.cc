@@ -6,9 +6,12 @@
 
 #include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/session/model_preparation.h"
 #include "runtime/session/prepared_model_cache.h"
 #include "tools/command.h"
+#include "tools/precision_guard.h"
 #include "tools/random_inputs.h"
+#include "tools/test_case.h"
 
 namespace onnxd {
 namespace {
@@ -40,7 +43,8 @@ Result<std::vector<std::map<std::string, Shape>>> ParseProfiles(
   return runs;
 }
 
-Status RunAt(const InferenceSession& session, const std::map<std::string, Shape>& shapes) {
+Result<std::vector<Value>> RandomInputs(const InferenceSession& session,
+                                        const std::map<std::string, Shape>& shapes) {
   std::mt19937 random(1);
   std::vector<Value> inputs;
   for (const TensorSignature& input : session.inputs()) {
@@ -48,13 +52,82 @@ Status RunAt(const InferenceSession& session, const std::map<std::string, Shape>
     if (!value.ok()) return value.status();
     inputs.push_back(*std::move(value));
   }
+  return inputs;
+}
+
+Status RunAt(const InferenceSession& session, const std::map<std::string, Shape>& shapes) {
+  ONNXD_ASSIGN_OR_RETURN(const auto inputs, RandomInputs(session, shapes));
   return session.Run(inputs, {}).status();
+}
+
+using Profiles = std::vector<std::map<std::string, Shape>>;
+
+Result<std::vector<std::vector<Value>>> Samples(const CompileFlags& flags, const Profiles& profiles,
+                                                const InferenceSession& session) {
+  std::vector<std::vector<Value>> samples;
+  for (const std::string& folder : flags.samples) {
+    ONNXD_ASSIGN_OR_RETURN(auto inputs, ReadInputs(folder, session));
+    samples.push_back(std::move(inputs));
+  }
+  if (!samples.empty()) return samples;
+  for (const auto& shapes : profiles) {
+    ONNXD_ASSIGN_OR_RETURN(auto inputs, RandomInputs(session, shapes));
+    samples.push_back(std::move(inputs));
+  }
+  return samples;
+}
+
+// Finds which products stay float, says so, and has `session` keep them.
+Status GuardPrecision(const CompileFlags& flags, const SessionOptions& options,
+                      const Profiles& profiles, SessionFlags& session) {
+  if (options.precision != Precision::kFloat16 && options.precision != Precision::kBfloat16) {
+    return InvalidArgument("--tolerance is of --precision fp16 or bf16");
+  }
+  if (EffectivePrecision(options) == Precision::kFloat32 || options.providers.size() < 2) {
+    return InvalidArgument("--tolerance is of the provider fused, with a device");
+  }
+  const auto with = [&](Precision precision, const std::set<std::string>& float_layers) {
+    SessionFlags made = session;
+    made.precision = PrecisionName(precision);
+    if (!float_layers.empty()) {
+      made.provider_options += StrCat(made.provider_options.empty() ? "" : ",",
+                                      "float_layers=", StrJoin(float_layers, ";"));
+    }
+    return made;
+  };
+  const SessionMaker make =
+      [&](Precision precision,
+          const std::set<std::string>& float_layers) -> Result<std::unique_ptr<InferenceSession>> {
+    ONNXD_ASSIGN_OR_RETURN(SessionOptions made, with(precision, float_layers).ToOptions());
+    return InferenceSession::Load(flags.model, std::move(made));
+  };
+  ONNXD_ASSIGN_OR_RETURN(const auto layers, NarrowableLayers(flags.model, options));
+  ONNXD_ASSIGN_OR_RETURN(const auto first, make(Precision::kFloat32, {}));
+  ONNXD_ASSIGN_OR_RETURN(const auto samples, Samples(flags, profiles, *first));
+  ONNXD_ASSIGN_OR_RETURN(
+      const PrecisionChoice choice,
+      ChooseFloatLayers(layers, make, options.precision, samples, flags.tolerance));
+  std::printf(
+      "%s: largest error %.2g of %.2g with all %zu products in %s; %.2g with %zu in float\n",
+      flags.model.c_str(), choice.all_narrow_error, flags.tolerance, choice.layers,
+      session.precision.c_str(), choice.largest_error, choice.float_layers.size());
+  if (choice.float_layers.empty()) return Status::Ok();
+  std::printf("model.yaml:\nprovider_options:\n  float_layers: \"%s\"\n",
+              StrJoin(choice.float_layers, ";").c_str());
+  session = with(options.precision, choice.float_layers);
+  return Status::Ok();
 }
 
 Status RunCompile(const CompileFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   ONNXD_ASSIGN_OR_RETURN(const auto profiles, ParseProfiles(flags.profiles));
-  ONNXD_ASSIGN_OR_RETURN(const SessionOptions options, flags.session.ToOptions());
+  ONNXD_ASSIGN_OR_RETURN(SessionOptions options, flags.session.ToOptions());
+  const auto kernels = ProgramCacheIn(*options.cache);  // of the device, which keeps its first one
+  if (flags.tolerance > 0) {
+    SessionFlags chosen = flags.session;
+    ONNXD_RETURN_IF_ERROR(GuardPrecision(flags, options, profiles, chosen));
+    ONNXD_ASSIGN_OR_RETURN(options, chosen.ToOptions());
+  }
   ONNXD_ASSIGN_OR_RETURN(const auto session, InferenceSession::Load(flags.model, options));
   for (const auto& shapes : profiles) {
     for (const auto& [name, shape] : shapes) {
@@ -68,7 +141,7 @@ Status RunCompile(const CompileFlags& flags) {
     ONNXD_RETURN_IF_ERROR(RunAt(*session, shapes));
   }
   if (session->wants_saving()) ONNXD_RETURN_IF_ERROR(session->SaveToCache());
-  const auto programs = ProgramCacheIn(*options.cache)->statistics();
+  const auto programs = kernels->statistics();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   std::string nodes;
   for (const auto& [provider, count] : session->info().nodes_by_provider) {

@@ -126,6 +126,16 @@ void AddCompile(CLI::App& app, CompileFlags& flags, RunCommand& run) {
           "Shapes of an input that it is prepared for, NAME=MIN:OPT:MAX like "
           "ids=1x8:1x128:8x512, or fewer; others work, too, and are prepared when they come")
       ->allow_extra_args(false);
+  command
+      ->add_option("--tolerance", flags.tolerance,
+                   "With --precision fp16 or bf16: find which products have to stay float for the "
+                   "outputs to differ by no more than this share of an output's largest magnitude")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--samples", flags.samples,
+                   "Folder with input_N.pb or NAME.npy that --tolerance compares, as often as "
+                   "needed; else random inputs")
+      ->allow_extra_args(false);
   AddSession(*command, flags.session);
   AddCache(*command, flags.session);
   command->get_option("--cache")->required();

@@ -99,7 +99,7 @@ Result<Provider> FindProvider(const std::string& name, std::span<const std::stri
   }
   if (name == "fused") {
     ONNXD_ASSIGN_OR_RETURN(auto device, FindFusedDevice(following, options));
-    return MakeFusedProvider(std::move(device));
+    return MakeFusedProvider(std::move(device), options.float_layers);
   }
   if (name == "cuda" || name == "opencl") {
     ONNXD_ASSIGN_OR_RETURN(auto device, FindDevice(name, options));

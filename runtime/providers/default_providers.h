@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct ProviderOptions {
   // are chosen by their sizes. onnxruntime's cudnn_conv_algo_search, of products as well.
   bool searches_tactics = false;
   int64_t max_workspace_size = 32 << 20;  // bytes that a library of CUDA may take for one product
+  // Of fused: values that products make in float whatever the session's precision is.
+  std::set<std::string> float_layers;
   // Where compiled kernels are kept; null: nowhere. A device has that of the first call with it.
   std::shared_ptr<ProgramCache> program_cache;
 

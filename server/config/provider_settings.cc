@@ -45,6 +45,7 @@ const std::vector<OptionKey<ProviderDeviceSettings>>& ProviderDeviceKeys() {
       TextKey("cudnn_conv_algo_search", &P::cudnn_conv_algo_search,
               {"EXHAUSTIVE", "HEURISTIC", "DEFAULT"}),
       NumberKey("max_workspace_size", &P::max_workspace_size, 0, int64_t{1} << 40, "bytes"),
+      TextKey("float_layers", &P::float_layers),
       PluginKey(),
   };
   return keys;

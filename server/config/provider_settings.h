@@ -20,6 +20,8 @@ struct ProviderDeviceSettings {
   // EXHAUSTIVE: kernels that can be had in several ways are timed; HEURISTIC, DEFAULT: by size
   std::string cudnn_conv_algo_search = "EXHAUSTIVE";
   int64_t max_workspace_size = 33'554'432;  // bytes that cuBLASLt may take for one product
+  // of `fused`: values, separated by semicolons, that products make in float whatever the precision
+  std::string float_layers;
   std::string plugin;  // NAME=VALUE, separated by commas: what providers of plug-ins take
   bool operator==(const ProviderDeviceSettings&) const = default;
 };

@@ -220,6 +220,27 @@ class Devices(unittest.TestCase):
             self.assertEqual(wrong.returncode, 1)
             self.assertIn("--profile picture: the model has no such input", wrong.stderr)
 
+    @unittest.skipUnless(HAS_OPENCL, "no OpenCL on this machine")
+    def test_products_stay_float_where_outputs_would_not_be_near(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def compiled(*flags):
+                return onnxd("compile", CNN, "--cache", pathlib.Path(folder) / "cache", *flags)
+
+            device = ("--providers", "fused,cpu", "--precision", "fp16")
+            near = compiled(*device, "--tolerance", "0.01")
+            self.assertEqual(near.returncode, 0, near.stderr)
+            self.assertRegex(near.stdout, r"with all 4 products in fp16; .* with 0 in float")
+            exact = compiled(*device, "--tolerance", "1e-9")
+            self.assertEqual(exact.returncode, 0, exact.stderr)
+            self.assertRegex(exact.stdout, r"; 0 with 4 in float")
+            layers = re.search(r'float_layers: "(.*)"', exact.stdout).group(1)
+            # As model.yaml would have it: the graph has no cast left.
+            shown = onnxd("inspect", CNN, "--stage", "final", *device, "--provider-options", f"float_layers={layers}")
+            self.assertNotIn("float16", shown.stdout)
+            self.assertIn("float16", onnxd("inspect", CNN, "--stage", "final", *device).stdout)
+            for flags in (("--precision", "fp16", "--tolerance", "1"), (*device[:2], "--tolerance", "1")):
+                self.assertIn("--tolerance is of", compiled(*flags).stderr)
+
     def test_inspect_without_a_device_names_the_first_that_takes_a_node(self):
         done = onnxd("inspect", CNN, "--partitions")
         self.assertRegex(done.stdout, r"(?m)^cpu runs \d+ nodes$")

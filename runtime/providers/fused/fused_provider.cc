@@ -12,8 +12,10 @@ namespace {
 
 class FusedProvider : public ExecutionProvider {
  public:
-  explicit FusedProvider(std::shared_ptr<GpuDevice> device)
-      : device_(device), single_(MakeGpuProvider("fused", std::move(device))) {}
+  FusedProvider(std::shared_ptr<GpuDevice> device, std::set<std::string> float_layers)
+      : device_(device),
+        single_(MakeGpuProvider("fused", std::move(device))),
+        narrow_products_(std::move(float_layers)) {}
 
   std::string_view name() const override { return "fused"; }
   Device* device() const override { return device_.get(); }
@@ -28,18 +30,21 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), NarrowProducts(), ReductionAxesAsAttribute(), NeighbourFusion()};
+    return {AttentionFusion(true), &narrow_products_, ReductionAxesAsAttribute(),
+            NeighbourFusion()};
   }
 
  private:
   const std::shared_ptr<GpuDevice> device_;
   const std::shared_ptr<const ExecutionProvider> single_;
+  const NarrowProducts narrow_products_;
 };
 
 }  // namespace
 
-std::shared_ptr<const ExecutionProvider> MakeFusedProvider(std::shared_ptr<GpuDevice> device) {
-  return std::make_shared<FusedProvider>(std::move(device));
+std::shared_ptr<const ExecutionProvider> MakeFusedProvider(std::shared_ptr<GpuDevice> device,
+                                                           std::set<std::string> float_layers) {
+  return std::make_shared<FusedProvider>(std::move(device), std::move(float_layers));
 }
 
 }  // namespace onnxd

@@ -418,7 +418,7 @@ TEST(NarrowProducts, HandEachOtherNarrowValues) {
     ASSERT_TRUE(InferGraph(model.graph()).ok());
     PassContext context;
     context.precision = precision;
-    ASSERT_TRUE(*NarrowProducts()->Run(model.graph(), context));
+    ASSERT_TRUE(*NarrowProducts().Run(model.graph(), context));
     ASSERT_TRUE(model.graph().Verify().ok());
     for (const Node& node : model.graph().nodes) {
       if (node.op_type != "Conv" && node.op_type != "Gemm") continue;
@@ -427,7 +427,7 @@ TEST(NarrowProducts, HandEachOtherNarrowValues) {
       }
     }
     // A second time there is nothing left to do.
-    EXPECT_FALSE(*NarrowProducts()->Run(model.graph(), context));
+    EXPECT_FALSE(*NarrowProducts().Run(model.graph(), context));
   }
 }
 
@@ -437,7 +437,7 @@ TEST(NarrowProducts, LeaveOtherPrecisions) {
   for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16x3}) {
     PassContext context;
     context.precision = precision;
-    EXPECT_FALSE(*NarrowProducts()->Run(model.graph(), context));
+    EXPECT_FALSE(*NarrowProducts().Run(model.graph(), context));
   }
 }
 

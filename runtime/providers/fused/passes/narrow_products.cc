@@ -5,16 +5,9 @@
 namespace onnxd {
 namespace {
 
-bool IsProduct(const Node& node) {
-  return node.Is("MatMul") || node.Is("Conv") || node.Is("ConvTranspose") ||
-         (node.Is("Gemm") && node.since_version >= 7) || node.Is("FusedMatMul", "com.microsoft") ||
-         node.Is("FusedConv", "com.microsoft");
-}
-
 // All operands, bias included, are of one type.
 std::vector<size_t> FloatInputs(const Graph& graph, const Node& node) {
   std::vector<size_t> inputs;
-  if (!IsProduct(node)) return inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.input(i) == kNoValue) continue;
     const ValueType& type = graph.value(node.inputs[i]).type;
@@ -24,32 +17,31 @@ std::vector<size_t> FloatInputs(const Graph& graph, const Node& node) {
   return inputs;
 }
 
-class Pass : public GraphPass {
- public:
-  std::string_view name() const override { return "narrow_products"; }
-  OptimizationLevel level() const override { return OptimizationLevel::kAll; }
-
-  Result<bool> Run(Graph& graph, const PassContext& context) const override {
-    NarrowingRules rules;
-    rules.inputs = FloatInputs;
-    if (context.precision == Precision::kFloat16) {
-      rules.type = DataType::kFloat16;
-      rules.suffix = "_fp16";
-    } else if (context.precision == Precision::kBfloat16) {
-      rules.type = DataType::kBfloat16;
-      rules.suffix = "_bf16";
-    } else {
-      return false;
-    }
-    return NarrowNodes(graph, rules);
-  }
-};
-
 }  // namespace
 
-const GraphPass* NarrowProducts() {
-  static const Pass pass;
-  return &pass;
+bool IsNarrowableProduct(const Node& node) {
+  return node.Is("MatMul") || node.Is("Conv") || node.Is("ConvTranspose") ||
+         (node.Is("Gemm") && node.since_version >= 7) || node.Is("FusedMatMul", "com.microsoft") ||
+         node.Is("FusedConv", "com.microsoft");
+}
+
+Result<bool> NarrowProducts::Run(Graph& graph, const PassContext& context) const {
+  NarrowingRules rules;
+  rules.inputs = [this](const Graph& of, const Node& node) -> std::vector<size_t> {
+    const bool narrow =
+        IsNarrowableProduct(node) && !float_layers_.contains(of.value(node.outputs[0]).name);
+    return narrow ? FloatInputs(of, node) : std::vector<size_t>{};
+  };
+  if (context.precision == Precision::kFloat16) {
+    rules.type = DataType::kFloat16;
+    rules.suffix = "_fp16";
+  } else if (context.precision == Precision::kBfloat16) {
+    rules.type = DataType::kBfloat16;
+    rules.suffix = "_bf16";
+  } else {
+    return false;
+  }
+  return NarrowNodes(graph, rules);
 }
 
 }  // namespace onnxd
