@@ -441,6 +441,30 @@ TEST(NarrowProducts, LeaveOtherPrecisions) {
   }
 }
 
+// Passes run again with those of later providers, whose products are not the device's.
+TEST(NarrowProducts, LeaveWhatOthersCompute) {
+  TestModel model = Network();
+  ASSERT_TRUE(InferGraph(model.graph()).ok());
+  PassContext context;
+  context.precision = Precision::kBfloat16;
+  context.owns = [](const Node&) { return false; };
+  EXPECT_FALSE(*NarrowProducts().Run(model.graph(), context));
+}
+
+TEST(NarrowProducts, LeaveLayersThatStayFloat) {
+  TestModel model = Network();
+  ASSERT_TRUE(InferGraph(model.graph()).ok());
+  PassContext context;
+  context.precision = Precision::kFloat16;
+  ASSERT_TRUE(*NarrowProducts({"g", "p"}).Run(model.graph(), context));
+  std::string narrow;
+  for (const Node& node : model.graph().nodes) {
+    if (!IsNarrowableProduct(node)) continue;
+    narrow += model.graph().value(node.outputs[0]).name + " ";
+  }
+  EXPECT_EQ(narrow, "h_fp16 g p ");
+}
+
 TEST(NarrowProducts, AreNearTheCpusFloats) {
   for (const int64_t batch : {1, 3}) {
     const std::vector<Value> inputs = {Waves(Shape{batch, 8, 6, 6}, 1)};

@@ -27,9 +27,9 @@ bool IsNarrowableProduct(const Node& node) {
 
 Result<bool> NarrowProducts::Run(Graph& graph, const PassContext& context) const {
   NarrowingRules rules;
-  rules.inputs = [this](const Graph& of, const Node& node) -> std::vector<size_t> {
-    const bool narrow =
-        IsNarrowableProduct(node) && !float_layers_.contains(of.value(node.outputs[0]).name);
+  rules.inputs = [&](const Graph& of, const Node& node) -> std::vector<size_t> {
+    const bool narrow = IsNarrowableProduct(node) && (!context.owns || context.owns(node)) &&
+                        !float_layers_.contains(of.value(node.outputs[0]).name);
     return narrow ? FloatInputs(of, node) : std::vector<size_t>{};
   };
   if (context.precision == Precision::kFloat16) {
