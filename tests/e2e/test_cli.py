@@ -91,7 +91,7 @@ class CommandLine(unittest.TestCase):
         report = json.loads(done.stdout)
         self.assertEqual((report["batch"], report["threads"], report["iterations"]), (4, 2, 20))
         self.assertEqual(set(report), {"model", "threads", "batch", "iterations", "latency_ms",
-                                       "throughput_per_s", "load_ms", "peak_rss_bytes", "provider"})
+                                       "throughput_per_s", "load_ms", "first_run_ms", "peak_rss_bytes", "provider"})
         self.assertLessEqual(report["latency_ms"]["min"], report["latency_ms"]["median"])
         self.assertEqual(onnxd("bench", CNN, "--shape", "nope=1").returncode, 1)
         wrong = onnxd("bench", CNN, "--shape", "image=1x2x8x8")

@@ -566,7 +566,7 @@ TEST(SmallImageConv, AgreesWithPlainConvolutions) {
     }
     const std::string last = c.has_sum ? "s" : "c";
     model.Node(*c.activation != 0 ? c.activation : "Identity", {last}, {"y"}).Output("y");
-    for (const int threads : {1, 3}) ExpectSameResults(model, inputs, threads);
+    for (const int threads : {1, 2, 3}) ExpectSameResults(model, inputs, threads);
   }
 }
 

@@ -22,6 +22,7 @@ constexpr int64_t kRows = 192;               // of windows at a time, or one ima
 constexpr int64_t kDepth = 256;
 constexpr int64_t kGatherGrain = 64 << 10;    // floats of a thread, at least
 constexpr int64_t kProductGrain = 256 << 10;  // multiply-adds
+constexpr int64_t kPartRows = 12;             // that the product takes at a time
 
 // [out, in, height, width] as B[height * width * in, out], packed for the GEMM in blocks of kDepth
 // rows, one behind the other.
@@ -141,9 +142,20 @@ class SmallImageConv : public Kernel {
     const float* a = plan.gathers ? k.scratch<float>() : images;
     const int64_t panel = simd_.gemm_width, panels = (plan.out + panel - 1) / panel;
     const int64_t grain = 1 + kProductGrain / (rows * plan.k * panel);
-    k.pool().ParallelFor(panels, grain, [&](int64_t first, int64_t last) {
-      const int64_t column = first * panel;
-      Multiply(plan, k, a, rows, column, std::min(plan.out, last * panel) - column, y);
+    // Where threads would not get as many panels each, they part the rows of one.
+    const bool parts_rows = panels % k.pool().threads() != 0 && rows >= 2 * kPartRows;
+    const int64_t parts = parts_rows ? 2 : 1, cut = rows / 2 / kPartRows * kPartRows;
+    k.pool().ParallelFor(panels * parts, grain * parts, [&](int64_t first, int64_t last) {
+      for (int64_t unit = first; unit < last;) {
+        const int64_t column = unit / parts * panel, part = unit % parts;
+        const int64_t whole = part == 0 ? (last - unit) / parts : 0;
+        const int64_t begin_row = part == 0 ? 0 : cut;
+        const int64_t end_row = whole == 0 && part == 0 ? cut : rows;
+        const int64_t end = std::min(plan.out, column + std::max<int64_t>(whole, 1) * panel);
+        Multiply(plan, k, a + begin_row * plan.k, end_row - begin_row, column, end - column,
+                 y + begin_row * plan.out);
+        unit += whole == 0 ? 1 : whole * parts;
+      }
     });
     if (activation_.rest.kind == Activation::Kind::kNone) return;
     k.pool().ParallelFor(count, kGatherGrain, [&](int64_t first, int64_t last) {
