@@ -157,7 +157,7 @@ class Fusion {
   }
 
   Status Rewrite(Node& product, const BlockedMatrix& m) {
-    const std::string& name = graph_.value(product.inputs[1]).name;
+    const std::string name = graph_.value(product.inputs[1]).name;  // adding moves values
     ONNXD_ASSIGN_OR_RETURN(Tensor codes, Codes(m));
     ONNXD_ASSIGN_OR_RETURN(Tensor scales, Scales(m));
     ONNXD_ASSIGN_OR_RETURN(Tensor zeros, Zeros(m));
