@@ -535,6 +535,19 @@ TEST_F(ExpandDepthwise, LeavesOtherWindowsToConvolutions) {
   }
 }
 
+// Threads sum a part of the pixels each where there are many.
+TEST_F(ChannelsLast, AveragesImagesByAnyNumberOfThreads) {
+  for (const auto& [channels, side] : {std::pair<int64_t, int64_t>{32, 29}, {8, 3}, {96, 24}}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 4, side, side});
+    model.Constant("w", Ramp(Shape{channels, 4, 1, 1}, 0.05f));
+    model.Node("Conv", {"x", "w"}, {"c"}).Node("GlobalAveragePool", {"c"}, {"y"}).Output("y");
+    for (const int threads : {1, 2, 3}) {
+      ExpectSameResults(model, {Ramp(Shape{2, 4, side, side}, 0.1f)}, threads);
+    }
+  }
+}
+
 // Small images with large weights go to a product of our own where registers have 512 bits.
 TEST(SmallImageConv, AgreesWithPlainConvolutions) {
   struct Case {

@@ -171,18 +171,41 @@ Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo& info) {
   });
 }
 
+namespace {
+
+constexpr int64_t kLeastElements = 16 << 10;  // that are worth several threads
+
+// The sums of `channels` over all pixels, each thread's part of which is likely in its own cache.
+// `partial` has room for as many sums as there are parts.
+void SumPixels(const float* in, int64_t pixels, int64_t channels, int64_t parts, float* partial,
+               float* out, ThreadPool& pool) {
+  const math::Simd& simd = math::CurrentSimd();
+  if (parts == 1) return simd.sum_rows(in, pixels, channels, out);
+  pool.ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t first = pixels * part / parts, last = pixels * (part + 1) / parts;
+      simd.sum_rows(in + first * channels, last - first, channels, partial + part * channels);
+    }
+  });
+  simd.sum_rows(partial, parts, channels, out);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&) {
   return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape x = context.InputShape(0);
     const int64_t pixels = x[1] * x[2], channels = x[3];
+    const int64_t parts =
+        pixels * channels < kLeastElements ? 1 : std::clamp<int64_t>(context.threads, 1, pixels);
     PreparedKernel prepared;
+    if (parts > 1) prepared.scratch_bytes = static_cast<size_t>(parts * channels) * sizeof(float);
     prepared.compute = [=](const KernelContext& k) {
-      const math::Simd& simd = math::CurrentSimd();
       for (int64_t n = 0; n < x[0]; ++n) {
-        const float* in = k.input<float>(0) + n * pixels * channels;
         float* out = k.output<float>(0) + n * channels;
-        simd.sum_rows(in, pixels, channels, out);
-        simd.affine(out, out, channels, 1.0f / static_cast<float>(pixels), 0.0f);
+        SumPixels(k.input<float>(0) + n * pixels * channels, pixels, channels, parts,
+                  k.scratch<float>(), out, k.pool());
+        math::CurrentSimd().affine(out, out, channels, 1.0f / static_cast<float>(pixels), 0.0f);
       }
       return Status::Ok();
     };
