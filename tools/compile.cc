@@ -6,7 +6,6 @@
 
 #include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
-#include "runtime/session/model_preparation.h"
 #include "runtime/session/prepared_model_cache.h"
 #include "tools/command.h"
 #include "tools/precision_guard.h"
@@ -83,7 +82,8 @@ Status GuardPrecision(const CompileFlags& flags, const SessionOptions& options,
   if (options.precision != Precision::kFloat16 && options.precision != Precision::kBfloat16) {
     return InvalidArgument("--tolerance is of --precision fp16 or bf16");
   }
-  if (EffectivePrecision(options) == Precision::kFloat32 || options.providers.size() < 2) {
+  if (std::none_of(options.providers.begin(), options.providers.end(),
+                   [](const auto& provider) { return provider->name() == "fused"; })) {
     return InvalidArgument("--tolerance is of the provider fused, with a device");
   }
   const auto with = [&](Precision precision, const std::set<std::string>& float_layers) {

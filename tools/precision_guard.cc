@@ -8,23 +8,28 @@
 #include "runtime/format/model_reader.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
 #include "runtime/session/model_preparation.h"
+#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+bool IsSame(double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); }
+
 double ErrorOf(const Tensor& wanted, const Tensor& got) {
   if (wanted.type() != got.type() || !(wanted.shape() == got.shape())) return kInfinity;
-  if (wanted.type() != DataType::kFloat) return 0;
-  const auto* x = wanted.data<float>();
-  const auto* y = got.data<float>();
+  if (!IsFloatingPoint(wanted.type())) return 0;
+  const auto count = static_cast<size_t>(wanted.ElementCount());
+  std::vector<double> x(count), y(count);
+  ConvertElements(wanted.type(), wanted.raw(), DataType::kDouble, x.data(), wanted.ElementCount());
+  ConvertElements(got.type(), got.raw(), DataType::kDouble, y.data(), wanted.ElementCount());
   double range = 0, largest = 0;
-  for (int64_t i = 0; i < wanted.ElementCount(); ++i) {
-    if (std::isfinite(x[i]) != std::isfinite(y[i])) return kInfinity;
-    if (!std::isfinite(x[i])) continue;
-    range = std::max(range, std::abs(static_cast<double>(x[i])));
-    largest = std::max(largest, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  for (size_t i = 0; i < count; ++i) {
+    if (std::isfinite(x[i])) range = std::max(range, std::abs(x[i]));
+    if (IsSame(x[i], y[i])) continue;
+    if (!std::isfinite(x[i]) || !std::isfinite(y[i])) return kInfinity;
+    largest = std::max(largest, std::abs(x[i] - y[i]));
   }
   return largest == 0 ? 0 : largest / range;
 }
@@ -58,27 +63,33 @@ class Search {
       return FailedPrecondition(StrCat("with every product in float the largest error is ", least,
                                        ", the tolerance ", tolerance_));
     }
-    ONNXD_RETURN_IF_ERROR(Narrow(0, layers_.size()));
+    choice.largest_error = least;
+    // That all of them cannot be narrow is known.
+    const size_t middle = layers_.size() / 2;
+    if (layers_.size() > 1) {
+      ONNXD_RETURN_IF_ERROR(Narrow(0, middle, choice.largest_error));
+      ONNXD_RETURN_IF_ERROR(Narrow(middle, layers_.size(), choice.largest_error));
+    }
     choice.float_layers = float_;
-    ONNXD_ASSIGN_OR_RETURN(choice.largest_error, ErrorWith(float_));
     return choice;
   }
 
  private:
-  // Makes those of [begin, end) narrow that keep the outputs near, beside the ones that are.
-  Status Narrow(size_t begin, size_t end) {
-    if (begin == end) return Status::Ok();
+  // Makes those of [begin, end), at least one, narrow that keep the outputs near, beside the ones
+  // that are; `largest` becomes the error with them.
+  Status Narrow(size_t begin, size_t end, double& largest) {
     std::set<std::string> fewer = float_;
     for (size_t i = begin; i < end; ++i) fewer.erase(layers_[i]);
     ONNXD_ASSIGN_OR_RETURN(const double error, ErrorWith(fewer));
     if (error <= tolerance_) {
       float_ = std::move(fewer);
+      largest = error;
       return Status::Ok();
     }
     if (end - begin == 1) return Status::Ok();
     const size_t middle = begin + (end - begin) / 2;
-    ONNXD_RETURN_IF_ERROR(Narrow(begin, middle));
-    return Narrow(middle, end);
+    ONNXD_RETURN_IF_ERROR(Narrow(begin, middle, largest));
+    return Narrow(middle, end, largest);
   }
 
   Result<double> ErrorWith(const std::set<std::string>& float_layers) const {

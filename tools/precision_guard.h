@@ -18,8 +18,8 @@ struct PrecisionChoice {
 };
 
 // The largest difference between two runs' outputs of floats, as a share of the largest magnitude
-// that the output has in `wanted`; infinite where one is no number and the other is, or shapes
-// differ.
+// that the output has in `wanted`; infinite where one is no finite number and the other is
+// not the same, or types or shapes differ.
 double LargestError(const std::vector<Value>& wanted, const std::vector<Value>& got);
 
 // Makes a session in which these products are float, or at `precision` fp32 all.

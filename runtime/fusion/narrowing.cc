@@ -145,8 +145,12 @@ class Rewriter {
   Result<ValueId> NarrowConstant(ValueId id) {
     ONNXD_ASSIGN_OR_RETURN(const Tensor wide, graph_.initializers.at(id).Materialize());
     ONNXD_ASSIGN_OR_RETURN(Tensor narrow, Tensor::Create(rules_.type, wide.shape()));
-    ConvertElements(DataType::kFloat, wide.raw(), rules_.type, narrow.mutable_raw(),
-                    wide.ElementCount());
+    if (rules_.round) {
+      rules_.round(wide.data<float>(), narrow.mutable_raw(), wide.ElementCount());
+    } else {
+      ConvertElements(DataType::kFloat, wide.raw(), rules_.type, narrow.mutable_raw(),
+                      wide.ElementCount());
+    }
     return graph_.AddInitializer(NarrowName(id), std::move(narrow));
   }
 

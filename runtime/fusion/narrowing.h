@@ -15,6 +15,8 @@ struct NarrowingRules {
   const char* suffix = "";               // of the names of narrow values
   // Inputs that the node is to read in it; its outputs become narrow too. Empty: it stays as it is.
   std::function<std::vector<size_t>(const Graph&, const Node&)> inputs;
+  // Rounds floats to the type; where it is empty, ConvertElements does.
+  std::function<void(const float* from, void* to, int64_t count)> round = {};
   // Operators of a provider's own that move elements, as Transpose does.
   std::function<bool(const Node&)> also_moves = {};
   // Nodes with such inputs whose result is float nevertheless where nobody reads it narrow.

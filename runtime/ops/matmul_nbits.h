@@ -18,10 +18,11 @@ struct MatMulNBitsSizes {
   int64_t blocks() const { return (k + block - 1) / block; }
   int64_t row_bytes() const { return blocks() * block * bits / 8; }
   int64_t zero_row_bytes() const { return (blocks() * bits + 7) / 8; }
+  // N and K are 1 to 2^30, the block is a power of two from 16 to 2^30, and bits are 2, 4 or 8.
+  bool InRange() const;
 };
 
-// kInvalidArgument unless N and K are 1 to 2^30, the block is a power of two from 16 on, and bits
-// are 2, 4 or 8.
+// kInvalidArgument unless they are in range.
 Result<MatMulNBitsSizes> MatMulNBitsSizesOf(const Node& node);
 
 }  // namespace onnxd

@@ -29,7 +29,18 @@ TEST(LargestError, IsInfiniteWhereNumbersAreLost) {
   EXPECT_TRUE(std::isinf(LargestError({Row({1, NAN})}, {Row({1, 2})})));
   EXPECT_TRUE(std::isinf(LargestError({Row({1, 2})}, {Row({1})})));
   EXPECT_TRUE(std::isinf(LargestError({Row({0})}, {Row({1})})));
+  EXPECT_TRUE(std::isinf(LargestError({Row({1, infinity})}, {Row({1, NAN})})));
+  EXPECT_TRUE(std::isinf(LargestError({Row({1, infinity})}, {Row({1, -infinity})})));
   EXPECT_DOUBLE_EQ(LargestError({Row({1, NAN, infinity})}, {Row({1, NAN, infinity})}), 0);
+}
+
+TEST(LargestError, CountsOutputsOfOtherFloatTypes) {
+  const auto doubles = [](double number) {
+    Tensor tensor = *Tensor::Create(DataType::kDouble, Shape{1});
+    *tensor.mutable_data<double>() = number;
+    return tensor;
+  };
+  EXPECT_DOUBLE_EQ(LargestError({doubles(4)}, {doubles(3)}), 0.25);
 }
 
 // y = 1 + what the layers add that are not in float.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/ops/matmul_nbits.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
@@ -12,17 +13,15 @@ struct BlockedMatrix {
   const Initializer& codes;
   const Initializer& scales;
   const Initializer* zeros = nullptr;
-  int64_t k = 0, n = 0, block = 0;
+  MatMulNBitsSizes sizes{};
   bool rows_are_columns = false;
 
-  int64_t bits() const { return DataTypeBits(codes.type()); }
-  int64_t blocks() const { return (k + block - 1) / block; }
   bool has_signs() const {
     return codes.type() == DataType::kInt4 || codes.type() == DataType::kInt8 ||
            codes.type() == DataType::kInt2;
   }
   // Codes of MatMulNBits have no signs: what is added to those that do.
-  uint32_t middle() const { return has_signs() ? 1U << (bits() - 1) : 0U; }
+  uint32_t middle() const { return has_signs() ? 1U << (sizes.bits - 1) : 0U; }
 };
 
 bool HasCodes(DataType type) {
@@ -106,17 +105,17 @@ class Fusion {
         !HasCodes(codes->type()) || scales->type() != DataType::kFloat) {
       return std::nullopt;
     }
-    BlockedMatrix matrix{*codes, *scales, nullptr, 0, 0, 0, transposed};
-    matrix.k = codes->shape()[transposed ? 1 : 0];
-    matrix.n = codes->shape()[transposed ? 0 : 1];
-    matrix.block = dequantize->attributes.Int("block_size", 0);
+    const MatMulNBitsSizes sizes{
+        codes->shape()[transposed ? 0 : 1], codes->shape()[transposed ? 1 : 0],
+        dequantize->attributes.Int("block_size", 0), DataTypeBits(codes->type())};
+    BlockedMatrix matrix{*codes, *scales, nullptr, sizes, transposed};
     if (dequantize->input(2) != kNoValue) {
       matrix.zeros = ConstantOf(dequantize->inputs[2]);
       if (matrix.zeros == nullptr || matrix.zeros->type() != codes->type()) return std::nullopt;
     }
     const int64_t axis = dequantize->attributes.Int("axis", 1);
     if ((axis < 0 ? axis + 2 : axis) != (transposed ? 1 : 0)) return std::nullopt;
-    if (!Fits(matrix) || !BiasFits(product, matrix.n)) return std::nullopt;
+    if (!Fits(matrix) || !BiasFits(product, sizes.n)) return std::nullopt;
     return matrix;
   }
 
@@ -141,11 +140,10 @@ class Fusion {
   // What MatMulNBits can say.
   static bool Fits(const BlockedMatrix& m) {
     const auto fits = [&](const Shape& shape) {
-      return shape.rank() == 2 && shape[m.rows_are_columns ? 1 : 0] == m.blocks() &&
-             shape[m.rows_are_columns ? 0 : 1] == m.n;
+      return shape.rank() == 2 && shape[m.rows_are_columns ? 1 : 0] == m.sizes.blocks() &&
+             shape[m.rows_are_columns ? 0 : 1] == m.sizes.n;
     };
-    return m.k >= 1 && m.n >= 1 && m.block >= 16 && m.block <= (int64_t{1} << 30) &&
-           (m.block & (m.block - 1)) == 0 && fits(m.scales.shape()) &&
+    return m.sizes.InRange() && fits(m.scales.shape()) &&
            (m.zeros == nullptr || fits(m.zeros->shape()));
   }
 
@@ -175,8 +173,10 @@ class Fusion {
     product.since_version = 1;
     product.inputs = std::move(inputs);
     product.attributes = {};
-    for (const auto& [key, value] :
-         {std::pair("K", m.k), {"N", m.n}, {"bits", m.bits()}, {"block_size", m.block}}) {
+    for (const auto& [key, value] : {std::pair("K", m.sizes.k),
+                                     {"N", m.sizes.n},
+                                     {"bits", m.sizes.bits},
+                                     {"block_size", m.sizes.block}}) {
       product.attributes.Set(key, value);
     }
     return Status::Ok();
@@ -188,19 +188,20 @@ class Fusion {
     ONNXD_ASSIGN_OR_RETURN(Tensor packed, Tensor::Create(DataType::kUint8, shape));
     auto* to = packed.mutable_data<uint8_t>();
     std::fill(to, to + packed.bytes(), uint8_t{0});
-    PackRows(plain, m.rows_are_columns, k, m.n, m.bits(), m.middle(),
-             static_cast<int64_t>(packed.bytes()) / m.n, to);
+    PackRows(plain, m.rows_are_columns, k, m.sizes.n, m.sizes.bits, m.middle(),
+             static_cast<int64_t>(packed.bytes()) / m.sizes.n, to);
     return packed;
   }
 
   static Result<Tensor> Codes(const BlockedMatrix& m) {
-    return Packed(m.codes, m, m.k, Shape{m.n, m.blocks(), m.block * m.bits() / 8});
+    return Packed(m.codes, m, m.sizes.k,
+                  Shape{m.sizes.n, m.sizes.blocks(), m.sizes.block * m.sizes.bits / 8});
   }
 
   // Undefined where they are what MatMulNBits supposes, the middle of the codes.
   static Result<Tensor> Zeros(const BlockedMatrix& m) {
-    const Shape shape{m.n, (m.blocks() * m.bits() + 7) / 8};
-    if (m.zeros != nullptr) return Packed(*m.zeros, m, m.blocks(), shape);
+    const Shape shape{m.sizes.n, m.sizes.zero_row_bytes()};
+    if (m.zeros != nullptr) return Packed(*m.zeros, m, m.sizes.blocks(), shape);
     if (m.has_signs()) return Tensor();
     ONNXD_ASSIGN_OR_RETURN(Tensor zeros, Tensor::Create(DataType::kUint8, shape));
     std::fill_n(zeros.mutable_data<uint8_t>(), zeros.bytes(), uint8_t{0});
@@ -209,12 +210,14 @@ class Fusion {
 
   static Result<Tensor> Scales(const BlockedMatrix& m) {
     ONNXD_ASSIGN_OR_RETURN(const Tensor plain, m.scales.Materialize());
-    ONNXD_ASSIGN_OR_RETURN(Tensor scales, Tensor::Create(DataType::kFloat, Shape{m.n, m.blocks()}));
+    ONNXD_ASSIGN_OR_RETURN(Tensor scales,
+                           Tensor::Create(DataType::kFloat, Shape{m.sizes.n, m.sizes.blocks()}));
     const auto* from = plain.data<float>();
     auto* to = scales.mutable_data<float>();
-    for (int64_t j = 0; j < m.n; ++j) {
-      for (int64_t b = 0; b < m.blocks(); ++b) {
-        to[j * m.blocks() + b] = from[m.rows_are_columns ? j * m.blocks() + b : b * m.n + j];
+    for (int64_t j = 0; j < m.sizes.n; ++j) {
+      for (int64_t b = 0; b < m.sizes.blocks(); ++b) {
+        to[j * m.sizes.blocks() + b] =
+            from[m.rows_are_columns ? j * m.sizes.blocks() + b : b * m.sizes.n + j];
       }
     }
     return scales;

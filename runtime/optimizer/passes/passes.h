@@ -34,9 +34,9 @@ const GraphPass* GeluFusion();
 // LayerNormalization (version 17, or 1 as onnxruntime has it in older models), or
 // SimplifiedLayerNormalization where no mean is subtracted. Extended.
 const GraphPass* LayerNormalizationFusion();
-// MatMul and Gemm of floats with constant weights that DequantizeLinear reads in blocks along the inner
-// axis (2, 4 or 8 bits, blocks of 16 or more): com.microsoft MatMulNBits, which reads the codes.
-// Extended.
+// MatMul and Gemm of floats with constant weights that DequantizeLinear reads in blocks along the
+// inner axis (2, 4 or 8 bits, blocks of 16 or more): com.microsoft MatMulNBits, which reads the
+// codes. Extended.
 const GraphPass* BlockedProducts();
 // Conv (+ Add of a tensor of the same shape) (+ Relu, Clip, Sigmoid, Tanh, LeakyRelu or
 // HardSigmoid): com.microsoft FusedConv. Extended.

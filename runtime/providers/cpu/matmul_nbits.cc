@@ -1,12 +1,13 @@
 // com.microsoft MatMulNBits: A * B with B in blocks of 2, 4 or 8 bits. Constant weights stay packed
 // and are unpacked in registers for few rows, by panels for many. Source of the semantics:
 // onnxruntime's ContribOperators document.
+#include "runtime/ops/matmul_nbits.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
-#include "runtime/ops/matmul_nbits.h"
 #include "runtime/providers/cpu/block_quantized.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/packed_matrix.h"
@@ -45,8 +46,8 @@ Status CheckWeights(const Node& node, const MatMulNBitsSizes& z, const BlockedWe
   const int64_t row_bytes = z.row_bytes();
   const int64_t zero_row = z.zero_row_bytes();
   const bool packed_zeros = zero_points != nullptr && zero_points->type() == DataType::kUint8;
-  bool fits =
-      static_cast<int64_t>(b.bytes()) == z.n * row_bytes && scales.ElementCount() == z.n * z.blocks();
+  bool fits = static_cast<int64_t>(b.bytes()) == z.n * row_bytes &&
+              scales.ElementCount() == z.n * z.blocks();
   if (fits && zero_points != nullptr) {
     fits = zero_points->ElementCount() == z.n * (packed_zeros ? zero_row : z.blocks());
   }

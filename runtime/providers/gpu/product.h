@@ -59,9 +59,8 @@ Result<ProductPlanner> PlanConv(const KernelInfo& info);  // FusedConv as well
 Result<ProductPlanner> PlanConvTranspose(const KernelInfo& info);
 Result<ProductPlanner> PlanMatMulNBits(const KernelInfo& info);
 
-// What plans the product of a MatMul, FusedMatMul, MatMulNBits, Gemm, Conv, FusedConv or ConvTranspose
-// node.
-// kUnimplemented where the device declines it, or it is none of these.
+// What plans the product of a MatMul, FusedMatMul, MatMulNBits, Gemm, Conv, FusedConv or
+// ConvTranspose node. kUnimplemented where the device declines it, or it is none of these.
 Result<ProductPlanner> PlannerOf(const KernelInfo& info);
 
 // "f32" for floats of up to four bytes, "f64", "i32" for bytes, else the type itself.

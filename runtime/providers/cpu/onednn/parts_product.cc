@@ -9,7 +9,7 @@
 namespace onnxd::onednn {
 namespace {
 
-constexpr int64_t kMostRows = 256;              // whose parts are made at once
+constexpr int64_t kMostRows = 256;             // whose parts are made at once
 constexpr int64_t kCachedElements = 96 << 10;  // of A, whose parts pass by again for each panel
 constexpr int64_t kLeastDepth = 256, kDepthStep = 32;
 
@@ -89,8 +89,8 @@ const float* PanelSlice(const PartsProduct& p, int64_t panel, const Slice& slice
   return p.panels.data + panel * p.panels.stride + slice.from * math::kFewRowsPanel;
 }
 
-// The columns of one panel, of which `parts` takes those of the matrix. `next` is as much of the one
-// that follows, or null.
+// The columns of one panel, of which `parts` takes those of the matrix. `next` is as much of the
+// one that follows, or null.
 void MultiplyPanel(const Plan& plan, const KernelContext& k, const Group& group, const Slice& slice,
                    int64_t panel, const float* next, const Parts& parts) {
   const math::Simd& simd = math::CurrentSimd();

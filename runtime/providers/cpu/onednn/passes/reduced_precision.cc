@@ -44,6 +44,9 @@ Result<bool> Narrow(Graph& graph) {
     if (AttendsInBfloat16(of, node)) return {0, 1, 2};
     return {};
   };
+  rules.round = [](const float* from, void* to, int64_t count) {
+    math::CurrentSimd().narrow(from, static_cast<uint16_t*>(to), nullptr, count);
+  };
   rules.also_moves = [](const Node& node) { return node.Is("MaxPoolChannelsLast", "onnxd"); };
   rules.can_end_in_float = [](const Node& node) {
     return node.Is("MatMulBiasActivation", "onnxd") && math::CurrentSimd().fast_bfloat16;
