@@ -115,6 +115,8 @@ void ByteGemm(benchmark::State& state) {
   ByteGemmArguments g{z.m, z.n, z.k, a.data, z.k, packed.data, offsets.data, scales.data};
   g.c = c.data;
   g.ldc = z.n;
+  AlignedArray<int16_t> wide(z.m * z.k + 4);
+  if (simd.wide_bytes) g.wide = wide.data;
   const int64_t panels = (z.n + simd.gemm_width - 1) / simd.gemm_width;
   for (auto _ : state) simd.byte_gemm(g, 0, panels);
   CountWork(state, z.operations(), z.weights());

@@ -26,7 +26,9 @@ enum class Unary {
 enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
 
 // Row-major C[m, n] = A[m, k] * B packed by PackB (+ C when accumulate), kept between `low` and
-// `high`. lda and ldc in elements.
+// `high`. lda and ldc in elements. With `pieces`, rows of A are in pieces of `piece` elements, of
+// which k is a multiple: pieces[row * (k / piece) + i], in place of a and lda. Source: Dukhan, "The
+// Indirect Convolution Algorithm", 2019.
 struct GemmArguments {
   int64_t m, n, k;
   const float* a;
@@ -38,6 +40,8 @@ struct GemmArguments {
   bool accumulate = false;
   float low = -std::numeric_limits<float>::infinity();
   float high = std::numeric_limits<float>::infinity();
+  const float* const* pieces = nullptr;
+  int64_t piece = 0;
 };
 
 constexpr int64_t kFewRowsPanel = 64;  // columns
@@ -99,11 +103,13 @@ struct QuantizedOperand {
 // Of the sums of products of unsigned bytes A[m, k] with signed bytes B[k, n], packed by
 // pack_bytes: c = (sums - offsets) * scales + bias where there are scales, else `sums` = sums -
 // offsets; where B has zero points, b_zeros[column] * row_sums[row] is taken off the sums as well.
-// Sums wrap around. Rows of A are read up to PaddedBytes(k), whatever is behind them.
+// Sums wrap around. Rows of A are read up to PaddedBytes(k), whatever is behind them. Where
+// Simd::wide_bytes, A is in 16-bit integers, and may be in pieces as in GemmArguments, of an even
+// number of elements; it may come from signed bytes as well.
 struct ByteGemmArguments {
   int64_t m, n, k;
   const uint8_t* a;
-  int64_t lda;
+  int64_t lda;  // elements
   const int8_t* packed_b;
   const int32_t* offsets;             // [n]
   const float* scales = nullptr;      // [n]
@@ -113,6 +119,9 @@ struct ByteGemmArguments {
   float* c = nullptr;
   int32_t* sums = nullptr;
   int64_t ldc = 0;
+  const int16_t* wide = nullptr;           // A where it is not in bytes
+  const int16_t* const* pieces = nullptr;  // in place of `wide` and lda
+  int64_t piece = 0;
 };
 
 // Row-major C[m, n] = A[m, k] * B packed by pack_bfloat16 (+ bias) (+ C when accumulate), of
@@ -227,6 +236,8 @@ struct Simd {
   // The columns of panels [first, last). Null where registers have less than 512 bits.
   void (*few_rows)(const FewRowsArguments& arguments, int64_t first, int64_t last);
   int64_t byte_depth;  // see PaddedBytes
+  bool wide_bytes;     // see ByteGemmArguments
+  void (*widen_bytes)(const uint8_t* x, int16_t* out, int64_t n, bool is_signed);
   // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBytesSize bytes.
   void (*pack_bytes)(const int8_t* b, bool transposed, int64_t k, int64_t n, int8_t* out);
   // The columns of panels [first, last).

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/function_ref.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
@@ -58,12 +59,17 @@ struct ProductSizes {
   int64_t m, k, n;
   bool one_scale;  // of B
   bool copies_a;   // A is quantized, made unsigned or padded first
+  bool widens_a;   // into 16-bit integers, afterwards
   bool sums_rows;  // B has zero points
   int64_t padded_k;
   int64_t lda() const { return copies_a ? padded_k : k; }
-  // The scratch memory holds A's copy, offsets, scales, the sums of A's rows and tiles.
-  size_t a_bytes() const {
+  // The scratch memory holds A's copies, offsets, scales, the sums of A's rows and tiles.
+  size_t copy_bytes() const {
     return copies_a ? static_cast<size_t>(RoundedUp(m * lda(), 64)) : size_t{0};
+  }
+  size_t a_bytes() const {
+    const int64_t wide = widens_a ? RoundedUp(m * padded_k * 2, 64) : 0;
+    return copy_bytes() + static_cast<size_t>(wide);
   }
   int64_t row_floats() const { return RoundedUp(n, 16); }
   int64_t row_sums() const { return sums_rows ? RoundedUp(m, 16) : 0; }
@@ -84,10 +90,16 @@ class ByteProduct : public Kernel {
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_RETURN_IF_ERROR(Check(context));
-    ProductSizes z{
-        context.InputShape(operands_.a).ElementCount() / k_, k_, n_, true, false, !zeros_.empty(),
-        math::PaddedBytes(simd_, k_)};
-    z.copies_a = a_type_ != DataType::kUint8 || z.padded_k != k_;
+    ProductSizes z{context.InputShape(operands_.a).ElementCount() / k_,
+                   k_,
+                   n_,
+                   true,
+                   false,
+                   simd_.wide_bytes,
+                   !zeros_.empty(),
+                   math::PaddedBytes(simd_, k_)};
+    z.copies_a = a_type_ == DataType::kFloat ||
+                 (!z.widens_a && (a_type_ != DataType::kUint8 || z.padded_k != k_));
     z.one_scale =
         operands_.b_scale == kNone || context.InputShape(operands_.b_scale).ElementCount() == 1;
     PreparedKernel prepared;
@@ -188,11 +200,12 @@ class ByteProduct : public Kernel {
 
   void Run(const ProductSizes& z, const KernelContext& k) const {
     math::Quantization from{false, 1.0f, 0.0f};
-    const uint8_t* a = UnsignedRows(z, k, k.scratch<uint8_t>(), from);
+    const Rows a = RowsOfA(z, k, from);
     auto* numbers = reinterpret_cast<float*>(k.scratch<std::byte>() + z.a_bytes());
     const Epilogue epilogue = MakeEpilogue(z, from, k, numbers);
     auto* row_sums = reinterpret_cast<int32_t*>(numbers + 2 * z.row_floats());
-    if (z.sums_rows) SumRows(z, a, from, row_sums);
+    if (z.sums_rows && z.widens_a) SumRows(z, a.wide, z.padded_k, from, row_sums);
+    if (z.sums_rows && !z.widens_a) SumRows(z, a.bytes, z.lda(), from, row_sums);
     float* tiles = numbers + 2 * z.row_floats() + z.row_sums();
     const int64_t panels = (z.n + simd_.gemm_width - 1) / simd_.gemm_width;
     const int64_t chunks = z.m * z.k * z.n < kLeastWork
@@ -216,43 +229,73 @@ class ByteProduct : public Kernel {
     });
   }
 
-  // A as unsigned bytes that byte_gemm may read, and their format.
-  const uint8_t* UnsignedRows(const ProductSizes& z, const KernelContext& k, uint8_t* copy,
-                              math::Quantization& from) const {
+  // As byte_gemm takes them.
+  struct Rows {
+    const uint8_t* bytes;  // lda() after each other
+    const int16_t* wide;   // or these, padded_k after each other
+  };
+
+  // A and the format of its bytes.
+  Rows RowsOfA(const ProductSizes& z, const KernelContext& k, math::Quantization& from) const {
+    const uint8_t* codes = k.input<uint8_t>(operands_.a);
+    bool is_signed = a_type_ == DataType::kInt8;
     if (a_type_ == DataType::kFloat) {
       const auto* x = k.input<float>(operands_.a);
       from = DynamicFormat(x, z.m * z.k);
-      for (int64_t row = 0; row < z.m; ++row) {
-        simd_.quantize(x + row * z.k, from, copy + row * z.lda(), z.k);
+      auto* copy = k.scratch<uint8_t>();
+      ForRows(z, k,
+              [&](int64_t row) { simd_.quantize(x + row * z.k, from, copy + row * z.lda(), z.k); });
+      codes = copy;
+    } else {
+      if (const auto* scale = k.input<float>(operands_.a_scale)) from.scale = *scale;
+      if (const auto* zero = k.input<uint8_t>(operands_.a_zero)) {
+        from.zero = ByteAt(zero, is_signed);
       }
-      return copy;
     }
-    const bool is_signed = a_type_ == DataType::kInt8;
-    if (const auto* scale = k.input<float>(operands_.a_scale)) from.scale = *scale;
-    if (const auto* zero = k.input<uint8_t>(operands_.a_zero)) {
-      from.zero = ByteAt(zero, is_signed);
-    }
-    const auto* codes = k.input<uint8_t>(operands_.a);
-    if (!z.copies_a) return codes;
+    if (z.widens_a) return {nullptr, WideRows(z, k, codes, is_signed)};
+    if (!z.copies_a || a_type_ == DataType::kFloat) return {codes, nullptr};
     if (is_signed) from.zero += 128.0f;
-    for (int64_t row = 0; row < z.m; ++row) {
+    return {UnsignedRows(z, k, codes, is_signed), nullptr};
+  }
+
+  const int16_t* WideRows(const ProductSizes& z, const KernelContext& k, const uint8_t* codes,
+                          bool is_signed) const {
+    auto* wide = reinterpret_cast<int16_t*>(k.scratch<std::byte>() + z.copy_bytes());
+    ForRows(z, k, [&](int64_t row) {
+      simd_.widen_bytes(codes + row * z.lda(), wide + row * z.padded_k, z.k, is_signed);
+    });
+    return wide;
+  }
+
+  const uint8_t* UnsignedRows(const ProductSizes& z, const KernelContext& k, const uint8_t* codes,
+                              bool is_signed) const {
+    auto* copy = k.scratch<uint8_t>();
+    ForRows(z, k, [&](int64_t row) {
       if (is_signed) {
         simd_.flip_signs(codes + row * z.k, copy + row * z.lda(), z.k);
       } else {
         std::copy_n(codes + row * z.k, z.k, copy + row * z.lda());
       }
-    }
+    });
     return copy;
   }
 
+  static void ForRows(const ProductSizes& z, const KernelContext& k,
+                      FunctionRef<void(int64_t)> run) {
+    k.pool().ParallelFor(z.m, 1 + kLeastCopied / z.k, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) run(row);
+    });
+  }
+
   // Of A's elements less its zero point.
-  static void SumRows(const ProductSizes& z, const uint8_t* a, const math::Quantization& from,
-                      int32_t* sums) {
+  template <typename T>
+  static void SumRows(const ProductSizes& z, const T* a, int64_t lda,
+                      const math::Quantization& from, int32_t* sums) {
     const auto zeros =
         static_cast<uint32_t>(static_cast<int32_t>(from.zero)) * static_cast<uint32_t>(z.k);
     for (int64_t row = 0; row < z.m; ++row) {
       uint32_t sum = 0;
-      for (int64_t p = 0; p < z.k; ++p) sum += a[row * z.lda() + p];
+      for (int64_t p = 0; p < z.k; ++p) sum += static_cast<uint32_t>(int32_t{a[row * lda + p]});
       sums[row] = static_cast<int32_t>(sum - zeros);
     }
   }
@@ -283,9 +326,8 @@ class ByteProduct : public Kernel {
   };
 
   // `tile` takes the floats of one panel before they become bytes.
-  void RunPanels(const ProductSizes& z, const Part& part, const uint8_t* a,
-                 const Epilogue& epilogue, const int32_t* row_sums, const KernelContext& k,
-                 float* tile) const {
+  void RunPanels(const ProductSizes& z, const Part& part, const Rows& a, const Epilogue& epilogue,
+                 const int32_t* row_sums, const KernelContext& k, float* tile) const {
     const int64_t column = part.first_panel * simd_.gemm_width;
     const int64_t panels = part.last_panel - part.first_panel;
     const int64_t width = std::min(panels * simd_.gemm_width, z.n - column);
@@ -294,8 +336,13 @@ class ByteProduct : public Kernel {
     g.m = part.rows;
     g.n = width;
     g.k = z.k;
-    g.a = a + part.row * z.lda();
-    g.lda = z.lda();
+    if (z.widens_a) {
+      g.wide = a.wide + part.row * z.padded_k;
+      g.lda = z.padded_k;
+    } else {
+      g.a = a.bytes + part.row * z.lda();
+      g.lda = z.lda();
+    }
     g.packed_b = packed_.data<int8_t>() +
                  part.first_panel * math::PackedBytesSize(simd_, z.k, simd_.gemm_width);
     g.offsets = epilogue.offsets + column;
@@ -323,7 +370,8 @@ class ByteProduct : public Kernel {
                         width);
   }
 
-  static constexpr int64_t kLeastWork = 1 << 18;  // products that are worth several threads
+  static constexpr int64_t kLeastWork = 1 << 18;    // products that are worth several threads
+  static constexpr int64_t kLeastCopied = 1 << 16;  // bytes of A that are
 
   const math::Simd& simd_;
   Operands operands_;

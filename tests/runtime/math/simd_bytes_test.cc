@@ -243,6 +243,12 @@ TEST_P(EverySimdOnBytes, MultipliesMatrices) {
       bias[j] = static_cast<float>(j);
     }
     ByteGemmArguments g{m, n, k, a.data(), k, packed.data(), offsets.data()};
+    std::vector<int16_t> wide(a.size());
+    if (simd.wide_bytes) {
+      simd.widen_bytes(a.data(), wide.data(), static_cast<int64_t>(a.size()), false);
+      g.a = nullptr;
+      g.wide = wide.data();
+    }
     g.ldc = n;
     g.sums = sums.data();
     const int64_t panels = (n + simd.gemm_width - 1) / simd.gemm_width;
@@ -259,6 +265,47 @@ TEST_P(EverySimdOnBytes, MultipliesMatrices) {
           sum += a[static_cast<size_t>(i * k + p)] * weights[p * n + j];
         ASSERT_EQ(sums[at], sum) << m << " " << k << " " << n;
         ASSERT_FLOAT_EQ(c[at], static_cast<float>(sum) * scales[column] + bias[column]);
+      }
+    }
+  }
+}
+
+TEST_P(EverySimdOnBytes, MultipliesRowsInPieces) {
+  const Simd& simd = CurrentSimd();
+  if (!simd.wide_bytes) GTEST_SKIP() << "rows are bytes";
+  const int64_t piece = 6, pieces = 5, k = piece * pieces;
+  for (const int64_t m : {1, 2, 5, 13}) {
+    for (const int64_t n : {3, 16, 41}) {
+      const auto a = RandomBytes(static_cast<size_t>(m * k), 8);
+      const auto b = RandomBytes(static_cast<size_t>(k * n), 9);
+      const auto* weights = reinterpret_cast<const int8_t*>(b.data());
+      std::vector<int16_t> wide(a.size());
+      for (const bool is_signed : {false, true}) {
+        simd.widen_bytes(a.data(), wide.data(), m * k, is_signed);
+        std::vector<const int16_t*> addresses;  // of rows that lie backwards
+        for (int64_t i = 0; i < m * pieces; ++i) {
+          addresses.push_back(wide.data() + (m * pieces - 1 - i) * piece);
+        }
+        std::vector<int8_t> packed(static_cast<size_t>(PackedBytesSize(simd, k, n)));
+        simd.pack_bytes(weights, false, k, n, packed.data());
+        std::vector<int32_t> offsets(static_cast<size_t>(n), 5), sums(static_cast<size_t>(m * n));
+        ByteGemmArguments g{m, n, k, nullptr, 0, packed.data(), offsets.data()};
+        g.pieces = addresses.data();
+        g.piece = piece;
+        g.sums = sums.data();
+        g.ldc = n;
+        simd.byte_gemm(g, 0, (n + simd.gemm_width - 1) / simd.gemm_width);
+        for (int64_t i = 0; i < m; ++i) {
+          for (int64_t j = 0; j < n; ++j) {
+            int32_t sum = -5;
+            for (int64_t p = 0; p < k; ++p) {
+              const int64_t at = (m * pieces - 1 - i * pieces - p / piece) * piece + p % piece;
+              const uint8_t byte = a[static_cast<size_t>(at)];
+              sum += (is_signed ? static_cast<int8_t>(byte) : byte) * weights[p * n + j];
+            }
+            ASSERT_EQ(sums[static_cast<size_t>(i * n + j)], sum);
+          }
+        }
       }
     }
   }

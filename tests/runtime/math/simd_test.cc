@@ -134,6 +134,51 @@ TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
   }
 }
 
+// Small whole numbers, so that sums are exact in any order: every width of C, rows at a stride and
+// in pieces that lie anywhere.
+TEST_P(EverySimd, GemmStoresEveryWidth) {
+  const auto number = [](int64_t i) { return static_cast<float>(i % 7 - 3); };
+  const int64_t k = 30, piece = 5, pieces = k / piece;
+  for (const int64_t m : {1, 2, 3, 6, 11, 15}) {
+    std::vector<float> a(static_cast<size_t>(m * k)), scattered(static_cast<size_t>(m * k));
+    std::vector<const float*> addresses(static_cast<size_t>(m * pieces));
+    for (int64_t i = 0; i < m * k; ++i) a[static_cast<size_t>(i)] = number(i * i + i / k);
+    for (int64_t i = 0; i < m * pieces; ++i) {  // backwards
+      const int64_t to = (m * pieces - 1 - i) * piece;
+      std::copy_n(a.data() + i * piece, piece, scattered.data() + to);
+      addresses[static_cast<size_t>(i)] = scattered.data() + to;
+    }
+    for (int64_t n = 1; n <= 2 * CurrentSimd().gemm_width + 1; ++n) {
+      std::vector<float> b(static_cast<size_t>(k * n)), bias(static_cast<size_t>(n));
+      for (int64_t i = 0; i < k * n; ++i) b[static_cast<size_t>(i)] = number(i * 5 + i / n);
+      for (int64_t i = 0; i < n; ++i) bias[static_cast<size_t>(i)] = number(i);
+      std::vector<float> packed(static_cast<size_t>(PackedBSize(CurrentSimd(), k, n)));
+      CurrentSimd().pack_b(b.data(), n, false, k, n, packed.data());
+      const int64_t ldc = n + 3;  // nothing beyond n is touched
+      std::vector<float> wanted(static_cast<size_t>(m * ldc), 9.0f);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          float sum = 9.0f + bias[static_cast<size_t>(j)];
+          for (int64_t p = 0; p < k; ++p) {
+            sum += a[static_cast<size_t>(i * k + p)] * b[static_cast<size_t>(p * n + j)];
+          }
+          wanted[static_cast<size_t>(i * ldc + j)] = std::clamp(sum, -20.0f, 25.0f);
+        }
+      }
+      for (const bool in_pieces : {false, true}) {
+        std::vector<float> c(static_cast<size_t>(m * ldc), 9.0f);
+        GemmArguments g{m, n, k, in_pieces ? nullptr : a.data(), k, packed.data(), c.data(), ldc};
+        g.bias = bias.data();
+        g.accumulate = true;
+        g.low = -20.0f, g.high = 25.0f;
+        if (in_pieces) g.pieces = addresses.data(), g.piece = piece;
+        CurrentSimd().gemm(g);
+        ASSERT_EQ(c, wanted) << m << " x " << n << (in_pieces ? ", in pieces" : "");
+      }
+    }
+  }
+}
+
 TEST_P(EverySimd, GemmKeepsWhatIsNoNumber) {
   const int64_t n = CurrentSimd().gemm_width + 1;
   std::vector<float> b(static_cast<size_t>(n), 1.0f), c(static_cast<size_t>(n));

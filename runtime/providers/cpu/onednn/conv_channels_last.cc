@@ -1,8 +1,8 @@
 // onnxd::ConvChannelsLast: a 2-D convolution whose input, sum and output are
 // [batch, height, width, channels]; weights stay [out, in / group, height, width]. Computed by
 // oneDNN with its activation and residual sum as post-operations, in bands of rows or images: one
-// per thread, or as many as keep the result cached for an activation of ours. Depthwise ones and
-// those of the smallest images go to loops of our own where they can.
+// per thread, or as many as keep the result cached for an activation of ours. Depthwise ones, those
+// of the smallest images, and all where our products are faster go to loops of our own.
 #include <algorithm>
 #include <cstring>
 
@@ -18,6 +18,8 @@ namespace onnxd {
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo&);
 bool TakesSmallImage(const KernelInfo&, const Shape& weights);
 Result<std::unique_ptr<Kernel>> MakeSmallImageConv(const KernelInfo&);
+bool TakesProductConv(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeProductConv(const KernelInfo&);
 
 namespace {
 
@@ -188,6 +190,7 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
   if (type == DataType::kFloat && TakesSmallImage(info, weights->shape())) {
     return MakeSmallImageConv(info);
   }
+  if (type == DataType::kFloat && TakesProductConv(info)) return MakeProductConv(info);
   ONNXD_RETURN_IF_ERROR(weights->Load());
   const bool is_column =
       weights->shape()[3] == 1 && IsOneWide(info.input_types[0]) && IsOneWide(info.output_types[0]);

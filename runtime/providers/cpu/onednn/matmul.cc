@@ -1,5 +1,6 @@
-// MatMul, Gemm and onnxd::MatMulBiasActivation with a constant right side, computed by oneDNN.
-// Small matrices stay with the plain kernels, whose calls cost less.
+// MatMul, Gemm and onnxd::MatMulBiasActivation with a constant right side, computed by oneDNN, or
+// by our own loops where these are faster. Small matrices stay with the plain kernels, whose calls
+// cost less.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -8,13 +9,16 @@
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/bfloat16_product.h"
+#include "runtime/providers/cpu/lazy_form.h"
 #include "runtime/providers/cpu/onednn/bfloat16_speed.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/few_rows.h"
+#include "runtime/providers/cpu/onednn/own_products.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/onednn/parts_product.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/onednn/product.h"
+#include "runtime/providers/cpu/packed_product.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -34,6 +38,63 @@ struct ChunkStates : KernelState {
   std::vector<onednn::Arguments> arguments;  // one per chunk
 };
 
+// Whether the bias and Z fit a matrix of n columns.
+Status CheckOperands(const PrepareContext& context, int64_t n) {
+  if (context.HasInput(3) && !(context.InputShape(3) == context.OutputShape(0))) {
+    return InvalidArgument(StrCat(Describe(context.node), ": Z has shape ",
+                                  context.InputShape(3).ToString(), ", expected ",
+                                  context.OutputShape(0).ToString()));
+  }
+  if (context.HasInput(2) && context.InputShape(2).ElementCount() != n) {
+    return InvalidArgument(StrCat(Describe(context.node), ": C has shape ",
+                                  context.InputShape(2).ToString(), ", expected [", n, "]"));
+  }
+  return Status::Ok();
+}
+
+// By math::Simd::gemm.
+class OwnProduct : public Kernel {
+ public:
+  OwnProduct(Initializer weights, bool transposed, Activation activation)
+      : simd_(math::CurrentSimd()),
+        k_(weights.shape()[transposed ? 1 : 0]),
+        n_(weights.shape()[transposed ? 0 : 1]),
+        transposed_(transposed),
+        activation_(activation),
+        weights_(std::make_unique<LazyForm>(std::move(weights), GemmForm(transposed))) {}
+
+  bool ReadsInput(size_t i) const override { return i != 1; }
+
+  Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
+    ONNXD_RETURN_IF_ERROR(CheckOperands(context, n_));
+    const int64_t elements = context.InputShape(0).ElementCount();
+    if (elements == 0) {
+      PreparedKernel prepared;
+      prepared.compute = [](const KernelContext&) { return Status::Ok(); };
+      return prepared;
+    }
+    ONNXD_ASSIGN_OR_RETURN(
+        const Tensor packed, weights_->Get([&](const Tensor& plain) -> Result<Tensor> {
+          ONNXD_ASSIGN_OR_RETURN(PackedMatrix made,
+                                 PackMatrix(plain.data<float>(), transposed_, k_, n_));
+          return made.elements;
+        }));
+    return PreparePackedProduct({elements / k_,
+                                 {&simd_, packed, k_, n_},
+                                 activation_,
+                                 context.HasInput(3),
+                                 context.threads});
+  }
+
+ private:
+  const math::Simd& simd_;
+  int64_t k_, n_;
+  bool transposed_;
+  Activation activation_;
+  std::unique_ptr<LazyForm> weights_;
+};
+
+// By oneDNN, or from matrices in its layout.
 class ConstantProduct : public Kernel {
  public:
   // B is `weights`, [k, n] or, when transposed, [n, k].
@@ -51,15 +112,7 @@ class ConstantProduct : public Kernel {
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape& a = context.InputShape(0);
     const bool has_bias = context.HasInput(2), has_sum = context.HasInput(3);
-    if (has_sum && !(context.InputShape(3) == context.OutputShape(0))) {
-      return InvalidArgument(StrCat(Describe(context.node), ": Z has shape ",
-                                    context.InputShape(3).ToString(), ", expected ",
-                                    context.OutputShape(0).ToString()));
-    }
-    if (has_bias && context.InputShape(2).ElementCount() != n_) {
-      return InvalidArgument(StrCat(Describe(context.node), ": C has shape ",
-                                    context.InputShape(2).ToString(), ", expected [", n_, "]"));
-    }
+    ONNXD_RETURN_IF_ERROR(CheckOperands(context, n_));
     const int64_t m = k_ == 0 ? 0 : a.ElementCount() / k_;
     PreparedKernel prepared;
     if (m == 0) {
@@ -199,6 +252,9 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transpo
     return MakeBfloat16Product(info);
   }
   if (info.OutputType(0) != type) return DeclineType(info.node.op_type, info.OutputType(0));
+  if (type == DataType::kFloat && onednn::OwnProductsAreFaster()) {
+    return std::unique_ptr<Kernel>(std::make_unique<OwnProduct>(*b, transposed, activation));
+  }
   return std::unique_ptr<Kernel>(std::make_unique<ConstantProduct>(*b, transposed, activation));
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/onednn/conv_bands.h"
+#include "runtime/providers/cpu/onednn/conv_operands.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -23,30 +24,6 @@ constexpr int64_t kDepth = 256;
 constexpr int64_t kGatherGrain = 64 << 10;    // floats of a thread, at least
 constexpr int64_t kProductGrain = 256 << 10;  // multiply-adds
 constexpr int64_t kPartRows = 12;             // that the product takes at a time
-
-// [out, in, height, width] as B[height * width * in, out], packed for the GEMM in blocks of kDepth
-// rows, one behind the other.
-Result<Tensor> PackWeights(const math::Simd& simd, const Tensor& plain) {
-  const Shape& w = plain.shape();
-  const int64_t out = w[0], in = w[1], window = w[2] * w[3], k = in * window;
-  ONNXD_ASSIGN_OR_RETURN(Tensor rows, Tensor::Create(DataType::kFloat, Shape{out, k}));
-  for (int64_t o = 0; o < out; ++o) {
-    const float* from = plain.data<float>() + o * k;
-    float* to = rows.mutable_data<float>() + o * k;
-    for (int64_t c = 0; c < in; ++c) {
-      for (int64_t i = 0; i < window; ++i) to[i * in + c] = from[c * window + i];
-    }
-  }
-  ONNXD_ASSIGN_OR_RETURN(Tensor packed,
-                         Tensor::Create(DataType::kFloat, Shape{math::PackedBSize(simd, k, out)}));
-  float* to = packed.mutable_data<float>();
-  for (int64_t first = 0; first < k; first += kDepth) {
-    const int64_t depth = std::min(kDepth, k - first);
-    simd.pack_b(rows.data<float>() + first, k, true, depth, out, to);
-    to += math::PackedBSize(simd, depth, out);
-  }
-  return packed;
-}
 
 struct Plan {
   Window window;
@@ -94,12 +71,7 @@ class SmallImageConv : public Kernel {
     ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
     ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan.window));
     plan.has_sum = context.HasInput(3);
-    if (x[3] != w[1] || y[3] != w[0] ||
-        (context.HasInput(2) && context.InputShape(2).ElementCount() != w[0]) ||
-        (plan.has_sum && !(context.InputShape(3) == y))) {
-      return InvalidArgument(
-          StrCat(Describe(context.node), ": X, weights, bias and Z do not fit together"));
-    }
+    ONNXD_RETURN_IF_ERROR(onednn::CheckConvOperands(context, w));
     PreparedKernel prepared;
     if (plan.has_sum) prepared.in_place = {{0, 3}};
     if (y.ElementCount() == 0) {
@@ -216,9 +188,10 @@ Result<std::unique_ptr<Kernel>> MakeSmallImageConv(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   const Initializer& weights = *info.constant_input(1);
   const math::Simd& simd = math::CurrentSimd();
-  ONNXD_ASSIGN_OR_RETURN(
-      Tensor packed, weights.InForm(StrCat("windows, ", simd.name),
-                                    [&](const Tensor& plain) { return PackWeights(simd, plain); }));
+  ONNXD_ASSIGN_OR_RETURN(Tensor packed,
+                         weights.InForm(StrCat("windows, ", simd.name), [&](const Tensor& plain) {
+                           return onednn::PackConvWeights(simd, plain, kDepth);
+                         }));
   return std::unique_ptr<Kernel>(
       std::make_unique<SmallImageConv>(activation, weights.shape(), std::move(packed), simd));
 }
