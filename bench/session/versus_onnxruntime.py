@@ -20,6 +20,9 @@ From what it reaches, and the multiplications and additions of the model's convo
 ceiling: the ratio of an engine that did just these, as the graph has them, at that speed, and everything else for
 nothing. Winograd's convolutions do fewer.
 
+Where the processor has no VNNI, onnxruntime's products of bytes saturate in 16 bits, unless
+`--peer-config session.x64quantprecision=1` asks it for those that do not, as ours never do.
+
 Needs onnx, onnxruntime and numpy. Usage: versus_onnxruntime.py [--threads N] [--json FILE] MODEL.onnx...
 """
 
@@ -48,6 +51,8 @@ options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = threads
 options.inter_op_num_threads = 1
 options.log_severity_level = 4
+for entry in sys.argv[4:]:
+    options.add_session_config_entry(*entry.split("=", 1))
 before = high_water()
 begin = time.perf_counter()
 session = onnxruntime.InferenceSession(path, options)
@@ -198,7 +203,7 @@ def race(model, arguments, idle=None):
         (folder / "inputs").mkdir()
         (folder / "outputs").mkdir()
         write_inputs(model, folder, arguments.batch, sizes)
-        theirs = Racer([sys.executable, "-c", PEER, str(model), name, str(arguments.threads)])
+        theirs = Racer([sys.executable, "-c", PEER, str(model), name, str(arguments.threads), *arguments.peer_config])
         largest = convert_outputs(folder)
         near = nearness(model, folder, arguments) if arguments.precision != "fp32" else ()
         ours = Racer([arguments.onnxd, "bench", str(model), "--threads", str(arguments.threads), "--paced", "--json",
@@ -263,6 +268,8 @@ def main():
     parser.add_argument("--tolerance", type=float, default=1e-4,
                         help="of the outputs, relative to the largest one; quantized models need more")
     parser.add_argument("--precision", choices=["fp32", "bf16", "bf16x3"], default="fp32", help="of our side")
+    parser.add_argument("--peer-config", action="append", default=[],
+                        help="KEY=VALUE of onnxruntime's session configuration")
     parser.add_argument("--peak", help="the program bench/session/peak: also print the ceiling")
     parser.add_argument("--json", help="also write the rows into this file")
     arguments = parser.parse_args()

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+
 #include "runtime/math/simd.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "tests/support/pass_testing.h"
@@ -131,13 +132,22 @@ class QuantizedOperators : public testing::Test {
   std::vector<Value> inputs_;
 };
 
-class QuantizedConv : public QuantizedOperators {
+// By oneDNN where the processor multiplies bytes, by our own products with AVX2.
+class QuantizedConv : public QuantizedOperators, public testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
+    before_ = math::CurrentSimd().name;
     if (ProviderPass("channels_last") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+    if (!math::SetSimd(GetParam())) GTEST_SKIP() << "this processor has no " << GetParam();
     QuantizedOperators::SetUp();
   }
+  void TearDown() override { math::SetSimd(before_); }
+
+ private:
+  std::string_view before_;
 };
+
+INSTANTIATE_TEST_SUITE_P(Sets, QuantizedConv, testing::Values("avx2", "avx512vnni", "amx"));
 
 Attributes Pads(std::vector<int64_t> pads) {
   Attributes attributes;
@@ -145,7 +155,7 @@ Attributes Pads(std::vector<int64_t> pads) {
   return attributes;
 }
 
-TEST_F(QuantizedConv, WithABias) {
+TEST_P(QuantizedConv, WithABias) {
   Dequantized("x", Shape{2, 3, 7, 6});
   Weights("w", Shape{5, 3, 3, 3}, 0);
   model_.Constant("b", Ramp(Shape{5}, 0.7f));
@@ -154,7 +164,7 @@ TEST_F(QuantizedConv, WithABias) {
   Expect("QLinearConv");
 }
 
-TEST_F(QuantizedConv, WithABiasInIntegers) {
+TEST_P(QuantizedConv, WithABiasInIntegers) {
   Dequantized("x", Shape{1, 3, 7, 6});
   Weights("w", Shape{5, 3, 1, 1}, -1);
   Tensor bias = *Tensor::Create(DataType::kInt32, Shape{5});
@@ -166,7 +176,7 @@ TEST_F(QuantizedConv, WithABiasInIntegers) {
   Expect("QLinearConv");
 }
 
-TEST_F(QuantizedConv, ReluThatSaturationDoesAnyway) {
+TEST_P(QuantizedConv, ReluThatSaturationDoesAnyway) {
   Dequantized("x", Shape{1, 3, 7, 6});
   Weights("w", Shape{5, 3, 3, 3}, 0);
   model_.Node("Conv", {"x", "w"}, {"c"}).Node("Relu", {"c"}, {"r"});
@@ -174,12 +184,80 @@ TEST_F(QuantizedConv, ReluThatSaturationDoesAnyway) {
   Expect("QLinearConv");
 }
 
-TEST_F(QuantizedConv, ReluThatCutsMoreThanSaturation) {
+TEST_P(QuantizedConv, ReluThatCutsMoreThanSaturation) {
   Dequantized("x", Shape{1, 3, 7, 6});
   Weights("w", Shape{5, 3, 3, 3}, 0);
   model_.Node("Conv", {"x", "w"}, {"c"}).Node("Relu", {"c"}, {"r"});
   Quantize("r", 0.5f, 100);
   Expect("QLinearConv Clip");
+}
+
+// Zero points of x that padding must have, signed bytes, windows of every kind, several threads.
+TEST_P(QuantizedConv, OfEveryWindow) {
+  struct Case {
+    const char* what;
+    int64_t batch, in, out, height, width;
+    std::vector<int64_t> kernel, strides, dilations, pads;
+    bool is_signed;
+    int x_zero, y_zero;
+  };
+  const std::vector<Case> cases = {
+      {"pixels", 2, 6, 20, 9, 11, {1, 1}, {1, 1}, {1, 1}, {0, 0, 0, 0}, false, 100, 50},
+      {"pixels of odd channels",
+       1,
+       7,
+       16,
+       12,
+       13,
+       {1, 1},
+       {1, 1},
+       {1, 1},
+       {0, 0, 0, 0},
+       true,
+       -3,
+       4},
+      {"pixels two apart", 3, 5, 9, 9, 8, {1, 1}, {2, 2}, {1, 1}, {0, 0, 0, 0}, false, 3, 128},
+      {"windows", 1, 16, 40, 14, 13, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, false, 77, 9},
+      {"windows of signed bytes",
+       2,
+       16,
+       33,
+       7,
+       7,
+       {3, 3},
+       {1, 1},
+       {1, 1},
+       {1, 1, 1, 1},
+       true,
+       5,
+       -9},
+      {"steps", 1, 3, 17, 15, 16, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}, false, 11, 128},
+      {"holes", 1, 5, 8, 12, 10, {3, 3}, {1, 1}, {2, 3}, {2, 3, 2, 3}, false, 200, 128},
+      {"uneven padding", 2, 9, 8, 5, 4, {2, 3}, {1, 2}, {1, 1}, {0, 2, 1, 0}, true, -100, 0},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    TestModel model{13};
+    model.Input("x_q", c.is_signed ? DataType::kInt8 : DataType::kUint8,
+                {c.batch, c.in, c.height, c.width});
+    model.Constant("x_s", Scales(0, 0.05f)).Constant("x_z", Byte(c.is_signed, c.x_zero));
+    model.Node("DequantizeLinear", {"x_q", "x_s", "x_z"}, {"x"});
+    model.Constant("w_q", Bytes(Shape{c.out, c.in, c.kernel[0], c.kernel[1]}, true, 77));
+    model.Constant("w_s", Scales(c.out, 0.002f));
+    model.Node("DequantizeLinear", {"w_q", "w_s"}, {"w"}, One("axis", 0));
+    model.Constant("b", Ramp(Shape{c.out}, 0.7f));
+    Attributes window;
+    window.Set("strides", c.strides);
+    window.Set("dilations", c.dilations);
+    window.Set("pads", c.pads);
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, window);
+    model.Constant("y_s", Scales(0, 0.5f)).Constant("y_z", Byte(c.is_signed, c.y_zero));
+    model.Node("QuantizeLinear", {"c", "y_s", "y_z"}, {"y"}).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(copy, passes_), "QLinearConv");
+    const Value x = Bytes(Shape{c.batch, c.in, c.height, c.width}, c.is_signed, 5);
+    for (const int threads : {1, 2, 3}) ExpectClose(model, {x}, 1, threads);
+  }
 }
 
 TEST_F(QuantizedOperators, MatMulBeforeBytesAndBeforeFloats) {

@@ -6,6 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/onednn/bfloat16_speed.h"
+#include "runtime/providers/cpu/onednn/own_products.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
@@ -63,8 +64,9 @@ bool FastKernelsCompute(Precision precision) {
 
 bool TakesQuantizedConv(const Graph& graph, const Node& node) {
   const auto pads = node.attributes.Ints("pads");
-  return math::CurrentSimd().block_byte_product != nullptr &&
-         std::none_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; }) &&
+  const bool is_fast =
+      math::CurrentSimd().block_byte_product != nullptr || onednn::OwnProductsAreFaster();
+  return is_fast && std::none_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; }) &&
          onednn::IsQuantizedConv(graph, node);
 }
 

@@ -1,7 +1,7 @@
 // onnxd::QLinearConvChannelsLast: QLinearConv-10 with x and y [batch, height, width, channels], by
-// oneDNN's products of unsigned with signed bytes. oneDNN sees no zero point of x: padding is
-// copied in beside x where the zero point is not 0, signed x become unsigned by the same copy, and
-// what the zero point adds to the sums is taken off the bias.
+// oneDNN's products of unsigned with signed bytes, or by ours (quantized_product_conv.cc). oneDNN
+// sees no zero point of x: padding is copied in beside x where the zero point is not 0, signed x
+// become unsigned by the same copy, and what the zero point adds to the sums is taken off the bias.
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
 
 #include <algorithm>
@@ -11,11 +11,16 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/onednn/conv_bands.h"
+#include "runtime/providers/cpu/onednn/own_products.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
 #include "runtime/providers/cpu/onednn/primitive.h"
 #include "runtime/providers/cpu/quantization.h"
 
 namespace onnxd {
+
+Result<std::unique_ptr<Kernel>> MakeQuantizedProductConv(onednn::QuantizedConvConstants,
+                                                         Initializer weights);
+
 namespace onednn {
 namespace {
 
@@ -94,6 +99,8 @@ Result<QuantizedConvConstants> ConstantsOf(
 
 bool IsQuantizedConv(const Graph& graph, const Node& node) {
   if (!node.Is("QLinearConv")) return false;
+  // Ours have no groups.
+  if (OwnProductsAreFaster() && node.attributes.Int("group", 1) != 1) return false;
   return ConstantsOf(node,
                      [&](size_t i) -> const Initializer* {
                        const auto found = graph.initializers.find(node.input(i));
@@ -306,6 +313,9 @@ Result<std::unique_ptr<Kernel>> MakeQLinearConvChannelsLast(const KernelInfo& in
   ONNXD_ASSIGN_OR_RETURN(auto constants, onednn::ConstantsOf(info.node, info.constant_input));
   const Initializer* own = info.constant_input(onednn::kW);
   Initializer weights = own->type() == DataType::kInt8 ? *own : Initializer(constants.weights);
+  if (onednn::OwnProductsAreFaster()) {
+    return MakeQuantizedProductConv(std::move(constants), std::move(weights));
+  }
   return std::unique_ptr<Kernel>(
       std::make_unique<onednn::QuantizedConv>(std::move(constants), std::move(weights)));
 }
