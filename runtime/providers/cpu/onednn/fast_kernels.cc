@@ -64,8 +64,7 @@ bool FastKernelsCompute(Precision precision) {
 
 bool TakesQuantizedConv(const Graph& graph, const Node& node) {
   const auto pads = node.attributes.Ints("pads");
-  const bool is_fast =
-      math::CurrentSimd().block_byte_product != nullptr || onednn::OwnProductsAreFaster();
+  const bool is_fast = !math::CurrentSimd().wide_bytes || onednn::OwnProductsAreFaster();
   return is_fast && std::none_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; }) &&
          onednn::IsQuantizedConv(graph, node);
 }
