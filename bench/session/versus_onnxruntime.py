@@ -52,7 +52,8 @@ options.intra_op_num_threads = threads
 options.inter_op_num_threads = 1
 options.log_severity_level = 4
 for entry in sys.argv[4:]:
-    options.add_session_config_entry(*entry.split("=", 1))
+    if "=" in entry:
+        options.add_session_config_entry(*entry.split("=", 1))
 before = high_water()
 begin = time.perf_counter()
 session = onnxruntime.InferenceSession(path, options)

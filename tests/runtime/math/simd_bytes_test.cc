@@ -311,6 +311,39 @@ TEST_P(EverySimdOnBytes, MultipliesRowsInPieces) {
   }
 }
 
+// The largest codes times the largest bytes, of a block of 256: nothing saturates on the way.
+TEST_P(EverySimdOnBytes, MultipliesBlocksExactly) {
+  const Simd& simd = CurrentSimd();
+  if (simd.block_byte_product == nullptr) GTEST_SKIP() << "floats are as fast";
+  constexpr int64_t kDepth = 512, kBlock = 256;
+  for (const int bits : {2, 4, 8}) {
+    for (const int64_t m : {1, 2, 5}) {
+      const int64_t lanes = simd.gemm_width / 2, n = lanes - 1;
+      const int64_t words = kBlock * bits / 32 * lanes;  // of a block
+      std::vector<uint32_t> packed(static_cast<size_t>(kDepth / kBlock * (words + lanes)), ~0u);
+      for (int64_t b = 0; b < kDepth / kBlock; ++b) {
+        std::fill_n(packed.begin() + b * (words + lanes) + words, lanes, 0x3f800000u);  // 1.0f
+      }
+      const std::vector<int8_t> a(static_cast<size_t>(m * kDepth), -128);
+      const std::vector<float> scales(static_cast<size_t>(m * kDepth / kBlock), 1.0f);
+      const std::vector<float> sums(scales.size(), -128.0f * kBlock);
+      std::vector<float> c(static_cast<size_t>(m * n));
+      simd.block_byte_product({{kDepth, n, kBlock, bits, false},
+                               packed.data(),
+                               m,
+                               a.data(),
+                               scales.data(),
+                               sums.data(),
+                               c.data(),
+                               n,
+                               nullptr},
+                              0, 1);
+      const int largest = (1 << bits) - 1 - (1 << (bits - 1));  // less the middle
+      for (const float x : c) EXPECT_EQ(x, static_cast<float>(-128 * kDepth * largest)) << bits;
+    }
+  }
+}
+
 TEST_P(EverySimdOnBytes, FindsTheSmallest) {
   std::vector<float> x(100);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) - 50;

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <random>
 
-
 #include "runtime/math/simd.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "tests/support/pass_testing.h"
@@ -629,11 +628,22 @@ struct BlockCase {
   int64_t accuracy;
 };
 
-class BlockProducts : public testing::TestWithParam<BlockCase> {};
+class BlockProducts : public testing::TestWithParam<std::tuple<const char*, BlockCase>> {
+ protected:
+  void SetUp() override {
+    before_ = math::CurrentSimd().name;
+    const char* name = std::get<0>(GetParam());
+    if (!math::SetSimd(name)) GTEST_SKIP() << "this processor has no " << name;
+  }
+  void TearDown() override { math::SetSimd(before_); }
+
+ private:
+  std::string_view before_;
+};
 
 // Against MatMul with the weights as floats.
 TEST_P(BlockProducts, AgreeWithFloats) {
-  const BlockCase& c = GetParam();
+  const BlockCase& c = std::get<1>(GetParam());
   const int64_t blocks = (c.k + c.block - 1) / c.block, bytes = c.block * c.bits / 8;
   Tensor codes = Bytes(Shape{c.n, blocks, bytes}, false, 21);
   Tensor zeros = Bytes(Shape{c.n, (blocks * c.bits + 7) / 8}, false, 22);
@@ -686,18 +696,21 @@ TEST_P(BlockProducts, AgreeWithFloats) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, BlockProducts,
-                         testing::Values(BlockCase{1, 64, 50, 32, 4, false, false, 0},
-                                         BlockCase{3, 70, 33, 16, 4, true, true, 0},
-                                         BlockCase{2, 96, 16, 32, 8, true, false, 0},
-                                         BlockCase{1, 128, 40, 64, 2, true, true, 0},
-                                         BlockCase{20, 70, 33, 16, 4, true, true, 0},
-                                         BlockCase{9, 64, 100, 32, 8, false, true, 0},
-                                         BlockCase{1, 64, 50, 32, 4, false, true, 4},
-                                         BlockCase{3, 70, 33, 16, 4, true, false, 4},
-                                         BlockCase{2, 96, 16, 32, 8, true, true, 4},
-                                         BlockCase{1, 128, 40, 64, 2, true, false, 4},
-                                         BlockCase{20, 64, 33, 32, 4, true, false, 4}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BlockProducts,
+    testing::Combine(testing::Values("avx2", "avx512", "avx512vnni"),
+                     testing::Values(BlockCase{1, 64, 50, 32, 4, false, false, 0},
+                                     BlockCase{3, 70, 33, 16, 4, true, true, 0},
+                                     BlockCase{2, 96, 16, 32, 8, true, false, 0},
+                                     BlockCase{1, 128, 40, 64, 2, true, true, 0},
+                                     BlockCase{20, 70, 33, 16, 4, true, true, 0},
+                                     BlockCase{9, 64, 100, 32, 8, false, true, 0},
+                                     BlockCase{1, 64, 50, 32, 4, false, true, 4},
+                                     BlockCase{3, 70, 33, 16, 4, true, false, 4},
+                                     BlockCase{2, 96, 16, 32, 8, true, true, 4},
+                                     BlockCase{1, 128, 40, 64, 2, true, false, 4},
+                                     BlockCase{1, 300, 9, 128, 4, false, false, 4},
+                                     BlockCase{20, 64, 33, 32, 4, true, false, 4})));
 
 }  // namespace
 }  // namespace onnxd
