@@ -70,6 +70,16 @@ struct WinogradTarget {
   float low, high;                // bounds of the result
 };
 
+// Where a tile of 2 x 2 pixels of bytes goes: each (sum / 4 - offset) * scale + zero, rounded and
+// saturated.
+struct WinogradByteTarget {
+  uint8_t* const* pixels;
+  const int32_t* offsets;  // by channel
+  const float* scales;
+  bool is_signed;
+  float zero;
+};
+
 // Some rows and channels of a depthwise convolution of one image, [height, width, channels]. The
 // window is 3, 5 or 7 pixels wide, its stride 1 or 2.
 struct DepthwiseArguments {
@@ -120,6 +130,7 @@ struct ByteGemmArguments {
   int32_t* sums = nullptr;
   int64_t ldc = 0;
   const int16_t* wide = nullptr;           // A where it is not in bytes
+  const int16_t* packed_shorts = nullptr;  // B by pack_shorts in place of packed_b
   const int16_t* const* pieces = nullptr;  // in place of `wide` and lda
   int64_t piece = 0;
 };
@@ -240,6 +251,9 @@ struct Simd {
   void (*widen_bytes)(const uint8_t* x, int16_t* out, int64_t n, bool is_signed);
   // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBytesSize bytes.
   void (*pack_bytes)(const int8_t* b, bool transposed, int64_t k, int64_t n, int8_t* out);
+  // The same of 16-bit integers B[k, n], k even, for wide A: as many elements as k * n, rounded up to
+  // whole panels. Null where A is in bytes.
+  void (*pack_shorts)(const int16_t* b, int64_t k, int64_t n, int16_t* out);
   // The columns of panels [first, last).
   void (*byte_gemm)(const ByteGemmArguments& arguments, int64_t first, int64_t last);
   // Columns of groups [first, last). For few rows: each four of them unpack B again.
@@ -257,6 +271,13 @@ struct Simd {
   // The tile's result from its products, products[i * stride + c].
   void (*winograd_output)(int tile, const float* products, int64_t stride, int64_t channels,
                           const WinogradTarget& target);
+  // F(2 x 2, 3 x 3) in whole numbers: the left sides of 16 products of a tile of bytes, whose filters
+  // are four times as large as Lavin's and Gray's; any number of channels.
+  void (*winograd_bytes)(const uint8_t* const* pixels, int64_t channels, bool is_signed, int16_t* out,
+                         int64_t stride);
+  // The tile's result, of gemm_width channels, from its products, products[i * stride + c].
+  void (*winograd_sums)(const int32_t* products, int64_t stride,
+                        const WinogradByteTarget& target);
   void (*depthwise)(const DepthwiseArguments& arguments);
   // Rounds x / scale to the nearest integer, ties to even, adds zero, saturates. NaN: the least.
   void (*quantize)(const float* x, const Quantization& to, uint8_t* out, int64_t n);

@@ -18,7 +18,8 @@
 
 namespace onnxd {
 
-Result<std::unique_ptr<Kernel>> MakeQuantizedProductConv(onednn::QuantizedConvConstants,
+Result<std::unique_ptr<Kernel>> MakeQuantizedProductConv(const KernelInfo&,
+                                                         onednn::QuantizedConvConstants,
                                                          Initializer weights);
 
 namespace onednn {
@@ -314,7 +315,7 @@ Result<std::unique_ptr<Kernel>> MakeQLinearConvChannelsLast(const KernelInfo& in
   const Initializer* own = info.constant_input(onednn::kW);
   Initializer weights = own->type() == DataType::kInt8 ? *own : Initializer(constants.weights);
   if (onednn::OwnProductsAreFaster()) {
-    return MakeQuantizedProductConv(std::move(constants), std::move(weights));
+    return MakeQuantizedProductConv(info, std::move(constants), std::move(weights));
   }
   return std::unique_ptr<Kernel>(
       std::make_unique<onednn::QuantizedConv>(std::move(constants), std::move(weights)));

@@ -13,6 +13,12 @@
 #include "runtime/providers/cpu/packed_product.h"
 
 namespace onnxd {
+
+bool TakesQuantizedWinograd(const KernelInfo&, const Shape& weights);
+Result<std::unique_ptr<Kernel>> MakeQuantizedWinograd(onednn::QuantizedConvConstants,
+                                                      std::vector<int32_t> offsets,
+                                                      Initializer weights);
+
 namespace {
 
 constexpr size_t kX = 0;
@@ -176,13 +182,14 @@ class UnitRun {
 
 class QuantizedProductConv : public Kernel {
  public:
-  QuantizedProductConv(onednn::QuantizedConvConstants constants, Initializer weights)
+  QuantizedProductConv(onednn::QuantizedConvConstants constants, std::vector<int32_t> offsets,
+                       Initializer weights)
       : simd_(math::CurrentSimd()),
         x_(constants.x),
         y_(constants.y),
         weight_shape_(constants.weights.shape()),
         scales_(std::move(constants.scales)),
-        offsets_(OffsetsOf(constants)),
+        offsets_(std::move(offsets)),
         weights_(std::make_unique<LazyForm>(std::move(weights),
                                             StrCat("windows of bytes, ", simd_.name))) {}
 
@@ -300,10 +307,15 @@ class QuantizedProductConv : public Kernel {
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeQuantizedProductConv(onednn::QuantizedConvConstants constants,
+Result<std::unique_ptr<Kernel>> MakeQuantizedProductConv(const KernelInfo& info,
+                                                         onednn::QuantizedConvConstants constants,
                                                          Initializer weights) {
-  return std::unique_ptr<Kernel>(
-      std::make_unique<QuantizedProductConv>(std::move(constants), std::move(weights)));
+  std::vector<int32_t> offsets = OffsetsOf(constants);
+  if (TakesQuantizedWinograd(info, constants.weights.shape())) {
+    return MakeQuantizedWinograd(std::move(constants), std::move(offsets), std::move(weights));
+  }
+  return std::unique_ptr<Kernel>(std::make_unique<QuantizedProductConv>(
+      std::move(constants), std::move(offsets), std::move(weights)));
 }
 
 }  // namespace onnxd
