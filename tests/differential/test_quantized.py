@@ -43,7 +43,8 @@ class Quantized(unittest.TestCase):
         for name in SHAPES:
             for kind in (QuantType.QInt8, QuantType.QUInt8):
                 with self.subTest(model=name, type=kind):
-                    self.compare(name, lambda source, path: quantize_dynamic(source, path, weight_type=kind))
+                    self.compare(name, lambda source, path: quantize_dynamic(
+                        source, path, weight_type=kind, reduce_range=oracle.saturates()))
 
     def test_static(self):
         for name, shape in SHAPES.items():
@@ -53,7 +54,8 @@ class Quantized(unittest.TestCase):
                     with self.subTest(model=name, form=form, per_channel=per_channel):
                         self.compare(name, lambda source, path: quantize_static(
                             source, path, Samples(entry, shape), quant_format=form, per_channel=per_channel,
-                            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8))
+                            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+                            reduce_range=oracle.saturates()))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@
 namespace onnxd {
 namespace {
 
-constexpr int64_t kLeastChannels = 32;  // that are a piece; fewer: a row of the window is one
-constexpr int64_t kLeastOut = 8;        // fewer leave most of a register unused
-constexpr int64_t kLeastPiece = 24;     // floats: shorter ones take as long to find as to multiply
+constexpr int64_t kLeastChannels = 32;     // that are a piece; fewer: a row of the window is one
+constexpr int64_t kMostCopied = 64 << 10;  // floats of a window, where padding has rows copied
+constexpr int64_t kLeastOut = 8;           // fewer leave most of a register unused
+constexpr int64_t kLeastPiece = 24;  // floats: shorter ones take as long to find as to multiply
 
 struct Plan {
   Window window;
@@ -173,7 +174,8 @@ class ProductConv : public Kernel {
     const Window& window = plan->window;
     plan->is_padded = window.pads_begin[1] > 0 || window.pads_end[1] > 0;
     const bool whole_rows =
-        window.dilations[1] == 1 && (!plan->is_padded || plan->in < kLeastChannels);
+        window.dilations[1] == 1 &&
+        (!plan->is_padded || (plan->in < kLeastChannels && plan->k <= kMostCopied));
     plan->piece_rows = window.kernel[0];
     plan->piece_columns = whole_rows ? 1 : window.kernel[1];
     plan->piece = whole_rows ? window.kernel[1] * plan->in : plan->in;

@@ -172,7 +172,7 @@ class SmallImageConv : public Kernel {
 }  // namespace
 
 bool TakesSmallImage(const KernelInfo& info, const Shape& weights) {
-  if (math::CurrentSimd().few_rows == nullptr ||  // registers of less than 512 bits: not measured
+  if (math::CurrentSimd().few_rows == nullptr ||  // less than 512 bits: see product_conv.cc
       info.node.attributes.Int("group", 1) != 1 || weights[0] < kLeastChannels ||
       weights[1] < kLeastChannels || weights.ElementCount() < kLeastWeights) {
     return false;
