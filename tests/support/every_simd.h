@@ -7,21 +7,34 @@
 
 namespace onnxd::math {
 
+// Caps the instruction set while it lives.
+class ScopedSimd {
+ public:
+  explicit ScopedSimd(const char* name) : before_(CurrentSimd().name), is_there_(SetSimd(name)) {}
+  ~ScopedSimd() { SetSimd(before_); }
+  ScopedSimd(const ScopedSimd&) = delete;
+  ScopedSimd& operator=(const ScopedSimd&) = delete;
+
+  bool is_there() const { return is_there_; }  // in this processor and build
+
+ private:
+  std::string_view before_;
+  bool is_there_;
+};
+
 // Parametrized with a name of Simd's.
 class WithSimd : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    before_ = CurrentSimd().name;
-    if (!SetSimd(GetParam())) {
-      GTEST_SKIP() << "this processor has no " << GetParam();
-    }
+    if (!simd_.is_there()) GTEST_SKIP() << "this processor has no " << GetParam();
   }
-  void TearDown() override { SetSimd(before_); }
 
  private:
-  std::string_view before_;
+  const ScopedSimd simd_{GetParam()};
 };
 
-inline auto EverySimdName() { return testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx"); }
+inline auto EverySimdName() {
+  return testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx");
+}
 
 }  // namespace onnxd::math

@@ -15,14 +15,17 @@ int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); 
 
 }  // namespace
 
-ProductCut CutProduct(int64_t m, int64_t panels, int64_t products, int threads) {
+ProductCut CutProduct(int64_t m, int64_t panels, int64_t products, int threads, int64_t count) {
   ProductCut cut{};
   const int64_t most = CeilDivide(m, kMostRows);
   cut.rows = std::min(m, CeilDivide(CeilDivide(m, most), kTileRows) * kTileRows);
   cut.blocks = CeilDivide(m, cut.rows);
-  const int64_t workers = std::clamp<int64_t>(products / kLeastProducts, 1, threads);
-  const bool is_even = cut.blocks % workers == 0 || cut.blocks >= 8 * workers;
-  cut.parts = is_even ? 1 : std::min(workers, panels);
+  const int64_t worth =
+      std::clamp<int64_t>(SaturatingMultiply(products, count) / kLeastProducts, 1, threads);
+  const int64_t blocks = SaturatingMultiply(cut.blocks, count);
+  const bool is_even = blocks % worth == 0 || blocks >= 8 * worth;
+  cut.parts = is_even ? 1 : std::min(worth, panels);
+  cut.workers = std::min(worth, SaturatingMultiply(blocks, cut.parts));
   return cut;
 }
 
@@ -78,11 +81,7 @@ PreparedKernel PreparePackedProduct(const PackedProduct& product) {
         RunProductUnit(*matrix.simd, unit, matrix.data(), k, n, result, g);
       }
     };
-    if (cut.units() == 1) {
-      run(0, 1);
-    } else {
-      context.pool().ParallelFor(cut.units(), 1, run);
-    }
+    context.pool().ParallelFor(cut.units(), CeilDivide(cut.units(), cut.workers), run);
     return Status::Ok();
   };
   return prepared;

@@ -12,13 +12,15 @@ namespace onnxd {
 struct ProductCut {
   int64_t rows;  // of a block, but for the last one
   int64_t blocks;
-  int64_t parts;  // of a block
+  int64_t parts;    // of a block
+  int64_t workers;  // threads that all of the work is worth
 
   int64_t units() const { return blocks * parts; }
 };
 
-// `products`: the multiply-adds of all. m, panels and threads are at least 1.
-ProductCut CutProduct(int64_t m, int64_t panels, int64_t products, int threads);
+// `products`: the multiply-adds of one product, of which there are `count`, each in as many units.
+// All but products at least 1.
+ProductCut CutProduct(int64_t m, int64_t panels, int64_t products, int threads, int64_t count = 1);
 
 // Some rows and columns of the product.
 struct ProductUnit {

@@ -2,8 +2,8 @@
 // the plain kernels.
 #include <cmath>
 
-#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/packed_product.h"
+#include "tests/support/every_simd.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -12,10 +12,8 @@ namespace {
 class OwnProducts : public testing::Test {
  protected:
   void SetUp() override {
-    before_ = math::CurrentSimd().name;
-    if (!math::SetSimd("avx2")) GTEST_SKIP() << "this processor has no AVX2";
+    if (!simd_.is_there()) GTEST_SKIP() << "this processor has no AVX2";
   }
-  void TearDown() override { math::SetSimd(before_); }
 
   // Elements that differ from pixel to pixel and from channel to channel.
   static Tensor Waves(const Shape& shape, float scale) {
@@ -27,7 +25,7 @@ class OwnProducts : public testing::Test {
   }
 
  private:
-  std::string_view before_;
+  const math::ScopedSimd simd_{"avx2"};
 };
 
 struct ConvCase {
@@ -135,8 +133,14 @@ TEST(ProductCut, CoversAllOnce) {
 }
 
 TEST(ProductCut, LeavesSmallProductsToOneThread) {
-  EXPECT_EQ(CutProduct(49, 32, 1000, 4).units(), 1);
+  for (const int64_t m : {49, 1000}) EXPECT_EQ(CutProduct(m, 32, 1000, 4).workers, 1);
+  EXPECT_EQ(CutProduct(49, 32, int64_t{1} << 30, 4).workers, 4);
   EXPECT_EQ(CutProduct(49, 32, int64_t{1} << 30, 4).units(), 4);
+}
+
+TEST(ProductCut, CountsAllProducts) {
+  EXPECT_EQ(CutProduct(49, 32, int64_t{1} << 30, 4, 8).units(), 1);  // of one: eight are even
+  EXPECT_EQ(CutProduct(49, 32, 1 << 19, 4, 8).workers, 4);
 }
 
 }  // namespace

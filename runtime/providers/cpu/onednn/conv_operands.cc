@@ -3,16 +3,25 @@
 #include <algorithm>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/providers/cpu/onednn/conv_bands.h"
 
 namespace onnxd::onednn {
 
-Status CheckConvOperands(const PrepareContext& context, const Shape& weights) {
-  const Shape &x = context.InputShape(0), &y = context.OutputShape(0);
-  if (x[3] != weights[1] || y[3] != weights[0] ||
-      (context.HasInput(2) && context.InputShape(2).ElementCount() != weights[0]) ||
-      (context.HasInput(3) && !(context.InputShape(3) == y))) {
-    return InvalidArgument(
-        StrCat(Describe(context.node), ": X, weights, bias and Z do not fit together"));
+Result<ConvGeometry> GeometryOf(const Node& node, const Shape& x, const Shape& y,
+                                const Shape& weights) {
+  if (x[3] != weights[1] || y[3] != weights[0]) {
+    return InvalidArgument(StrCat(Describe(node), ": X has shape ", x.ToString(),
+                                  ", channels last; weights have shape ", weights.ToString()));
+  }
+  ONNXD_ASSIGN_OR_RETURN(Window window, PoolWindow(node, {x[1], x[2]}, {weights[2], weights[3]}));
+  ONNXD_RETURN_IF_ERROR(CheckPads(node, window));
+  return ConvGeometry{std::move(window), y[0], x[1], x[2], x[3], y[1], y[2], y[3]};
+}
+
+Status CheckBiasAndSum(const PrepareContext& context, int64_t out) {
+  if ((context.HasInput(2) && context.InputShape(2).ElementCount() != out) ||
+      (context.HasInput(3) && !(context.InputShape(3) == context.OutputShape(0)))) {
+    return InvalidArgument(StrCat(Describe(context.node), ": bias and Z do not fit the result"));
   }
   return Status::Ok();
 }

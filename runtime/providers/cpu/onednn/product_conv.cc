@@ -8,9 +8,7 @@
 #include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
-#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/lazy_form.h"
-#include "runtime/providers/cpu/onednn/conv_bands.h"
 #include "runtime/providers/cpu/onednn/conv_operands.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
 #include "runtime/providers/cpu/packed_product.h"
@@ -24,18 +22,14 @@ constexpr int64_t kMostCopied = 64 << 10;  // floats of a window, where padding 
 constexpr int64_t kLeastOut = 8;           // fewer leave most of a register unused
 constexpr int64_t kLeastPiece = 24;  // floats: shorter ones take as long to find as to multiply
 
-struct Plan {
-  Window window;
-  int64_t height, width, in;           // of the input
-  int64_t out_height, out_width, out;  // of the result
-  int64_t m, k;                        // rows, and elements of a row
+struct Plan : onednn::ConvGeometry {
+  int64_t m, k;  // rows, and elements of a row
   // A window is `piece_rows` times `piece_columns` pieces of as many elements.
   int64_t piece_rows, piece_columns, piece;
   bool is_plain;   // A is the image
   bool is_padded;  // to the left or right
   bool has_sum;
   ProductCut cut;
-  int64_t workers;
   int64_t worker_bytes;  // of scratch
 
   int64_t pieces() const { return piece_rows * piece_columns; }
@@ -49,8 +43,7 @@ class PieceFinder {
       : plan_(plan), x_(x), zeros_(zeros), copies_(copies) {}
 
   void Find(int64_t first, int64_t count, const float** to) {
-    const int64_t pixels = plan_.out_height * plan_.out_width;
-    int64_t image = first / pixels, row = first % pixels / plan_.out_width;
+    int64_t image = first / plan_.pixels(), row = first % plan_.pixels() / plan_.out_width;
     int64_t column = first % plan_.out_width;
     for (int64_t i = 0; i < count; ++i, to += plan_.pieces()) {
       FindWindow(x_ + image * plan_.height * plan_.width * plan_.in,
@@ -133,9 +126,9 @@ class ProductConv : public Kernel {
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape &x = context.InputShape(0), &y = context.OutputShape(0), &w = weight_shape_;
     Plan plan{};
-    ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
-    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan.window));
-    ONNXD_RETURN_IF_ERROR(onednn::CheckConvOperands(context, w));
+    ONNXD_ASSIGN_OR_RETURN(static_cast<onednn::ConvGeometry&>(plan),
+                           onednn::GeometryOf(context.node, x, y, w));
+    ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, plan.out));
     PreparedKernel prepared;
     plan.has_sum = context.HasInput(3);
     if (plan.has_sum) prepared.in_place = {{0, 3}};
@@ -143,25 +136,22 @@ class ProductConv : public Kernel {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    plan.height = x[1], plan.width = x[2], plan.in = x[3];
-    plan.out_height = y[1], plan.out_width = y[2], plan.out = y[3];
-    plan.m = y[0] * y[1] * y[2];
+    plan.m = plan.images * plan.pixels();
     plan.k = w[1] * w[2] * w[3];
     CutWindows(&plan);
     const int64_t panels = (plan.out + simd_.gemm_width - 1) / simd_.gemm_width;
     plan.cut =
         CutProduct(plan.m, panels, SaturatingMultiply(SaturatingMultiply(plan.m, plan.k), plan.out),
                    context.threads);
-    plan.workers = std::min<int64_t>(plan.cut.units(), context.threads);
     const auto bytes = ScratchBytes(plan);
     if (!bytes) return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
     plan.worker_bytes = *bytes;
-    prepared.scratch_bytes = static_cast<size_t>(plan.workers * plan.worker_bytes);
+    prepared.scratch_bytes = static_cast<size_t>(plan.cut.workers * plan.worker_bytes);
     ONNXD_ASSIGN_OR_RETURN(const Tensor packed, weights_->Get([&](const Tensor& plain) {
       return onednn::PackConvWeights(simd_, plain, plan.k);
     }));
     prepared.compute = [plan, packed, this](const KernelContext& k) {
-      k.pool().ParallelFor(plan.workers, 1, [&](int64_t first, int64_t last) {
+      k.pool().ParallelFor(plan.cut.workers, 1, [&](int64_t first, int64_t last) {
         for (int64_t worker = first; worker < last; ++worker) RunWorker(plan, packed, k, worker);
       });
       return Status::Ok();
@@ -190,7 +180,7 @@ class ProductConv : public Kernel {
     const auto bytes = CheckedMultiply(
         SaturatingAdd(ZerosAndCopies(plan) / 2, SaturatingMultiply(plan.cut.rows, plan.pieces())),
         int64_t{sizeof(float*)});
-    if (!bytes || !CheckedMultiply(*bytes + 64, plan.workers)) return std::nullopt;
+    if (!bytes || !CheckedMultiply(*bytes + 64, plan.cut.workers)) return std::nullopt;
     return (*bytes + 63) / 64 * 64;
   }
 
@@ -207,7 +197,7 @@ class ProductConv : public Kernel {
     const ProductResult result{k.input<float>(2), plan.has_sum ? k.input<float>(3) : nullptr,
                                activation_, k.output<float>(0)};
     if (!plan.is_plain) std::fill_n(reinterpret_cast<float*>(scratch), plan.piece, 0.0f);
-    for (int64_t i = worker; i < plan.cut.units(); i += plan.workers) {
+    for (int64_t i = worker; i < plan.cut.units(); i += plan.cut.workers) {
       const ProductUnit unit = UnitOf(plan.cut, i, plan.m, plan.out, simd_.gemm_width);
       RunProductUnit(simd_, unit, packed.data<float>(), plan.k, plan.out, result,
                      RowsOf(plan, k.input<float>(0), unit, scratch));

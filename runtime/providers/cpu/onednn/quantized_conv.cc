@@ -98,6 +98,19 @@ Result<QuantizedConvConstants> ConstantsOf(
   return out;
 }
 
+std::vector<int32_t> CompensatedBias(const QuantizedConvConstants& constants, int32_t zero) {
+  std::vector<int32_t> bias = constants.bias;
+  const auto filters = static_cast<int64_t>(bias.size());
+  const int64_t taps = constants.weights.ElementCount() / filters;
+  const int8_t* w = constants.weights.data<int8_t>();
+  for (int32_t& total : bias) {
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < taps; ++i) sum += static_cast<uint32_t>(int32_t{*w++});
+    total = static_cast<int32_t>(static_cast<uint32_t>(total) - sum * static_cast<uint32_t>(zero));
+  }
+  return bias;
+}
+
 bool IsQuantizedConv(const Graph& graph, const Node& node) {
   if (!node.Is("QLinearConv")) return false;
   // Ours have no groups.
@@ -111,19 +124,6 @@ bool IsQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 namespace {
-
-// Takes off what a zero point of x adds to the sums of each filter.
-void CompensateZero(int32_t zero, const Tensor& weights, std::vector<int32_t>& bias) {
-  const int64_t filters = weights.shape()[0], taps = weights.ElementCount() / filters;
-  const int8_t* w = weights.data<int8_t>();
-  for (int64_t f = 0; f < filters; ++f) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < taps; ++i) sum += w[f * taps + i];
-    int32_t& total = bias[static_cast<size_t>(f)];
-    total = static_cast<int32_t>(static_cast<uint32_t>(total) -
-                                 static_cast<uint32_t>(sum * zero));  // wraps, as the sums do
-  }
-}
 
 // x with its padding written out, and unsigned.
 struct PaddedCopy {
@@ -179,10 +179,9 @@ class QuantizedConv : public Kernel {
       : x_(constants.x),
         y_(constants.y),
         weight_shape_(constants.weights.shape()),
-        scales_(std::move(constants.scales)),
-        bias_(std::move(constants.bias)) {
+        scales_(std::move(constants.scales)) {
     fill_ = static_cast<uint8_t>(static_cast<int32_t>(x_.zero) + (x_.is_signed ? 128 : 0));
-    CompensateZero(fill_, constants.weights, bias_);
+    bias_ = CompensatedBias(constants, fill_);
     weights_ = std::make_shared<PackedWeights>(std::move(packed_from));
   }
 

@@ -25,7 +25,11 @@ struct QuantizedConvConstants {
 Result<QuantizedConvConstants> ConstantsOf(
     const Node& node, const std::function<const Initializer*(size_t)>& constant);
 
-// The same question without the work on the weights.
+// The bias of each filter less what x's zero point, so many, adds to its sums. Wraps around, as the
+// sums do.
+std::vector<int32_t> CompensatedBias(const QuantizedConvConstants& constants, int32_t zero);
+
+// Whether ConstantsOf has them, without the work on the weights, and a kernel for this processor.
 bool IsQuantizedConv(const Graph& graph, const Node& node);
 
 }  // namespace onnxd::onednn

@@ -8,7 +8,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/providers/cpu/lazy_form.h"
-#include "runtime/providers/cpu/onednn/conv_bands.h"
+#include "runtime/providers/cpu/onednn/conv_operands.h"
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
 #include "runtime/providers/cpu/packed_product.h"
 
@@ -41,16 +41,11 @@ Pieces PiecesOf(const Shape& weights, bool has_holes) {
   return {weights[2], 1, RoundedUp(in * width, 2)};
 }
 
-struct Plan {
-  Window window;
-  int64_t height, width, in;           // of x
-  int64_t out_height, out_width, out;  // of y
-  int64_t images;
+struct Plan : onednn::ConvGeometry {
   Pieces pieces;
   bool is_plain;  // rows of A are pixels
   int64_t padded_width;
   ProductCut cut;  // of one image
-  int64_t workers;
   // Of a worker's scratch: widened elements, addresses, floats.
   int64_t wide, addresses, tile;
 
@@ -77,22 +72,6 @@ Result<Tensor> PackWindows(const math::Simd& simd, const Tensor& weights, const 
   }
   simd.pack_bytes(rows.data<int8_t>(), true, k, w[0], packed.mutable_data<int8_t>());
   return packed;
-}
-
-// What is taken off the sums of each filter: its part of x's zero point, less the bias.
-std::vector<int32_t> OffsetsOf(const onednn::QuantizedConvConstants& constants) {
-  const int64_t filters = constants.weights.shape()[0];
-  const int64_t taps = constants.weights.ElementCount() / filters;
-  const auto zero = static_cast<uint32_t>(static_cast<int32_t>(constants.x.zero));
-  const int8_t* w = constants.weights.data<int8_t>();
-  std::vector<int32_t> offsets;
-  for (int64_t f = 0; f < filters; ++f) {
-    uint32_t sum = 0;
-    for (int64_t i = 0; i < taps; ++i) sum += static_cast<uint32_t>(int32_t{*w++});
-    offsets.push_back(static_cast<int32_t>(
-        sum * zero - static_cast<uint32_t>(constants.bias[static_cast<size_t>(f)])));  // wraps
-  }
-  return offsets;
 }
 
 // One unit of an image.
@@ -198,26 +177,24 @@ class QuantizedProductConv : public Kernel {
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape &x = context.InputShape(kX), &y = context.OutputShape(0), &w = weight_shape_;
     Plan plan{};
-    ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
-    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan.window));
+    ONNXD_ASSIGN_OR_RETURN(static_cast<onednn::ConvGeometry&>(plan),
+                           onednn::GeometryOf(context.node, x, y, w));
     plan.pieces = PiecesOf(w, plan.window.dilations[1] != 1);
     PreparedKernel prepared;
     if (y.ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    plan.images = x[0], plan.height = x[1], plan.width = x[2], plan.in = x[3];
-    plan.out_height = y[1], plan.out_width = y[2], plan.out = y[3];
     ONNXD_RETURN_IF_ERROR(CutWork(context, &plan));
-    prepared.scratch_bytes = static_cast<size_t>(plan.workers * plan.worker_bytes());
+    prepared.scratch_bytes = static_cast<size_t>(plan.cut.workers * plan.worker_bytes());
     ONNXD_ASSIGN_OR_RETURN(const Tensor packed, weights_->Get([&](const Tensor& plain) {
       return PackWindows(simd_, plain, plan.pieces);
     }));
     prepared.compute = [plan, packed, this](const KernelContext& k) {
-      k.pool().ParallelFor(plan.workers, 1, [&](int64_t first, int64_t last) {
+      k.pool().ParallelFor(plan.cut.workers, 1, [&](int64_t first, int64_t last) {
         for (int64_t worker = first; worker < last; ++worker) {
           std::byte* scratch = k.scratch<std::byte>() + worker * plan.worker_bytes();
-          for (int64_t i = worker; i < plan.units(); i += plan.workers) {
+          for (int64_t i = worker; i < plan.units(); i += plan.cut.workers) {
             RunUnit(plan, packed, k, i, scratch);
           }
         }
@@ -233,15 +210,10 @@ class QuantizedProductConv : public Kernel {
     plan->is_plain = weight_shape_[2] * weight_shape_[3] == 1 && AreAll(window.strides, 1) &&
                      AreAll(window.pads_begin, 0) && AreAll(window.pads_end, 0);
     plan->padded_width = plan->width + window.pads_begin[1] + window.pads_end[1];
-    const int64_t pixels = plan->out_height * plan->out_width;
     const int64_t panels = RoundedUp(plan->out, simd_.gemm_width) / simd_.gemm_width;
     const int64_t products =
-        SaturatingMultiply(SaturatingMultiply(pixels, plan->pieces.k()), plan->out);
-    // Threads share images, or what one image has to do.
-    const int threads = plan->images % context.threads == 0 ? 1 : context.threads;
-    plan->cut = CutProduct(pixels, panels, products, threads);
-    const int64_t worth = 1 + SaturatingMultiply(products, plan->images) / (1 << 20);
-    plan->workers = std::min<int64_t>({plan->units(), context.threads, worth});
+        SaturatingMultiply(SaturatingMultiply(plan->pixels(), plan->pieces.k()), plan->out);
+    plan->cut = CutProduct(plan->pixels(), panels, products, context.threads, plan->images);
     const auto wide = WideElements(*plan);
     const auto addresses =
         plan->is_plain ? 0 : CheckedMultiply(plan->cut.rows, plan->pieces.count());
@@ -272,7 +244,7 @@ class QuantizedProductConv : public Kernel {
 
   void RunUnit(const Plan& plan, const Tensor& packed, const KernelContext& k, int64_t index,
                std::byte* scratch) const {
-    const int64_t image = index / plan.cut.units(), pixels = plan.out_height * plan.out_width;
+    const int64_t image = index / plan.cut.units(), pixels = plan.pixels();
     const ProductUnit unit =
         UnitOf(plan.cut, index % plan.cut.units(), pixels, plan.out, simd_.gemm_width);
     UnitRun run(plan, simd_, x_, k.input<uint8_t>(kX) + image * plan.height * plan.width * plan.in,
@@ -310,7 +282,9 @@ class QuantizedProductConv : public Kernel {
 Result<std::unique_ptr<Kernel>> MakeQuantizedProductConv(const KernelInfo& info,
                                                          onednn::QuantizedConvConstants constants,
                                                          Initializer weights) {
-  std::vector<int32_t> offsets = OffsetsOf(constants);
+  std::vector<int32_t> offsets =
+      onednn::CompensatedBias(constants, static_cast<int32_t>(constants.x.zero));
+  for (int32_t& offset : offsets) offset = static_cast<int32_t>(0 - static_cast<uint32_t>(offset));
   if (TakesQuantizedWinograd(info, constants.weights.shape())) {
     return MakeQuantizedWinograd(std::move(constants), std::move(offsets), std::move(weights));
   }

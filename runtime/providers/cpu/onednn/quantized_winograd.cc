@@ -6,9 +6,8 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/kernel/kernel.h"
-#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/lazy_form.h"
-#include "runtime/providers/cpu/onednn/conv_bands.h"
+#include "runtime/providers/cpu/onednn/conv_operands.h"
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
 
 namespace onnxd {
@@ -53,10 +52,7 @@ Result<Tensor> PackFilters(const math::Simd& simd, const Tensor& weights) {
   return result;
 }
 
-struct Plan {
-  int64_t height, width, in;           // of x
-  int64_t out_height, out_width, out;  // of y
-  int64_t pad_top, pad_left;
+struct Plan : onednn::ConvGeometry {
   int64_t tile_columns, image_tiles, tiles;  // of one image; all
   int64_t block_tiles, blocks, workers;
 
@@ -73,8 +69,7 @@ class QuantizedWinograd : public Kernel {
       : simd_(math::CurrentSimd()),
         x_(constants.x),
         y_(constants.y),
-        in_(constants.weights.shape()[1]),
-        out_(constants.weights.shape()[0]),
+        weight_shape_(constants.weights.shape()),
         scales_(std::move(constants.scales)),
         offsets_(std::move(offsets)),
         none_(static_cast<size_t>(simd_.gemm_width), 0),
@@ -85,20 +80,17 @@ class QuantizedWinograd : public Kernel {
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape &x = context.InputShape(kX), &y = context.OutputShape(0);
-    ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node, {x[1], x[2]}, {3, 3}));
-    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, window));
+    Plan plan{};
+    ONNXD_ASSIGN_OR_RETURN(static_cast<onednn::ConvGeometry&>(plan),
+                           onednn::GeometryOf(context.node, x, y, weight_shape_));
     PreparedKernel prepared;
     if (y.ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    Plan plan{};
-    plan.height = x[1], plan.width = x[2], plan.in = in_;
-    plan.out_height = y[1], plan.out_width = y[2], plan.out = out_;
-    plan.pad_top = window.pads_begin[0], plan.pad_left = window.pads_begin[1];
-    plan.tile_columns = (y[2] + 1) / 2;
-    plan.image_tiles = plan.tile_columns * ((y[1] + 1) / 2);
-    plan.tiles = y[0] * plan.image_tiles;
+    plan.tile_columns = (plan.out_width + 1) / 2;
+    plan.image_tiles = plan.tile_columns * ((plan.out_height + 1) / 2);
+    plan.tiles = plan.images * plan.image_tiles;
     plan.workers = std::clamp<int64_t>(plan.tiles / kFewestTiles, 1, context.threads);
     const int64_t rounds =
         (plan.tiles + plan.workers * kBlockTiles - 1) / (plan.workers * kBlockTiles);
@@ -168,8 +160,8 @@ class QuantizedWinograd : public Kernel {
   void ReadTile(const Plan& plan, const uint8_t* x, int64_t tile, const uint8_t* padding,
                 int16_t* to) const {
     const int64_t image = tile / plan.image_tiles, within = tile % plan.image_tiles;
-    const int64_t top = within / plan.tile_columns * 2 - plan.pad_top;
-    const int64_t left = within % plan.tile_columns * 2 - plan.pad_left;
+    const int64_t top = within / plan.tile_columns * 2 - plan.window.pads_begin[0];
+    const int64_t left = within % plan.tile_columns * 2 - plan.window.pads_begin[1];
     std::array<const uint8_t*, kProducts> pixels;
     for (int64_t i = 0; i < kProducts; ++i) {
       const int64_t row = top + i / 4, column = left + i % 4;
@@ -198,7 +190,7 @@ class QuantizedWinograd : public Kernel {
 
   const math::Simd& simd_;
   math::Quantization x_, y_;
-  int64_t in_, out_;
+  Shape weight_shape_;
   std::vector<float> scales_;
   std::vector<int32_t> offsets_;
   std::vector<int32_t> none_;

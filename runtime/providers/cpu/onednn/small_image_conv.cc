@@ -7,7 +7,6 @@
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/activation.h"
-#include "runtime/providers/cpu/onednn/conv_bands.h"
 #include "runtime/providers/cpu/onednn/conv_operands.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -25,16 +24,11 @@ constexpr int64_t kGatherGrain = 64 << 10;    // floats of a thread, at least
 constexpr int64_t kProductGrain = 256 << 10;  // multiply-adds
 constexpr int64_t kPartRows = 12;             // that the product takes at a time
 
-struct Plan {
-  Window window;
-  int64_t height, width, in;           // of the input
-  int64_t out_height, out_width, out;  // of the result
-  int64_t images, images_at_once;
+struct Plan : onednn::ConvGeometry {
+  int64_t images_at_once;
   int64_t k;
   bool gathers;  // windows are not the pixels as they lie
   bool has_sum;
-
-  int64_t pixels() const { return out_height * out_width; }
 };
 
 // The window of one pixel of the result.
@@ -68,19 +62,16 @@ class SmallImageConv : public Kernel {
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape &x = context.InputShape(0), &y = context.OutputShape(0), &w = weights_;
     Plan plan{};
-    ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {x[1], x[2]}, {w[2], w[3]}));
-    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan.window));
+    ONNXD_ASSIGN_OR_RETURN(static_cast<onednn::ConvGeometry&>(plan),
+                           onednn::GeometryOf(context.node, x, y, w));
+    ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, plan.out));
     plan.has_sum = context.HasInput(3);
-    ONNXD_RETURN_IF_ERROR(onednn::CheckConvOperands(context, w));
     PreparedKernel prepared;
     if (plan.has_sum) prepared.in_place = {{0, 3}};
     if (y.ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    plan.height = x[1], plan.width = x[2], plan.in = x[3];
-    plan.out_height = y[1], plan.out_width = y[2], plan.out = y[3];
-    plan.images = y[0];
     plan.images_at_once = std::clamp<int64_t>(kRows / plan.pixels(), 1, plan.images);
     plan.k = w[1] * w[2] * w[3];
     plan.gathers = w[2] != 1 || w[3] != 1 || !AreAll(plan.window.strides, 1) ||
