@@ -8,8 +8,8 @@ rounds and the median of the rounds' ratios (onnxruntime's time / ours). Outputs
 timed. The time that either engine takes for a model that does nothing is printed first and subtracted from models
 below 0.1 ms.
 
-Peak memory is the process's high-water mark; Python and onnxruntime's library, loaded before the model, are taken off
-for onnxruntime. Load is the time to make a session; both engines read the file from the page cache. The third load
+Peak memory is how much the process's high-water mark rose from just before the model's load, for either engine: the
+libraries that were there before are not in it. The JSON has the whole processes, too. Load is the time to make a session; both engines read the file from the page cache. The third load
 time is ours with --cache, when a process before had prepared the model.
 
 With --precision ours computes products in bf16 or bf16x3, against the peer's floats; two columns more say how near the
@@ -69,8 +69,8 @@ for line in sys.stdin:
     for _ in range(count):
         session.run(None, feeds)
     print((time.perf_counter() - begin) * 1000 / count, flush=True)
-print(json.dumps({"load_ms": load_ms, "peak_rss_bytes": high_water() - before,
-                  "version": onnxruntime.__version__}), flush=True)
+print(json.dumps({"load_ms": load_ms, "peak_rss_bytes": high_water(),
+                  "model_rss_bytes": high_water() - before, "version": onnxruntime.__version__}), flush=True)
 """
 
 
@@ -236,6 +236,7 @@ def race(model, arguments, idle=None):
             "onnxd_ms": statistics.median(b for _, b in pairs), "ratio": statistics.median(a / b for a, b in pairs),
             "rounds": len(pairs), "runs_per_turn": runs, "threads": arguments.threads,
             "load_ms": [peer["load_ms"], own["load_ms"], prepared],
+            "model_rss_bytes": [peer["model_rss_bytes"], own["model_rss_bytes"]],
             "peak_rss_bytes": [peer["peak_rss_bytes"], own["peak_rss_bytes"]], "onnxruntime": peer["version"],
             **({"precision": arguments.precision, "cosine": near[0], "error": near[1]} if near else {}),
             **({"gigaoperations": billions, "peak_per_s": statistics.median(speeds), "ceiling": statistics.median(ceilings)} if peak else {})}
@@ -298,7 +299,7 @@ def run_races(arguments, idle):
             continue
         rows.append(row)
         load = " / ".join(f"{ms:.0f}" for ms in row["load_ms"])
-        peak = " / ".join(f"{size / 1e6:.0f}" for size in row["peak_rss_bytes"])
+        peak = " / ".join(f"{size / 1e6:.0f}" for size in row["model_rss_bytes"])
         print(f"| {row['model']} | {row['onnxruntime_ms']:.3f} | {row['onnxd_ms']:.3f} | {row['ratio']:.2f} "
               f"| {load} | {peak} |" + (f" {row['cosine']:.6f} | {row['error']:.1e} |" if "cosine" in row else "")
               + (f" {row['gigaoperations']:.2f} | {row['peak_per_s']:.0f}e9 | {row['ceiling']:.2f} |" if arguments.peak else ""),

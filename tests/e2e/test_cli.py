@@ -91,7 +91,10 @@ class CommandLine(unittest.TestCase):
         report = json.loads(done.stdout)
         self.assertEqual((report["batch"], report["threads"], report["iterations"]), (4, 2, 20))
         self.assertEqual(set(report), {"model", "threads", "batch", "iterations", "latency_ms",
-                                       "throughput_per_s", "load_ms", "first_run_ms", "peak_rss_bytes", "provider"})
+                                       "throughput_per_s", "load_ms", "first_run_ms", "peak_rss_bytes",
+                                       "model_rss_bytes", "provider"})
+        self.assertLess(report["model_rss_bytes"], report["peak_rss_bytes"])
+        self.assertGreater(report["model_rss_bytes"], 0)
         self.assertLessEqual(report["latency_ms"]["min"], report["latency_ms"]["median"])
         self.assertEqual(onnxd("bench", CNN, "--shape", "nope=1").returncode, 1)
         wrong = onnxd("bench", CNN, "--shape", "image=1x2x8x8")
