@@ -16,6 +16,9 @@ constexpr int64_t kLeastExtent = 12, kLargeExtent = 24, kSureExtent = 48;
 constexpr int64_t kLeastChannels = 32;  // fewer make the transforms the larger part
 constexpr int64_t kChannelStep = 16;
 
+// Numbers that packed weights may add to those of the model: a fifth, or 4 MB, which no machine misses.
+constexpr int64_t kAlwaysAllowed = 1 << 20;
+
 int64_t WeightElements(const Graph& graph, const Node& node) {
   const auto weights = graph.initializers.find(node.input(1));
   return weights == graph.initializers.end() ? 0 : weights->second.shape().ElementCount();
@@ -124,13 +127,14 @@ class Pass : public GraphPass {
     std::stable_sort(candidates.begin(), candidates.end(), [&](const Node* a, const Node* b) {
       return WeightElements(graph, *a) < WeightElements(graph, *b);
     });
+    const int64_t allowed = std::max(total / 5, kAlwaysAllowed);
     bool changed = false;
     for (Node* node : candidates) {
-      if (added + Growth(graph, *node, 2) > total / 5) break;
+      if (added + Growth(graph, *node, 2) > allowed) break;
       const int64_t tile = TileOf(graph, *node, context);
       if (tile == 0) continue;
       added += Growth(graph, *node, tile);
-      if (added > total / 5) break;
+      if (added > allowed) break;
       *node = WithTile(std::move(*node), tile);
       changed = true;
     }
