@@ -59,8 +59,8 @@ void Report(const BenchFlags& flags, const std::vector<Value>& inputs, std::vect
         "%s: median %.4f ms, min %.4f ms, p99 %.4f ms over %d runs; %.1f rows/s; load %.1f ms, "
         "first run %.1f ms; peak memory %.1f MB, %.1f of them for the model\n",
         flags.model.c_str(), median, times.front(), at(0.99), static_cast<int>(times.size()),
-        throughput, beginning.load_ms, beginning.first_run_ms,
-        static_cast<double>(peak) / 1e6, static_cast<double>(of_model) / 1e6);
+        throughput, beginning.load_ms, beginning.first_run_ms, static_cast<double>(peak) / 1e6,
+        static_cast<double>(of_model) / 1e6);
     return;
   }
   const nlohmann::json document = {

@@ -314,13 +314,12 @@ Status Slice(InferenceContext& context) {
       steps->size() != starts->size()) {
     return context.Fail("starts, ends, axes and steps have different lengths");
   }
+  const int64_t largest = LargestExtent(*shape, context.input(0).element);
   for (size_t i = 0; i < starts->size(); ++i) {
     ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[i], Rank(out)));
     if ((*steps)[i] == 0) return context.Fail("a step is 0");
     Dimension& dimension = out[Index(axis)];
-    const bool whole =
-        (*starts)[i] == 0 && (*steps)[i] == 1 && (*ends)[i] >= (int64_t{1} << 31) - 1;
-    if (whole) continue;
+    if (SliceTakesAll(dimension, (*starts)[i], (*ends)[i], (*steps)[i], largest)) continue;
     dimension =
         dimension.known()
             ? Dimension(
@@ -634,6 +633,22 @@ constexpr InferenceRule kRules[] = {
 };
 
 }  // namespace
+
+int64_t LargestExtent(const SymbolicShape& shape, DataType element) {
+  constexpr int64_t kMostBits = int64_t{1} << 50;  // of 47 bits of addresses
+  int64_t most = kMostBits / std::max(1, DataTypeBits(element));
+  for (const Dimension& dimension : shape) {
+    if (dimension.known() && dimension.value > 0) most /= dimension.value;
+  }
+  return std::min(most, (int64_t{1} << 31) - 1);
+}
+
+bool SliceTakesAll(const Dimension& dimension, int64_t start, int64_t end, int64_t step,
+                   int64_t largest) {
+  if (step != 1) return false;
+  if (!dimension.known()) return start == 0 && end >= largest;
+  return NormalizeSlice(start, end, step, dimension.value).count == dimension.value;
+}
 
 SliceRange NormalizeSlice(int64_t start, int64_t end, int64_t step, int64_t dim) {
   const auto wrap = [&](int64_t index) { return index < 0 ? SaturatingAdd(index, dim) : index; };

@@ -7,11 +7,11 @@
 namespace onnxd {
 
 std::vector<const GraphPass*> StandardPasses() {
-  return {IdentityElimination(),  ShapeFolding(),         ConstantFolding(),
-          ConvTransposeAsConv(),  ConvBiasFusion(),       ConvBatchNormalizationFusion(),
-          TransposeElimination(), GeluFusion(),           LayerNormalizationFusion(),
-          MatMulScaleFusion(),    BlockedProducts(),      ConvActivationFusion(),
-          DeadCodeElimination()};
+  return {IdentityElimination(),      ShapeFolding(),       ConstantFolding(),
+          ConvTransposeAsConv(),      ConvBiasFusion(),     ConvBatchNormalizationFusion(),
+          TransposeElimination(),     OneHotProduct(),      GeluFusion(),
+          LayerNormalizationFusion(), MatMulScaleFusion(),  BlockedProducts(),
+          ConvActivationFusion(),     DeadCodeElimination()};
 }
 
 namespace {

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "runtime/graph/graph_match.h"
 #include "runtime/optimizer/passes/passes.h"
 
@@ -16,12 +18,36 @@ ValueId ErfArgument(const GraphMatcher& match, ValueId id) {
   return divided != kNoValue ? divided : match.BesideScalar(erf->inputs[0], "Mul", kSqrtHalf);
 }
 
-bool IsCube(const GraphMatcher& match, ValueId id, ValueId x) {
-  if (match.BesideScalar(id, "Pow", 3) == x) return true;
-  const Node* product = match.Producer(id, "Mul");
-  if (product == nullptr) return false;
-  const Node* square = match.Producer(GraphMatcher::OtherOperand(*product, x), "Mul");
-  return square != nullptr && square->inputs[0] == x && square->inputs[1] == x;
+// factor * x^power
+struct Monomial {
+  float factor = 1;
+  int power = 0;
+};
+
+// Multiplies `product` by the value `id`, which numbers and powers of x make in any order; false
+// where it has other factors.
+bool MultiplyBy(const GraphMatcher& match, ValueId id, ValueId x, int depth, Monomial& product) {
+  if (id == x) return ++product.power, true;
+  for (const int power : {2, 3}) {
+    if (match.BesideScalar(id, "Pow", static_cast<float>(power)) != x) continue;
+    product.power += power;
+    return true;
+  }
+  if (depth == 0) return false;
+  if (const auto scaled = match.BesideAnyScalar(id, "Mul")) {
+    product.factor *= scaled->scalar;
+    return MultiplyBy(match, scaled->value, x, depth - 1, product);
+  }
+  const Node* both = match.Producer(id, "Mul");
+  return both != nullptr && MultiplyBy(match, both->inputs[0], x, depth - 1, product) &&
+         MultiplyBy(match, both->inputs[1], x, depth - 1, product);
+}
+
+bool IsCubicTerm(const GraphMatcher& match, ValueId id, ValueId x) {
+  constexpr int kMostProducts = 3;  // of 0.044715, x, x and x
+  Monomial product;
+  return MultiplyBy(match, id, x, kMostProducts, product) && product.power == 3 &&
+         std::abs(product.factor / kCubic - 1) < 1e-3f;
 }
 
 // x of Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)).
@@ -33,7 +59,7 @@ ValueId TanhArgument(const GraphMatcher& match, ValueId id) {
   if (sum == nullptr) return kNoValue;
   for (const size_t side : {0, 1}) {
     const ValueId x = sum->inputs[side];
-    if (IsCube(match, match.BesideScalar(sum->inputs[1 - side], "Mul", kCubic), x)) return x;
+    if (IsCubicTerm(match, sum->inputs[1 - side], x)) return x;
   }
   return kNoValue;
 }

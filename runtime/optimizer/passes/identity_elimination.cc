@@ -1,7 +1,46 @@
+#include <numeric>
+#include <optional>
+
+#include "runtime/ops/shape_inference.h"
+#include "runtime/ops/slice.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
 namespace {
+
+// The integers of an initializer; `otherwise` where the node has no such input.
+std::optional<std::vector<int64_t>> Integers(const Graph& graph, ValueId id,
+                                             std::vector<int64_t> otherwise) {
+  if (id == kNoValue) return otherwise;
+  const auto found = graph.initializers.find(id);
+  if (found == graph.initializers.end()) return std::nullopt;
+  const auto tensor = found->second.Materialize();
+  return tensor.ok() ? IntElements(*tensor) : std::nullopt;
+}
+
+// Declared shapes are not asked: files call dimensions alike that are not.
+bool TakesEverything(const Graph& graph, const Node& node) {
+  const ValueType& x = graph.value(node.inputs[0]).type;
+  if (!x.shape || node.since_version < 10) return false;
+  const auto starts = Integers(graph, node.input(1), {}), ends = Integers(graph, node.input(2), {});
+  if (!starts || !ends) return false;
+  std::vector<int64_t> every_axis(starts->size());
+  std::iota(every_axis.begin(), every_axis.end(), 0);
+  const auto axes = Integers(graph, node.input(3), every_axis);
+  const auto steps = Integers(graph, node.input(4), std::vector<int64_t>(starts->size(), 1));
+  if (!axes || !steps || ends->size() != starts->size() || axes->size() != starts->size() ||
+      steps->size() != starts->size()) {
+    return false;
+  }
+  const int64_t largest = LargestExtent(*x.shape, x.element);
+  for (size_t i = 0; i < starts->size(); ++i) {
+    const auto axis = NormalizeAxis((*axes)[i], static_cast<int>(x.shape->size()));
+    if (!axis.ok()) return false;
+    const Dimension& dimension = (*x.shape)[static_cast<size_t>(*axis)];
+    if (!SliceTakesAll(dimension, (*starts)[i], (*ends)[i], (*steps)[i], largest)) return false;
+  }
+  return true;
+}
 
 bool PassesInputThrough(const Graph& graph, const Node& node) {
   if (node.Is("Identity")) return true;
@@ -13,7 +52,7 @@ bool PassesInputThrough(const Graph& graph, const Node& node) {
     const ValueType& from = graph.value(node.inputs[0]).type;
     return from.is_tensor() && static_cast<int64_t>(from.element) == node.attributes.Int("to", 0);
   }
-  return false;
+  return node.Is("Slice") && TakesEverything(graph, node);
 }
 
 class Pass : public GraphPass {

@@ -5,7 +5,8 @@
 
 namespace onnxd {
 
-// Identity, inference Dropout and Cast to the same type: uses go to the input. Basic.
+// Identity, inference Dropout, Cast to the same type and Slice of everything: uses go to the input.
+// Basic.
 const GraphPass* IdentityElimination();
 // Nodes whose inputs are all constants become initializers, within the evaluator's budget; random
 // operators, DequantizeLinear and results larger than their inputs (above 1 MB) stay. Basic.
@@ -27,6 +28,9 @@ const GraphPass* TransposeElimination();
 // MatMul with a constant matrix (+ Add of a row) * constant row or number: scaled weights.
 // Extended.
 const GraphPass* MatMulScaleFusion();
+// MatMul of rows that are 1 at one place (OneHot, or Cast of Equal with 0, 1, 2, ...) with a constant
+// matrix: Gather of its rows. Extended.
+const GraphPass* OneHotProduct();
 // The arithmetic of x / 2 * (1 + erf(x / sqrt(2))), or its tanh approximation, in any of the
 // exporters' orders: com.microsoft Gelu or FastGelu. Extended.
 const GraphPass* GeluFusion();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -33,6 +34,7 @@ struct ReducePlan {
   StridedLoop<1> kept, reduced;
   int64_t outputs, elements;
   bool contiguous;  // the elements of one output are consecutive
+  bool rows;        // those of neighbouring outputs are neighbours, enough of them for vectors
 };
 
 template <typename T>
@@ -144,7 +146,53 @@ Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes) {
   plan.reduced.Merge();
   plan.contiguous =
       plan.reduced.dims.size() == 1 && (plan.reduced.inner_stride(0) == 1 || plan.elements == 1);
+  plan.rows = plan.kept.inner_stride(0) == 1 && plan.kept.inner_count() >= 8 && plan.elements > 1;
   return plan;
+}
+
+// What a reduction by columns does with a row of floats; nullopt where elements are taken singly.
+std::optional<math::Binary> RowOperation(Reduction op) {
+  switch (op) {
+    case Reduction::kSum:
+    case Reduction::kMean:
+      return math::Binary::kAdd;
+    case Reduction::kProd:
+      return math::Binary::kMul;
+    case Reduction::kMax:
+      return math::Binary::kMax;
+    case Reduction::kMin:
+      return math::Binary::kMin;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Outputs side by side whose elements lie side by side, too: whole rows at once.
+void ReduceRows(const ReducePlan& plan, Reduction op, const float* in, float* out,
+                ThreadPool& pool) {
+  constexpr int64_t kColumns = 256;
+  const math::Simd& simd = math::CurrentSimd();
+  const math::Binary operation = *RowOperation(op);
+  const int64_t width = plan.kept.inner_count(), parts = (width + kColumns - 1) / kColumns;
+  const int64_t step = plan.reduced.inner_stride(0);
+  const auto reduce = [&](const float* base, float* to, int64_t count) {
+    std::fill_n(to, count, Initial<float>(op));
+    plan.reduced.ForOuter(0, plan.reduced.outer_count(), [&](const std::array<int64_t, 1>& at) {
+      for (int64_t i = 0; i < plan.reduced.inner_count(); ++i) {
+        simd.binary(operation, to, base + at[0] + i * step, to, count, 1, 1);
+      }
+    });
+    for (int64_t i = 0; i < count; ++i) to[i] = Finish(op, to[i], plan.elements);
+  };
+  const int64_t grain = 1 + 16384 / (std::min(width, kColumns) * plan.elements + 1);
+  pool.ParallelFor(plan.kept.outer_count() * parts, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / parts, first = i % parts * kColumns;
+      plan.kept.ForOuter(row, row + 1, [&](const std::array<int64_t, 1>& at) {
+        reduce(in + at[0] + first, out + row * width + first, std::min(kColumns, width - first));
+      });
+    }
+  });
 }
 
 template <typename T>
@@ -153,6 +201,9 @@ void RunReduce(const ReducePlan& plan, Reduction op, const T* in, T* out, Thread
   if (plan.elements == 0) {
     std::fill_n(out, plan.outputs, Finish(op, Initial<T>(op), 0));
     return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (plan.rows && RowOperation(op)) return ReduceRows(plan, op, in, out, pool);
   }
   const int64_t inner = plan.kept.inner_count(), step = plan.kept.inner_stride(0);
   const int64_t rows = plan.kept.outer_count();

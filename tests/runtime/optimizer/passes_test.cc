@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -25,6 +27,40 @@ TEST(IdentityElimination, KeepsWhatIsTheOnlyProducerOfAnOutput) {
   TestModel copy = model;
   EXPECT_EQ(After(model, IdentityElimination()), "Identity Identity");
   ExpectSameResults(copy, {Floats(Shape{2}, {-1, 2})});
+}
+
+// One slice of x[batch, 3, 2], whose end is that of an exporter.
+TestModel SliceModel(int64_t start, int64_t end, int64_t step) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 1 << 16});
+  model.Constant("starts", Ints(Shape{2}, {start, 0})).Constant("ends", Ints(Shape{2}, {end, 3}));
+  model.Constant("axes", Ints(Shape{2}, {0, 1})).Constant("steps", Ints(Shape{2}, {step, 1}));
+  model.Node("Slice", {"x", "starts", "ends", "axes", "steps"}, {"s"});
+  model.Node("Relu", {"s"}, {"y"}).Output("y");
+  return model;
+}
+
+TEST(IdentityElimination, RemovesSlicesOfEverything) {
+  constexpr int64_t kEnd = std::numeric_limits<int32_t>::max(), kKeras = 1'000'000'000;
+  for (const int64_t end : {kEnd, kKeras}) {
+    TestModel model = SliceModel(0, end, 1);
+    TestModel copy = model;
+    EXPECT_EQ(After(model, IdentityElimination()), "Relu");
+    ExpectSameResults(copy, {Ramp(Shape{2, 3, 1 << 16}, 0.5f)});
+  }
+  for (TestModel model : {SliceModel(1, kEnd, 1), SliceModel(0, 1'000, 1), SliceModel(0, kEnd, 2),
+                          SliceModel(-2, kEnd, 1)}) {
+    EXPECT_EQ(After(model, IdentityElimination()), "Slice Relu");
+  }
+}
+
+TEST(IdentityElimination, DoesNotBelieveDimensionsThatAFileCallsAlike) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("n")});
+  model.Constant("starts", Ints(Shape{1}, {1})).Constant("ends", Ints(Shape{1}, {1'000}));
+  model.Node("Slice", {"x", "starts", "ends"}, {"s"}).Node("Relu", {"s"}, {"y"}).Output("y");
+  model.graph().value(model.graph().FindValue("s")).type.shape = {Dimension::Symbol("n")};
+  EXPECT_EQ(After(model, IdentityElimination()), "Slice Relu");
 }
 
 TEST(ConstantFolding, ComputesWhatIsConstant) {
@@ -148,6 +184,23 @@ TEST(Gelu, SeesItsTanhApproximation) {
   }
 }
 
+// As JAX writes x * (x * (0.044715 * x)).
+TEST(Gelu, SeesItsCubeInAnyOrder) {
+  for (const float cubic : {0.044715f, 0.05f}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 8}).Constant("cubic", Floats(Shape{}, {cubic}));
+    model.Constant("root", Floats(Shape{}, {0.797884583f})).Constant("one", Floats(Shape{}, {1}));
+    model.Constant("half", Floats(Shape{}, {0.5})).Node("Mul", {"cubic", "x"}, {"p"});
+    model.Node("Mul", {"x", "p"}, {"q"}).Node("Mul", {"x", "q"}, {"c"});
+    model.Node("Add", {"x", "c"}, {"a"}).Node("Mul", {"root", "a"}, {"r"});
+    model.Node("Tanh", {"r"}, {"t"}).Node("Add", {"one", "t"}, {"o"});
+    model.Node("Mul", {"half", "o"}, {"h"}).Node("Mul", {"x", "h"}, {"y"}).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, GeluFusion()).ends_with(" FastGelu"), cubic == 0.044715f);
+    ExpectSameResults(copy, {Ramp(Shape{2, 8}, 0.5f)});
+  }
+}
+
 TEST(Gelu, LeavesOtherNumbers) {
   TestModel model;
   model.Input("x", DataType::kFloat, {2, 8}).Constant("root", Floats(Shape{}, {1.5f}));
@@ -156,6 +209,57 @@ TEST(Gelu, LeavesOtherNumbers) {
   model.Node("Add", {"e", "one"}, {"f"}).Node("Mul", {"x", "f"}, {"g"});
   model.Node("Mul", {"g", "half"}, {"y"}).Output("y");
   EXPECT_EQ(After(model, GeluFusion()), "Div Erf Add Mul Mul");
+}
+
+// Indices [3, 7, 1] of a row of `depth` numbers, compared with 0, 1, 2, ...
+TestModel OneHotByComparison(std::vector<int64_t> counted, int64_t last = 1) {
+  TestModel model;
+  const auto depth = static_cast<int64_t>(counted.size());
+  Attributes to_float;
+  to_float.Set("to", int64_t{1});
+  model.Input("ids", DataType::kInt64, {3, 7, last});
+  model.Constant("counted", Tensor::Of<int64_t>(Shape{1, depth}, counted));
+  model.Constant("w", Ramp(Shape{depth, 5}, 0.5f)).Node("Equal", {"counted", "ids"}, {"e"});
+  model.Node("Cast", {"e"}, {"hot"}, to_float).Node("MatMul", {"hot", "w"}, {"y"}).Output("y");
+  return model;
+}
+
+// Some of them below 0 and from `depth` on, which no place stands for.
+Tensor Indices(const Shape& shape, int64_t depth) {
+  std::vector<int64_t> indices(static_cast<size_t>(shape.ElementCount()));
+  for (size_t i = 0; i < indices.size(); ++i) {
+    indices[i] = static_cast<int64_t>(i * 7) % (3 * depth + 5) - depth - 2;
+  }
+  return Tensor::Of<int64_t>(shape, indices);
+}
+
+TEST(OneHotProduct, GathersRowsForIndicesThatWereCompared) {
+  TestModel model = OneHotByComparison({0, 1, 2, 3});
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {OneHotProduct(), DeadCodeElimination()}), "Clip Add Squeeze Gather");
+  ExpectSameResults(copy, {Indices(Shape{3, 7, 1}, 4)});
+}
+
+TEST(OneHotProduct, GathersRowsForTheOperator) {
+  TestModel model;
+  model.Input("ids", DataType::kInt64, {3, 7}).Constant("depth", Ints(Shape{}, {4}));
+  model.Constant("values", Floats(Shape{2}, {0, 1})).Constant("w", Ramp(Shape{4, 5}, 0.5f));
+  model.Node("OneHot", {"ids", "depth", "values"}, {"hot"});
+  model.Node("MatMul", {"hot", "w"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {OneHotProduct(), DeadCodeElimination()}), "Clip Add Gather");
+  ExpectSameResults(copy, {Indices(Shape{3, 7}, 4)});
+}
+
+TEST(OneHotProduct, LeavesWhatIsNoneOrHasInfiniteWeights) {
+  for (TestModel model : {OneHotByComparison({0, 2, 1, 3}), OneHotByComparison({0, 1, 2, 3}, 4)}) {
+    EXPECT_EQ(After(model, OneHotProduct()), "Equal Cast MatMul");
+  }
+  TestModel infinite = OneHotByComparison({0, 1});
+  infinite.graph().initializers.erase(infinite.graph().FindValue("w"));
+  infinite.Constant("w2", Floats(Shape{2, 1}, {1, std::numeric_limits<float>::infinity()}));
+  infinite.graph().nodes.back().inputs[1] = infinite.graph().FindValue("w2");
+  EXPECT_EQ(After(infinite, OneHotProduct()), "Equal Cast MatMul");
 }
 
 TestModel NormalizationModel(bool centered, bool biased) {

@@ -332,7 +332,7 @@ TEST_F(Winograd, GoesByARaceWhereTheSizeOfTheImageSaysLittle) {
     TestModel model = ConvModel(extent, extent, {1, 1, 1, 1});
     model.Node("Relu", {"c"}, {"y"}).Output("y");
     EXPECT_EQ(After(model, ProviderPass("channels_last")),
-              "Transpose ConvChannelsLast Transpose");
+              "Transpose ConvChannelsLast Relu Transpose");
     PassContext context;
     context.race = [&](const std::string&, std::span<const Node> candidates,
                        std::span<const KernelRaceOperand> operands) {

@@ -243,6 +243,45 @@ TEST(Kernels, SelectByIndex) {
   EXPECT_EQ(IntsOf(top, 1), (I{2, 1, 2, 1}));
 }
 
+// Leading axes, whose rows are taken whole: as many columns as several parts have, and NaN.
+TEST(Kernels, ReductionsOfLeadingAxes) {
+  const int64_t planes = 2, rows = 3, columns = 300;
+  std::vector<float> numbers(static_cast<size_t>(planes * rows * columns));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i * 37 % 101) * 0.1f;
+  numbers[7] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::Of<float>(Shape{planes, rows, columns}, numbers);
+  const auto expect = [&](const char* op, const std::vector<int64_t>& axes, auto add, bool mean) {
+    const auto y = FloatsOf(RunOp(op, {x}, With({{"axes", axes}, {"keepdims", int64_t{0}}}), 11));
+    const bool both = axes.size() == 2;
+    ASSERT_EQ(y.size(), static_cast<size_t>(both ? columns : planes * columns));
+    for (size_t at = 0; at < y.size(); ++at) {
+      const int64_t plane = static_cast<int64_t>(at) / columns;
+      const float* from =
+          x.data<float>() + plane * rows * columns + static_cast<int64_t>(at) % columns;
+      double total = *from;
+      const int64_t count = both ? planes * rows : rows;
+      for (int64_t i = 1; i < count; ++i) total = add(total, double{from[i * columns]});
+      if (mean) total /= static_cast<double>(count);
+      if (std::isnan(total)) {
+        EXPECT_TRUE(std::isnan(y[at])) << op << " " << at;
+      } else {
+        EXPECT_NEAR(y[at], total, 1e-5 * (1 + std::abs(total))) << op << " " << at;
+      }
+    }
+  };
+  const auto sum = [](double a, double b) { return a + b; };
+  const auto largest = [](double a, double b) { return a > b || std::isnan(a) ? a : b; };
+  const auto least = [](double a, double b) { return a < b || std::isnan(a) ? a : b; };
+  for (const auto& axes : {I{1}, I{0, 1}}) {
+    expect("ReduceSum", axes, sum, false);
+    expect("ReduceMean", axes, sum, true);
+    expect("ReduceMax", axes, largest, false);
+    expect("ReduceMin", axes, least, false);
+    expect(
+        "ReduceProd", axes, [](double a, double b) { return a * b; }, false);
+  }
+}
+
 TEST(Kernels, Reductions) {
   const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, -6});
   EXPECT_EQ(FloatsOf(RunOp("ReduceMean", {m}, With({{"axes", I{0}}, {"keepdims", int64_t{0}}}))),

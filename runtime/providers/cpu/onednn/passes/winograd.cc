@@ -16,7 +16,8 @@ constexpr int64_t kLeastExtent = 12, kLargeExtent = 24, kSureExtent = 48;
 constexpr int64_t kLeastChannels = 32;  // fewer make the transforms the larger part
 constexpr int64_t kChannelStep = 16;
 
-// Numbers that packed weights may add to those of the model: a fifth, or 4 MB, which no machine misses.
+// Numbers that packed weights may add to those of the model: a fifth, or 4 MB, which no machine
+// misses.
 constexpr int64_t kAlwaysAllowed = 1 << 20;
 
 int64_t WeightElements(const Graph& graph, const Node& node) {
