@@ -301,6 +301,9 @@ struct Simd {
                      const float* bias, float* out, int64_t n);
   // Wraps around.
   void (*subtract_integers)(const int32_t* a, const int32_t* b, int32_t* out, int64_t n);
+  // float16 (IEEE 754 binary16): to the nearest, ties to even, infinity from 65520 on; and back.
+  void (*narrow_float16)(const float* x, uint16_t* out, int64_t n);
+  void (*widen_float16)(const uint16_t* x, float* out, int64_t n);
   // To bfloat16, the nearest, ties to even. `low`, where it is not null, takes what that left of x,
   // narrowed as well; 0 where x is not finite.
   void (*narrow)(const float* x, uint16_t* high, uint16_t* low, int64_t n);

@@ -42,7 +42,7 @@ inline const GraphPass* ProviderPass(std::string_view name) {
 
 // The outputs at `disable`, and at `all` with so many threads, agree.
 inline void ExpectSameResults(const TestModel& model, const std::vector<Value>& inputs,
-                              int threads = 1) {
+                              int threads = 1, float tolerance = 1e-5f) {
   const auto plain = model.Load(OptimizationLevel::kDisable);
   SessionOptions options = DefaultSession();
   options.pool = std::make_shared<ThreadPool>(threads);
@@ -58,7 +58,8 @@ inline void ExpectSameResults(const TestModel& model, const std::vector<Value>& 
     ASSERT_EQ(x.shape(), y.shape());
     for (int64_t j = 0; j < x.ElementCount(); ++j) {
       const float wanted = x.data<float>()[j];
-      EXPECT_NEAR(wanted, y.data<float>()[j], 1e-5 * (1 + std::abs(wanted))) << "element " << j;
+      EXPECT_NEAR(wanted, y.data<float>()[j], tolerance * (1 + std::abs(wanted)))
+          << "element " << j;
     }
   }
 }

@@ -42,11 +42,11 @@ bool TakesEverything(const Graph& graph, const Node& node) {
   return true;
 }
 
-bool PassesInputThrough(const Graph& graph, const Node& node) {
+bool PassesInputThrough(const Graph& graph, const GraphIndex& index, const Node& node) {
   if (node.Is("Identity")) return true;
   if (node.Is("Dropout")) {
-    // Training mode, if stated at all, must be a constant that says no; a mask must be unused.
-    return node.output(1) == kNoValue && node.input(2) == kNoValue;
+    const bool mask_is_read = node.output(1) != kNoValue && index.use_count(node.output(1)) > 0;
+    return !mask_is_read && node.input(2) == kNoValue && node.attributes.Int("is_test", 1) != 0;
   }
   if (node.Is("Cast")) {
     const ValueType& from = graph.value(node.inputs[0]).type;
@@ -73,7 +73,7 @@ class Pass : public GraphPass {
     };
     for (const Node& node : graph.nodes) {
       const ValueId out = node.output(0), in = node.input(0);
-      if (in == kNoValue || !PassesInputThrough(graph, node)) {
+      if (in == kNoValue || !PassesInputThrough(graph, index, node)) {
         kept.push_back(node);
         continue;
       }

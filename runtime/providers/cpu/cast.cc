@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "runtime/kernel/kernel.h"
-#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/float_conversion.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 #include "runtime/tensor/convert.h"
 
@@ -12,7 +12,6 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kGrain = 1 << 16;  // elements for a thread
-
 
 // Shortest text that reads back as the same number, as NumPy prints it: 0.1, 1.0, 1e+20, nan.
 std::string NumberText(double value, DataType type) {
@@ -144,21 +143,17 @@ Result<std::unique_ptr<Kernel>> MakeCast(const KernelInfo& info) {
     if (from == DataType::kString) return PrepareFromText(context, to, options);
     const int64_t count = context.InputShape(0).ElementCount();
     if (to == DataType::kString) return PrepareToText(from, count, context.InputShape(0));
-    if (from == DataType::kFloat && to == DataType::kBfloat16) {
-      prepared.compute = [count](const KernelContext& k) {
+    const auto is_half = [](DataType type) {
+      return type == DataType::kFloat16 || type == DataType::kBfloat16;
+    };
+    if ((from == DataType::kFloat && is_half(to)) || (is_half(from) && to == DataType::kFloat)) {
+      prepared.compute = [=](const KernelContext& k) {
+        const auto at = [](auto* data, DataType type, int64_t i) {
+          return data + i * (DataTypeBits(type) / 8);
+        };
         k.pool().ParallelFor(count, kGrain, [&](int64_t begin, int64_t end) {
-          math::CurrentSimd().narrow(k.input<float>(0) + begin, k.output<uint16_t>(0) + begin,
-                                     nullptr, end - begin);
-        });
-        return Status::Ok();
-      };
-      return prepared;
-    }
-    if (from == DataType::kBfloat16 && to == DataType::kFloat) {
-      prepared.compute = [count](const KernelContext& k) {
-        k.pool().ParallelFor(count, kGrain, [&](int64_t begin, int64_t end) {
-          math::CurrentSimd().widen(k.input<uint16_t>(0) + begin, k.output<float>(0) + begin,
-                                    end - begin);
+          ConvertFloats(from, at(k.input<std::byte>(0), from, begin), to,
+                        at(k.output<std::byte>(0), to, begin), end - begin);
         });
         return Status::Ok();
       };

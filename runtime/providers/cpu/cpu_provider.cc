@@ -9,6 +9,7 @@
 #include "runtime/providers/cpu/passes/conv_gate.h"
 #include "runtime/providers/cpu/passes/dequantize_folding.h"
 #include "runtime/providers/cpu/passes/elementwise_chain.h"
+#include "runtime/providers/cpu/passes/float_computation.h"
 #include "runtime/providers/cpu/passes/quantized_operators.h"
 #include "runtime/providers/cpu/string_movement.h"
 #include "runtime/providers/cpu/widening.h"
@@ -63,10 +64,10 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {ConstantCaptures(),      AttentionFusion(false),
-                                            ConvGateFusion(),        QuantizedOperators(),
-                                            QuantizedConvInFloats(), DynamicQuantizedProducts(),
-                                            DequantizeFolding()};
+    std::vector<const GraphPass*> passes = {FloatComputation(),         ConstantCaptures(),
+                                            AttentionFusion(false),     ConvGateFusion(),
+                                            QuantizedOperators(),       QuantizedConvInFloats(),
+                                            DynamicQuantizedProducts(), DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "runtime/base/str_cat.h"
-#include "runtime/tensor/convert.h"
+#include "runtime/providers/cpu/float_conversion.h"
 
 namespace onnxd {
 namespace {
@@ -75,7 +75,7 @@ Status WidenInput(const Plan& plan, size_t i, const KernelContext& k, WideningSt
     return Status::Ok();
   }
   state.inputs[i] = k.scratch<std::byte>() + operand.offset;
-  ConvertElements(operand.type, given, DataType::kFloat, state.inputs[i], operand.count);
+  ConvertFloats(operand.type, given, DataType::kFloat, state.inputs[i], operand.count);
   return Status::Ok();
 }
 
@@ -83,7 +83,7 @@ Status NarrowOutput(const Plan& plan, size_t i, const KernelContext& k, Widening
   const Operand& operand = plan.outputs[i];
   if (!operand.narrow || k.output<void>(i) == nullptr) return Status::Ok();
   if (operand.dense) {
-    ConvertElements(DataType::kFloat, state.outputs[i], operand.type, k.output<void>(i),
+    ConvertFloats(DataType::kFloat, state.outputs[i], operand.type, k.output<void>(i),
                     operand.count);
     return Status::Ok();
   }

@@ -63,6 +63,16 @@ TEST(IdentityElimination, DoesNotBelieveDimensionsThatAFileCallsAlike) {
   EXPECT_EQ(After(model, IdentityElimination()), "Slice Relu");
 }
 
+TEST(IdentityElimination, RemovesDropoutWhoseMaskNobodyReads) {
+  for (const bool read : {false, true}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2}).Node("Relu", {"x"}, {"a"});
+    model.Node("Dropout", {"a"}, {"b", "mask"}).Node("Exp", {"b"}, {"y"}).Output("y");
+    if (read) model.Output("mask");
+    EXPECT_EQ(After(model, IdentityElimination()), read ? "Relu Dropout Exp" : "Relu Exp");
+  }
+}
+
 TEST(ConstantFolding, ComputesWhatIsConstant) {
   TestModel model;
   model.Input("x", DataType::kFloat, {2}).Constant("a", Floats(Shape{2}, {1, 2}));

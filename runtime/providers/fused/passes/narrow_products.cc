@@ -1,6 +1,6 @@
 #include "runtime/providers/fused/passes/narrow_products.h"
 
-#include "runtime/fusion/narrowing.h"
+#include "runtime/fusion/retyping.h"
 
 namespace onnxd {
 namespace {
@@ -26,22 +26,22 @@ bool IsNarrowableProduct(const Node& node) {
 }
 
 Result<bool> NarrowProducts::Run(Graph& graph, const PassContext& context) const {
-  NarrowingRules rules;
+  RetypingRules rules;
   rules.inputs = [&](const Graph& of, const Node& node) -> std::vector<size_t> {
     const bool narrow = IsNarrowableProduct(node) && (!context.owns || context.owns(node)) &&
                         !float_layers_.contains(of.value(node.outputs[0]).name);
     return narrow ? FloatInputs(of, node) : std::vector<size_t>{};
   };
   if (context.precision == Precision::kFloat16) {
-    rules.type = DataType::kFloat16;
+    rules.to = DataType::kFloat16;
     rules.suffix = "_fp16";
   } else if (context.precision == Precision::kBfloat16) {
-    rules.type = DataType::kBfloat16;
+    rules.to = DataType::kBfloat16;
     rules.suffix = "_bf16";
   } else {
     return false;
   }
-  return NarrowNodes(graph, rules);
+  return RetypeNodes(graph, rules);
 }
 
 }  // namespace onnxd

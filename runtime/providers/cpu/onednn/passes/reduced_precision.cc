@@ -1,6 +1,6 @@
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 
-#include "runtime/fusion/narrowing.h"
+#include "runtime/fusion/retyping.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
@@ -36,22 +36,23 @@ bool AttendsInBfloat16(const Graph& graph, const Node& node) {
 }
 
 Result<bool> Narrow(Graph& graph) {
-  NarrowingRules rules;
-  rules.type = DataType::kBfloat16;
+  RetypingRules rules;
+  rules.to = DataType::kBfloat16;
   rules.suffix = "_bf16";
   rules.inputs = [](const Graph& of, const Node& node) -> std::vector<size_t> {
     if (TakesBfloat16(of, node)) return {kX, kWeights, kSum};
     if (AttendsInBfloat16(of, node)) return {0, 1, 2};
     return {};
   };
-  rules.round = [](const float* from, void* to, int64_t count) {
-    math::CurrentSimd().narrow(from, static_cast<uint16_t*>(to), nullptr, count);
+  rules.convert = [](const void* from, void* to, int64_t count) {
+    math::CurrentSimd().narrow(static_cast<const float*>(from), static_cast<uint16_t*>(to), nullptr,
+                               count);
   };
   rules.also_moves = [](const Node& node) { return node.Is("MaxPoolChannelsLast", "onnxd"); };
   rules.can_end_in_float = [](const Node& node) {
     return node.Is("MatMulBiasActivation", "onnxd") && math::CurrentSimd().fast_bfloat16;
   };
-  return NarrowNodes(graph, rules);
+  return RetypeNodes(graph, rules);
 }
 
 bool Split(Graph& graph) {

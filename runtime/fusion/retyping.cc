@@ -1,4 +1,4 @@
-#include "runtime/fusion/narrowing.h"
+#include "runtime/fusion/retyping.h"
 
 #include <algorithm>
 #include <map>
@@ -14,12 +14,12 @@ constexpr size_t kOperands = 2;  // of a product, before what is added to it
 
 class Rewriter {
  public:
-  Rewriter(Graph& graph, const NarrowingRules& rules)
-      : graph_(graph), rules_(rules), read_(ReadNarrow()) {
+  Rewriter(Graph& graph, const RetypingRules& rules)
+      : graph_(graph), rules_(rules), read_(ReadRetyped()) {
     for (const Node& node : graph.nodes) {
-      if (node.Is("Cast") && ElementOf(node.inputs[0]) == rules_.type &&
-          ElementOf(node.outputs[0]) == DataType::kFloat) {
-        narrow_[node.outputs[0]] = node.inputs[0];
+      if (node.Is("Cast") && ElementOf(node.inputs[0]) == rules_.to &&
+          ElementOf(node.outputs[0]) == rules_.from) {
+        twins_[node.outputs[0]] = node.inputs[0];
       }
     }
   }
@@ -31,14 +31,19 @@ class Rewriter {
     for (Node& node : nodes) {
       const std::vector<size_t> inputs = rules_.inputs(graph_, node);
       if (!inputs.empty()) {
-        ONNXD_RETURN_IF_ERROR(NarrowNode(std::move(node), inputs));
+        ONNXD_RETURN_IF_ERROR(RetypeNode(std::move(node), inputs));
         changed = true;
-      } else if (Moves(node) && narrow_.contains(node.inputs[0])) {
+      } else if (Moves(node) && twins_.contains(node.inputs[0])) {
         ONNXD_RETURN_IF_ERROR(Rewrite(std::move(node), {0}));
         changed = true;
       } else {
-        if (node.Is("Shape") && narrow_.contains(node.inputs[0])) {
-          node.inputs[0] = narrow_[node.inputs[0]];  // which spares a Cast that nobody reads
+        if (node.Is("Shape") && twins_.contains(node.inputs[0])) {
+          node.inputs[0] = twins_[node.inputs[0]];  // which spares a Cast that nobody reads
+        } else if (node.Is("Cast") && twins_.contains(node.inputs[0]) &&
+                   ElementOf(node.outputs[0]) == rules_.to) {
+          node.inputs[0] = twins_[node.inputs[0]];
+          node.op_type = "Identity";
+          node.attributes = {};
         }
         graph_.nodes.push_back(std::move(node));
       }
@@ -61,9 +66,9 @@ class Rewriter {
     return rules_.can_end_in_float && rules_.can_end_in_float(node);
   }
 
-  // What some node will want in the narrow type. What is added to a product that may end in float
+  // What some node will want in the new type. What is added to a product that may end in float
   // is not among it.
-  std::set<ValueId> ReadNarrow() const {
+  std::set<ValueId> ReadRetyped() const {
     std::set<ValueId> read;
     for (const Node& node : graph_.nodes) {
       if (Moves(node)) read.insert(node.inputs[0]);
@@ -76,59 +81,59 @@ class Rewriter {
 
   DataType ElementOf(ValueId id) const { return graph_.value(id).type.element; }
 
-  Status NarrowNode(Node node, const std::vector<size_t>& inputs) {
+  Status RetypeNode(Node node, const std::vector<size_t>& inputs) {
     if (!CanEndInFloat(node) || read_.contains(node.outputs[0])) {
       return Rewrite(std::move(node), inputs);
     }
     // A product that only floats are wanted of: it gives them, and adds them, as its sums are.
     for (const size_t i : inputs) {
-      if (i < kOperands) ONNXD_RETURN_IF_ERROR(NarrowInput(node, i));
+      if (i < kOperands) ONNXD_RETURN_IF_ERROR(RetypeInput(node, i));
     }
     node.attributes.Set("output_dtype", static_cast<int64_t>(DataType::kFloat));
     graph_.nodes.push_back(std::move(node));
     return Status::Ok();
   }
 
-  // These inputs and all outputs narrow.
+  // These inputs and all outputs that were of the old type.
   Status Rewrite(Node node, const std::vector<size_t>& inputs) {
-    for (const size_t i : inputs) ONNXD_RETURN_IF_ERROR(NarrowInput(node, i));
-    const std::vector<ValueId> wide = node.outputs;
+    for (const size_t i : inputs) ONNXD_RETURN_IF_ERROR(RetypeInput(node, i));
+    const std::vector<ValueId> old = node.outputs;
     for (ValueId& output : node.outputs) {
-      if (output != kNoValue) output = AddNarrow(output);
+      if (output != kNoValue && ElementOf(output) == rules_.from) output = AddTwin(output);
     }
-    const std::vector<ValueId> narrow = node.outputs;
+    const std::vector<ValueId> made = node.outputs;
     graph_.nodes.push_back(std::move(node));
-    for (size_t i = 0; i < wide.size(); ++i) {
-      if (wide[i] == kNoValue) continue;
-      AddCast(narrow[i], wide[i], DataType::kFloat);
-      narrow_[wide[i]] = narrow[i];
+    for (size_t i = 0; i < old.size(); ++i) {
+      if (made[i] == old[i]) continue;
+      AddCast(made[i], old[i], rules_.from);
+      twins_[old[i]] = made[i];
     }
     return Status::Ok();
   }
 
-  // The value in the narrow type: what it was made from, if that was narrow.
-  Status NarrowInput(Node& node, size_t i) {
+  // The value in the new type: what it was made from, if that was of it.
+  Status RetypeInput(Node& node, size_t i) {
     if (node.input(i) == kNoValue) return Status::Ok();
-    ValueId& wide = node.inputs[i];
-    if (const auto found = narrow_.find(wide); found != narrow_.end()) {
-      wide = found->second;
-    } else if (graph_.IsInitializer(wide)) {
-      ONNXD_ASSIGN_OR_RETURN(const ValueId narrow, NarrowConstant(wide));
-      wide = narrow_[wide] = narrow;
+    ValueId& value = node.inputs[i];
+    if (const auto found = twins_.find(value); found != twins_.end()) {
+      value = found->second;
+    } else if (graph_.IsInitializer(value)) {
+      ONNXD_ASSIGN_OR_RETURN(const ValueId twin, RetypeConstant(value));
+      value = twins_[value] = twin;
     } else {
-      const ValueId narrow = AddNarrow(wide);
-      AddCast(wide, narrow, rules_.type);
-      wide = narrow_[wide] = narrow;
+      const ValueId twin = AddTwin(value);
+      AddCast(value, twin, rules_.to);
+      value = twins_[value] = twin;
     }
     return Status::Ok();
   }
 
-  std::string NarrowName(ValueId wide) const { return graph_.value(wide).name + rules_.suffix; }
+  std::string TwinName(ValueId id) const { return graph_.value(id).name + rules_.suffix; }
 
-  ValueId AddNarrow(ValueId wide) {
-    ValueType type = graph_.value(wide).type;
-    type.element = rules_.type;
-    return graph_.AddUniqueValue(NarrowName(wide), std::move(type));
+  ValueId AddTwin(ValueId id) {
+    ValueType type = graph_.value(id).type;
+    type.element = rules_.to;
+    return graph_.AddUniqueValue(TwinName(id), std::move(type));
   }
 
   void AddCast(ValueId from, ValueId to, DataType type) {
@@ -142,27 +147,26 @@ class Rewriter {
     graph_.nodes.push_back(std::move(node));
   }
 
-  Result<ValueId> NarrowConstant(ValueId id) {
-    ONNXD_ASSIGN_OR_RETURN(const Tensor wide, graph_.initializers.at(id).Materialize());
-    ONNXD_ASSIGN_OR_RETURN(Tensor narrow, Tensor::Create(rules_.type, wide.shape()));
-    if (rules_.round) {
-      rules_.round(wide.data<float>(), narrow.mutable_raw(), wide.ElementCount());
+  Result<ValueId> RetypeConstant(ValueId id) {
+    ONNXD_ASSIGN_OR_RETURN(const Tensor old, graph_.initializers.at(id).Materialize());
+    ONNXD_ASSIGN_OR_RETURN(Tensor made, Tensor::Create(rules_.to, old.shape()));
+    if (rules_.convert) {
+      rules_.convert(old.raw(), made.mutable_raw(), old.ElementCount());
     } else {
-      ConvertElements(DataType::kFloat, wide.raw(), rules_.type, narrow.mutable_raw(),
-                      wide.ElementCount());
+      ConvertElements(rules_.from, old.raw(), rules_.to, made.mutable_raw(), old.ElementCount());
     }
-    return graph_.AddInitializer(NarrowName(id), std::move(narrow));
+    return graph_.AddInitializer(TwinName(id), std::move(made));
   }
 
   Graph& graph_;
-  const NarrowingRules& rules_;
+  const RetypingRules& rules_;
   const std::set<ValueId> read_;
-  std::map<ValueId, ValueId> narrow_;  // values of floats and their narrow twins
+  std::map<ValueId, ValueId> twins_;  // the same value in the new type
 };
 
 }  // namespace
 
-Result<bool> NarrowNodes(Graph& graph, const NarrowingRules& rules) {
+Result<bool> RetypeNodes(Graph& graph, const RetypingRules& rules) {
   return Rewriter(graph, rules).Run();
 }
 
