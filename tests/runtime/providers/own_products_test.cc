@@ -49,6 +49,8 @@ TEST_F(OwnProducts, ConvolutionsOfEveryWindow) {
       {"few channels, holes", 1, 12, 8, 11, 12, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}},
       {"windows wider than the image", 1, 8, 8, 3, 2, {3, 7}, {1, 1}, {1, 1}, {1, 3, 1, 3}},
       {"padding wider than a window", 1, 16, 8, 2, 2, {2, 2}, {1, 1}, {1, 1}, {3, 4, 4, 3}},
+      {"colors", 1, 16, 3, 12, 11, {9, 9}, {1, 1}, {1, 1}, {4, 4, 4, 4}, "Sigmoid", true},
+      {"one channel", 2, 64, 1, 7, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
       {"a signal", 1, 1, 36, 1, 700, {1, 256}, {1, 16}, {1, 1}, {0, 0, 0, 0}},
   };
   for (const ConvCase& c : cases) {

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t kLeastChannels = 32;     // that are a piece; fewer: a row of the window is one
 constexpr int64_t kMostCopied = 64 << 10;  // floats of a window, where padding has rows copied
-constexpr int64_t kLeastOut = 8;           // fewer leave most of a register unused
 constexpr int64_t kLeastPiece = 24;  // floats: shorter ones take as long to find as to multiply
 
 struct Plan : onednn::ConvGeometry {
@@ -231,7 +230,7 @@ class ProductConv : public Kernel {
 bool TakesProductConv(const KernelInfo& info) {
   const Shape& weights = info.constant_input(1)->shape();
   return onednn::OwnProductsAreFaster() && info.node.attributes.Int("group", 1) == 1 &&
-         weights[0] >= kLeastOut && SaturatingMultiply(weights[1], weights[3]) >= kLeastPiece;
+         SaturatingMultiply(weights[1], weights[3]) >= kLeastPiece;
 }
 
 // Requires weights of floats, [out, in, height, width].
