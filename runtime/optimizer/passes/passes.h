@@ -28,6 +28,9 @@ const GraphPass* TransposeElimination();
 // MatMul with a constant matrix (+ Add of a row) * constant row or number: scaled weights.
 // Extended.
 const GraphPass* MatMulScaleFusion();
+// Einsum of two tensors that is a product of matrices, in a batch or with axes that make one: MatMul,
+// with Transpose and Reshape around it. Basic.
+const GraphPass* EinsumProduct();
 // MatMul of rows that are 1 at one place (OneHot, or Cast of Equal with 0, 1, 2, ...) with a constant
 // matrix: Gather of its rows. Extended.
 const GraphPass* OneHotProduct();

@@ -272,6 +272,62 @@ TEST(OneHotProduct, LeavesWhatIsNoneOrHasInfiniteWeights) {
   EXPECT_EQ(After(infinite, OneHotProduct()), "Equal Cast MatMul");
 }
 
+TestModel EinsumModel(const std::string& equation, const Shape& a, const Shape& b) {
+  TestModel model;
+  Attributes attributes;
+  attributes.Set("equation", equation);
+  const auto known = [](const Shape& shape) {
+    return SymbolicShape(shape.dims().begin(), shape.dims().end());
+  };
+  const auto symbolic = [&](const Shape& shape) {
+    SymbolicShape dimensions = known(shape);
+    dimensions[0] = Dimension::Symbol("first");
+    return dimensions;
+  };
+  model.Input("a", DataType::kFloat, symbolic(a)).Input("b", DataType::kFloat, known(b));
+  return model.Node("Einsum", {"a", "b"}, {"y"}, attributes).Output("y");
+}
+
+TEST(EinsumProduct, MultipliesMatrices) {
+  const struct {
+    const char* equation;
+    Shape a, b;
+    const char* operators;
+  } cases[] = {
+      {"bhid,bhjd->bhij", {2, 3, 4, 5}, {2, 3, 6, 5}, "Transpose MatMul"},
+      {"bhij,bhjd->bhid", {2, 3, 4, 5}, {2, 3, 5, 6}, "MatMul"},
+      {"bqhd,bkhd->bhqk", {2, 4, 3, 5}, {2, 6, 3, 5}, "Transpose Transpose MatMul"},
+      {"bhqk,bkhd->bqhd", {2, 3, 4, 6}, {2, 6, 3, 5}, "Transpose MatMul Transpose"},
+      {"...ij,...jk->...ik", {2, 3, 4, 5}, {2, 3, 5, 6}, "MatMul"},
+      {"ij,jk->ki", {4, 5}, {5, 6}, "MatMul Transpose"},
+      {"btd,dhk->bthk", {2, 4, 6}, {6, 3, 2}, "Reshape MatMul Reshape"},
+      {"bthk,hkd->btd", {2, 4, 3, 2}, {3, 2, 6}, "Reshape Reshape MatMul"},
+      {"bthk,dkh->tbd", {2, 4, 3, 2}, {6, 2, 3}, "Transpose Reshape Reshape MatMul Transpose"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.equation);
+    TestModel model = EinsumModel(c.equation, c.a, c.b);
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {EinsumProduct(), IdentityElimination()}), c.operators);
+    ExpectSameResults(copy, {Ramp(c.a, 0.5f), Ramp(c.b, 0.25f)});
+  }
+}
+
+TEST(EinsumProduct, LeavesWhatIsNoProductOfMatrices) {
+  const struct {
+    const char* equation;
+    Shape a, b;
+  } cases[] = {{"bij,bj->bi", {2, 3, 4}, {2, 4}}, {"ij,kl->ijkl", {2, 3}, {4, 5}},
+               {"ijk,jl->il", {2, 3, 4}, {3, 5}}, {"iij,jk->ik", {3, 3, 4}, {4, 5}},
+               {"ij,jk->k", {2, 3}, {3, 4}},      {"ij,ij->ij", {2, 3}, {2, 3}},
+               {"ij,jk->ik", {2, 3}, {1, 4}}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.equation);
+    TestModel model = EinsumModel(c.equation, c.a, c.b);
+    EXPECT_EQ(After(model, EinsumProduct()), "Einsum");
+  }
+}
+
 TestModel NormalizationModel(bool centered, bool biased) {
   TestModel model;
   Attributes last;

@@ -38,8 +38,10 @@ bool IsConv(const Graph& graph, const Node& node) {
 
 bool IsElementwise(const Node& node) {
   static const std::set<std::string> unary = {
-      "Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",  "Exp",
-      "Sqrt", "Abs",     "Neg",  "Softplus",  "Mish",        "Erf",       "Celu", "Selu"};
+      "Relu", "Sigmoid", "Tanh",     "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",  "Exp", "Sqrt",
+      "Abs",  "Neg",     "Softplus", "Mish",      "Erf",         "Celu",      "Selu", "Gelu"};
+  if (node.Is("Gelu", "com.microsoft")) return true;
+  if (node.Is("FastGelu", "com.microsoft")) return node.input(1) == kNoValue;
   return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
 }
 
