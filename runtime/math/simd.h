@@ -42,6 +42,7 @@ struct GemmArguments {
   float high = std::numeric_limits<float>::infinity();
   const float* const* pieces = nullptr;
   int64_t piece = 0;
+  int64_t panel_rows = 0;  // of a packed panel of which k rows from packed_b on are wanted; 0: k
 };
 
 constexpr int64_t kFewRowsPanel = 64;  // columns

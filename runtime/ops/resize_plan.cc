@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string_view>
 
 #include "runtime/base/str_cat.h"
@@ -156,6 +157,22 @@ Result<ResizeMode> ResizeModeOf(const Node& node) {
   return mode;
 }
 
+namespace {
+
+// The last axis, whose elements are picked singly, comes before those that make more rows of it,
+// else after them.
+std::vector<int> AxesInOrder(const Shape& in, const Shape& out) {
+  std::vector<int> axes(static_cast<size_t>(in.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  const int last = in.rank() - 1;
+  if (last > 0 && out.ElementCount(0, last) > in.ElementCount(0, last)) {
+    std::rotate(axes.begin(), axes.end() - 1, axes.end());
+  }
+  return axes;
+}
+
+}  // namespace
+
 Result<ResizePlan> PlanResize(const ResizeMode& mode, const Node& node, const Shape& in,
                               std::span<const Tensor* const> known) {
   ResizePlan plan;
@@ -185,7 +202,7 @@ Result<ResizePlan> PlanResize(const ResizeMode& mode, const Node& node, const Sh
     }
   }
   Shape current = plan.in;
-  for (int axis = 0; axis < plan.in.rank(); ++axis) {
+  for (const int axis : AxesInOrder(plan.in, out)) {
     const auto at = static_cast<size_t>(axis);
     const AxisGeometry g{plan.in[axis], out[axis], sizes.scales[at], roi[at],
                          roi[at + sizes.extents.size()]};

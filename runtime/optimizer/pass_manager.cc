@@ -7,21 +7,14 @@
 namespace onnxd {
 
 std::vector<const GraphPass*> StandardPasses() {
-  return {IdentityElimination(),
-          ShapeFolding(),
-          ConstantFolding(),
-          EinsumProduct(),
-          ConvTransposeAsConv(),
-          ConvBiasFusion(),
-          ConvBatchNormalizationFusion(),
-          TransposeElimination(),
-          OneHotProduct(),
-          GeluFusion(),
-          LayerNormalizationFusion(),
-          MatMulScaleFusion(),
-          BlockedProducts(),
-          ConvActivationFusion(),
-          DeadCodeElimination()};
+  return {IdentityElimination(),  ShapeFolding(),
+          ConstantFolding(),      EinsumProduct(),
+          ConvTransposeAsConv(),  ConvPaddingCrop(),
+          ConvBiasFusion(),       ConvBatchNormalizationFusion(),
+          TransposeElimination(), OneHotProduct(),
+          GeluFusion(),           LayerNormalizationFusion(),
+          MatMulScaleFusion(),    BlockedProducts(),
+          ConvActivationFusion(), DeadCodeElimination()};
 }
 
 namespace {

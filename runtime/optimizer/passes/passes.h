@@ -18,6 +18,9 @@ const GraphPass* ShapeFolding();
 const GraphPass* DeadCodeElimination();
 // ConvTranspose with constant weights and steps of 1: the Conv of the weights turned around. Basic.
 const GraphPass* ConvTransposeAsConv();
+// Conv with constant weights of which some rows or columns only ever meet padding, as dilated ones
+// do in small images: without these. Basic.
+const GraphPass* ConvPaddingCrop();
 // Conv without a bias, followed by Add of one constant per channel: the constant is its bias.
 // Basic.
 const GraphPass* ConvBiasFusion();

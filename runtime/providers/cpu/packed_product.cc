@@ -42,8 +42,9 @@ void RunProductUnit(const math::Simd& simd, const ProductUnit& unit, const float
   const int64_t at = unit.first_row * n + unit.first_column;
   g.m = unit.rows;
   g.n = unit.columns;
-  g.k = k;
-  g.packed_b = packed + unit.first_column * k;
+  g.k = unit.depth == 0 ? k : unit.depth;
+  g.packed_b = packed + unit.first_column * k + unit.first_depth * simd.gemm_width;
+  g.panel_rows = k;
   g.c = result.y + at;
   g.ldc = n;
   if (result.bias != nullptr) g.bias = result.bias + unit.first_column;

@@ -22,9 +22,10 @@ struct ProductCut {
 // All but products at least 1.
 ProductCut CutProduct(int64_t m, int64_t panels, int64_t products, int threads, int64_t count = 1);
 
-// Some rows and columns of the product.
+// Some rows and columns of the product, or of a part of its sums.
 struct ProductUnit {
   int64_t first_row, rows, first_column, columns;
+  int64_t first_depth = 0, depth = 0;  // of k: what A's rows, which `g` tells, begin with; 0: all
 };
 
 ProductUnit UnitOf(const ProductCut& cut, int64_t unit, int64_t m, int64_t n, int64_t gemm_width);

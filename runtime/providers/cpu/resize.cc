@@ -10,46 +10,77 @@
 namespace onnxd {
 namespace {
 
-// Interpolates one axis: in[outer, extent, inner] -> out[outer, plan size, inner].
+// The last axis: out[x] is a sum of a few elements of the row.
 template <typename T>
-void ResizeAxis(const ResizeAxisPlan& plan, T extrapolation, const T* in, T* out, int64_t outer,
-                int64_t extent, int64_t inner) {
-  if (inner == 1 && plan.taps == 1 && !plan.anything_outside()) {  // only picks elements
-    for (int64_t row = 0; row < outer; ++row, in += extent, out += plan.size()) {
-      for (size_t x = 0; x < plan.index.size(); ++x) out[x] = in[plan.index[x]];
-    }
-    return;
-  }
-  for (int64_t row = 0; row < outer; ++row) {
-    const T* base = in + row * extent * inner;
-    for (int64_t x = 0; x < plan.size(); ++x, out += inner) {
-      const auto at = static_cast<size_t>(x);
-      if (plan.outside[at]) {
-        std::fill_n(out, inner, extrapolation);
-        continue;
+void ResizeRow(const ResizeAxisPlan& plan, const T* in, T* out) {
+  const auto size = static_cast<size_t>(plan.size());
+  if (plan.taps == 1) {
+    for (size_t x = 0; x < size; ++x) out[x] = in[plan.index[x]];
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const int64_t* index = plan.index.data();
+    const float* weights = plan.weights.data();
+    for (size_t x = 0; x < size; ++x) {
+      T sum = static_cast<T>(*weights++) * in[*index++];
+      for (size_t t = 1; t < plan.taps; ++t, ++index) {
+        const auto weight = static_cast<T>(*weights++);
+        sum += weight != T(0) ? weight * in[*index] : T(0);
       }
-      for (size_t t = at * plan.taps; t < (at + 1) * plan.taps; ++t) {
-        const T* from = base + plan.index[t] * inner;
-        const bool begins = t == at * plan.taps;
-        if constexpr (std::is_floating_point_v<T>) {
-          const T weight = static_cast<T>(plan.weights[t]);
-          if (begins && weight == T(1) && plan.taps == 1) {
-            std::copy_n(from, inner, out);
-          } else if (begins) {
-            for (int64_t i = 0; i < inner; ++i) out[i] = weight * from[i];
-          } else if (weight != T(0)) {
-            for (int64_t i = 0; i < inner; ++i) out[i] += weight * from[i];
-          }
-        } else {
-          std::copy_n(from, inner, out);
-        }
-      }
+      out[x] = sum;
     }
   }
 }
 
+// One position of an axis with `inner` elements: a sum of a few others, which begin at `base`.
 template <typename T>
-void Run(const ResizePlan& plan, const T* from, T* target, T* scratch) {
+void ResizePosition(const ResizeAxisPlan& plan, size_t at, T extrapolation, const T* base, T* out,
+                    int64_t inner) {
+  if (plan.outside[at]) {
+    std::fill_n(out, inner, extrapolation);
+    return;
+  }
+  for (size_t t = at * plan.taps; t < (at + 1) * plan.taps; ++t) {
+    const T* from = base + plan.index[t] * inner;
+    const bool begins = t == at * plan.taps;
+    if constexpr (std::is_floating_point_v<T>) {
+      const T weight = static_cast<T>(plan.weights[t]);
+      if (begins && weight == T(1) && plan.taps == 1) {
+        std::copy_n(from, inner, out);
+      } else if (begins) {
+        for (int64_t i = 0; i < inner; ++i) out[i] = weight * from[i];
+      } else if (weight != T(0)) {
+        for (int64_t i = 0; i < inner; ++i) out[i] += weight * from[i];
+      }
+    } else {
+      std::copy_n(from, inner, out);
+    }
+  }
+}
+
+// Interpolates one axis: in[outer, extent, inner] -> out[outer, plan size, inner].
+template <typename T>
+void ResizeAxis(const ResizeAxisPlan& plan, T extrapolation, const T* in, T* out, int64_t outer,
+                int64_t extent, int64_t inner, ThreadPool& pool) {
+  constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
+  const int64_t size = plan.size(), width = inner == 1 ? size : inner;
+  const int64_t rows = inner == 1 ? outer : outer * size;
+  const bool leaves = inner == 1 && plan.anything_outside();
+  pool.ParallelFor(rows, 1 + kGrain / std::max<int64_t>(1, width), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      if (inner == 1) {
+        ResizeRow(plan, in + row * extent, out + row * size);
+        for (size_t x = 0; leaves && x < plan.outside.size(); ++x) {
+          if (plan.outside[x]) out[row * size + static_cast<int64_t>(x)] = extrapolation;
+        }
+      } else {
+        ResizePosition(plan, static_cast<size_t>(row % size), extrapolation,
+                       in + row / size * extent * inner, out + row * inner, inner);
+      }
+    }
+  });
+}
+
+template <typename T>
+void Run(const ResizePlan& plan, const T* from, T* target, T* scratch, ThreadPool& pool) {
   Shape current = plan.in;
   if (plan.axes.empty()) std::copy_n(from, plan.in.ElementCount(), target);
   for (size_t i = 0; i < plan.axes.size(); ++i) {
@@ -60,7 +91,7 @@ void Run(const ResizePlan& plan, const T* from, T* target, T* scratch) {
     if constexpr (std::is_integral_v<T>) extrapolation = Truncated<T>(plan.extrapolation);
     if constexpr (std::is_floating_point_v<T>) extrapolation = static_cast<T>(plan.extrapolation);
     ResizeAxis(axis_plan, extrapolation, from, to, current.ElementCount(0, axis), current[axis],
-               current.ElementCount(axis + 1, current.rank()));
+               current.ElementCount(axis + 1, current.rank()), pool);
     current[axis] = axis_plan.size();
     from = to;
   }
@@ -98,7 +129,7 @@ Result<std::unique_ptr<Kernel>> MakeResize(const KernelInfo& info) {
         float* in = k.scratch<float>();
         float* out = in + in_floats;
         ConvertElements(type, k.input<void>(0), DataType::kFloat, in, in_count);
-        Run<float>(*plan, in, out, out + out_floats);
+        Run<float>(*plan, in, out, out + out_floats, k.pool());
         ConvertElements(DataType::kFloat, out, type, k.output<void>(0), out_count);
         return Status::Ok();
       };
@@ -107,7 +138,7 @@ Result<std::unique_ptr<Kernel>> MakeResize(const KernelInfo& info) {
     prepared.scratch_bytes = static_cast<size_t>(2 * plan->buffer * width);
     prepared.compute = [=](const KernelContext& k) {
       const auto run = [&]<typename T>() {
-        Run<T>(*plan, k.input<T>(0), k.output<T>(0), k.scratch<T>());
+        Run<T>(*plan, k.input<T>(0), k.output<T>(0), k.scratch<T>(), k.pool());
       };
       if (!DispatchFloat(type, run)) DispatchWidth(type, run);
       return Status::Ok();

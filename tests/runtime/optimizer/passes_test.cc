@@ -272,6 +272,35 @@ TEST(OneHotProduct, LeavesWhatIsNoneOrHasInfiniteWeights) {
   EXPECT_EQ(After(infinite, OneHotProduct()), "Equal Cast MatMul");
 }
 
+// A Conv of x[1, 2, 4, 5] with a window of 5 rows and 3 columns, `step` apart.
+TestModel DilatedConv(const std::vector<int64_t>& step, const std::vector<int64_t>& pads) {
+  TestModel model;
+  Attributes attributes;
+  attributes.Set("dilations", step);
+  attributes.Set("pads", pads);
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 2, 4, 5});
+  model.Constant("w", Ramp(Shape{3, 2, 5, 3}, 0.25f));
+  return model.Node("Conv", {"x", "w"}, {"y"}, attributes).Output("y");
+}
+
+TEST(ConvPaddingCrop, LeavesOutWhatOnlyEverMeetsPadding) {
+  const struct {
+    std::vector<int64_t> step, pads, kernel;
+  } cases[] = {{{3, 1}, {6, 1, 6, 1}, {3, 3}},
+               {{4, 9}, {8, 9, 8, 9}, {1, 1}},
+               {{3, 1}, {9, 1, 3, 1}, {3, 3}},
+               {{1, 1}, {2, 1, 2, 1}, {5, 3}}};
+  for (const auto& c : cases) {
+    TestModel model = DilatedConv(c.step, c.pads);
+    TestModel copy = model;
+    EXPECT_EQ(After(model, ConvPaddingCrop()), "Conv");
+    const Node& conv = model.graph().nodes[0];
+    const Shape& w = model.graph().initializers.at(conv.inputs[1]).shape();
+    EXPECT_EQ((std::vector<int64_t>{w[2], w[3]}), c.kernel);
+    ExpectSameResults(copy, {Ramp(Shape{2, 2, 4, 5}, 0.5f)});
+  }
+}
+
 TestModel EinsumModel(const std::string& equation, const Shape& a, const Shape& b) {
   TestModel model;
   Attributes attributes;

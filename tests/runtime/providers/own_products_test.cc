@@ -51,6 +51,8 @@ TEST_F(OwnProducts, ConvolutionsOfEveryWindow) {
       {"padding wider than a window", 1, 16, 8, 2, 2, {2, 2}, {1, 1}, {1, 1}, {3, 4, 4, 3}},
       {"colors", 1, 16, 3, 12, 11, {9, 9}, {1, 1}, {1, 1}, {4, 4, 4, 4}, "Sigmoid", true},
       {"one channel", 2, 64, 1, 7, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+      {"rows of the window in padding", 2, 32, 16, 20, 7, {3, 3}, {1, 1}, {9, 2}, {9, 2, 9, 2}},
+      {"the same, few channels", 2, 4, 16, 30, 7, {5, 3}, {1, 1}, {9, 1}, {18, 1, 18, 1}, "Relu"},
       {"a signal", 1, 1, 36, 1, 700, {1, 256}, {1, 16}, {1, 1}, {0, 0, 0, 0}},
   };
   for (const ConvCase& c : cases) {

@@ -34,17 +34,38 @@ struct Plan : onednn::ConvGeometry {
   int64_t pieces() const { return piece_rows * piece_columns; }
 };
 
+// Rows of the window: [first, end).
+struct WindowRows {
+  int64_t first, end;
+};
+
+// Those that meet the image somewhere in `count` rows of A; the others are zeros for all of them.
+WindowRows RowsThatMeet(const Plan& plan, int64_t first, int64_t count) {
+  const int64_t image = first / plan.pixels();
+  if ((first + count - 1) / plan.pixels() != image) return {0, plan.piece_rows};
+  const Window& window = plan.window;
+  const auto top = [&](int64_t row) {
+    return row % plan.pixels() / plan.out_width * window.strides[0] - window.pads_begin[0];
+  };
+  const int64_t highest = top(first), lowest = top(first + count - 1), step = window.dilations[0];
+  WindowRows rows{0, plan.piece_rows};
+  while (rows.first + 1 < rows.end && lowest + rows.first * step < 0) ++rows.first;
+  while (rows.first + 1 < rows.end && highest + (rows.end - 1) * step >= plan.height) --rows.end;
+  return rows;
+}
+
 // The addresses of the pieces of some rows of A.
 class PieceFinder {
  public:
   // `copies` takes what has to be copied; `zeros` is as long as a piece.
-  PieceFinder(const Plan& plan, const float* x, const float* zeros, float* copies)
-      : plan_(plan), x_(x), zeros_(zeros), copies_(copies) {}
+  PieceFinder(const Plan& plan, WindowRows rows, const float* x, const float* zeros, float* copies)
+      : plan_(plan), rows_(rows), x_(x), zeros_(zeros), copies_(copies) {}
 
   void Find(int64_t first, int64_t count, const float** to) {
     int64_t image = first / plan_.pixels(), row = first % plan_.pixels() / plan_.out_width;
     int64_t column = first % plan_.out_width;
-    for (int64_t i = 0; i < count; ++i, to += plan_.pieces()) {
+    const int64_t pieces = (rows_.end - rows_.first) * plan_.piece_columns;
+    for (int64_t i = 0; i < count; ++i, to += pieces) {
       FindWindow(x_ + image * plan_.height * plan_.width * plan_.in,
                  row * plan_.window.strides[0] - plan_.window.pads_begin[0],
                  column * plan_.window.strides[1] - plan_.window.pads_begin[1], to);
@@ -63,14 +84,14 @@ class PieceFinder {
     const int64_t right = left + (window.kernel[1] - 1) * window.dilations[1];
     const int64_t columns = plan_.piece_columns, row_step = window.dilations[0] * plan_.width;
     if (top >= 0 && left >= 0 && bottom < plan_.height && right < plan_.width) {
-      const float* row = image + (top * plan_.width + left) * plan_.in;
+      const float* row = image + (top * plan_.width + left + rows_.first * row_step) * plan_.in;
       const int64_t step = window.dilations[1] * plan_.in;
-      for (int64_t i = 0; i < plan_.piece_rows; ++i, row += row_step * plan_.in) {
+      for (int64_t i = rows_.first; i < rows_.end; ++i, row += row_step * plan_.in) {
         for (int64_t j = 0; j < columns; ++j) *to++ = row + j * step;
       }
       return;
     }
-    for (int64_t i = 0; i < plan_.piece_rows; ++i, to += columns) {
+    for (int64_t i = rows_.first; i < rows_.end; ++i, to += columns) {
       const int64_t y = top + i * window.dilations[0];
       FindInRow(y >= 0 && y < plan_.height ? image + y * plan_.width * plan_.in : nullptr, left,
                 to);
@@ -106,6 +127,7 @@ class PieceFinder {
   }
 
   const Plan& plan_;
+  const WindowRows rows_;
   const float* x_;
   const float* zeros_;
   float* copies_;
@@ -197,14 +219,18 @@ class ProductConv : public Kernel {
                                activation_, k.output<float>(0)};
     if (!plan.is_plain) std::fill_n(reinterpret_cast<float*>(scratch), plan.piece, 0.0f);
     for (int64_t i = worker; i < plan.cut.units(); i += plan.cut.workers) {
-      const ProductUnit unit = UnitOf(plan.cut, i, plan.m, plan.out, simd_.gemm_width);
+      ProductUnit unit = UnitOf(plan.cut, i, plan.m, plan.out, simd_.gemm_width);
+      const WindowRows rows = RowsThatMeet(plan, unit.first_row, unit.rows);
+      const int64_t row_depth = plan.k / plan.piece_rows;
+      unit.first_depth = rows.first * row_depth;
+      unit.depth = (rows.end - rows.first) * row_depth;
       RunProductUnit(simd_, unit, packed.data<float>(), plan.k, plan.out, result,
-                     RowsOf(plan, k.input<float>(0), unit, scratch));
+                     RowsOf(plan, k.input<float>(0), unit, rows, scratch));
     }
   }
 
   static math::GemmArguments RowsOf(const Plan& plan, const float* x, const ProductUnit& unit,
-                                    std::byte* scratch) {
+                                    WindowRows rows, std::byte* scratch) {
     math::GemmArguments g{};
     if (plan.is_plain) {
       g.lda = plan.k;
@@ -213,7 +239,8 @@ class ProductConv : public Kernel {
     }
     auto* zeros = reinterpret_cast<float*>(scratch);
     auto** addresses = reinterpret_cast<const float**>(zeros + ZerosAndCopies(plan));
-    PieceFinder(plan, x, zeros, zeros + plan.piece).Find(unit.first_row, unit.rows, addresses);
+    PieceFinder(plan, rows, x, zeros, zeros + plan.piece)
+        .Find(unit.first_row, unit.rows, addresses);
     g.pieces = addresses;
     g.piece = plan.piece;
     return g;
