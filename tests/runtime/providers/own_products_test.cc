@@ -85,6 +85,27 @@ TEST_F(OwnProducts, ConvolutionsOfEveryWindow) {
   }
 }
 
+// Groups of 2 and 4 channels become groups of 8, of which most weights are 0.
+TEST_F(OwnProducts, NarrowGroupsBecomeWide) {
+  for (const auto& [channels, out] : {std::pair<int64_t, int64_t>{4, 4}, {2, 3}, {4, 1}}) {
+    const int64_t group = 8;
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("group", group);
+    attributes.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model.Input("x", DataType::kFloat, {2, group * channels, 7, 6});
+    model.Constant("w", Waves(Shape{group * out, channels, 3, 3}, 0.1f));
+    model.Constant("b", Waves(Shape{group * out}, 0.5f));
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, attributes).Node("Relu", {"c"}, {"y"}).Output("y");
+    ExpectSameResults(model, {Waves(Shape{2, group * channels, 7, 6}, 1.0f)});
+    EXPECT_EQ(After(model, {ProviderPass("channels_last"), ProviderPass("wide_groups")}),
+              "Transpose ConvChannelsLast Relu Transpose");
+    const Node& conv = model.graph().nodes[1];
+    EXPECT_EQ(conv.attributes.Int("group", 1), group * channels / 8);
+    EXPECT_EQ(model.graph().initializers.at(conv.inputs[1]).shape()[1], 8);
+  }
+}
+
 TEST_F(OwnProducts, MatricesWithBiasResidualAndActivation) {
   struct Case {
     int64_t m, k, n;
