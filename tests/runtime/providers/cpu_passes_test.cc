@@ -253,6 +253,71 @@ TEST_F(ChannelsLast, TurnsConstantsOfProductsAndSums) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
 }
 
+class SignalImages : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProviderPass("signal_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  }
+
+  // x[batch, 3, length] -> a[batch, 4, ...] -> b[batch, 4, ...]
+  static TestModel TwoConvs() {
+    TestModel model;
+    Attributes first, second;
+    first.Set("strides", std::vector<int64_t>{2});
+    first.Set("pads", std::vector<int64_t>{2, 1});
+    second.Set("dilations", std::vector<int64_t>{3});
+    second.Set("pads", std::vector<int64_t>{3, 3});
+    model.Input("x", DataType::kFloat,
+                {Dimension::Symbol("batch"), 3, Dimension::Symbol("length")});
+    model.Constant("w", Ramp(Shape{4, 3, 5}, 0.1f)).Constant("bias", Ramp(Shape{4}, 0.2f));
+    model.Constant("v", Ramp(Shape{4, 4, 3}, 0.1f));
+    model.Node("Conv", {"x", "w", "bias"}, {"a"}, first).Node("Relu", {"a"}, {"r"});
+    model.Node("Conv", {"r", "v"}, {"b"}, second);
+    return model;
+  }
+};
+
+TEST_F(SignalImages, TakesWhatLiesBetweenConvolutionsAlong) {
+  TestModel model = TwoConvs();
+  Attributes pool, axis;
+  pool.Set("kernel_shape", std::vector<int64_t>{3});
+  pool.Set("pads", std::vector<int64_t>{1, 0});
+  axis.Set("axis", int64_t{1});
+  model.Constant("slope", Ramp(Shape{4, 1}, 0.1f)).Constant("scale", Ramp(Shape{1, 4, 1}, 0.3f));
+  model.Node("Add", {"b", "r"}, {"s"}).Node("PRelu", {"s", "slope"}, {"p"});
+  model.Node("Mul", {"scale", "p"}, {"m"}).Node("Concat", {"m", "b"}, {"c"}, axis);
+  model.Node("MaxPool", {"c"}, {"y"}, pool).Output("y").Output("s");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProviderPass("signal_images")),
+            "Unsqueeze Conv Relu Conv Add PRelu Mul Concat MaxPool Squeeze Squeeze");
+  for (const int64_t length : {9, 20}) {
+    ExpectSameResults(copy, {Ramp(Shape{2, 3, length}, 0.5f)});
+  }
+}
+
+TEST_F(SignalImages, NeedsNoTranspositionThatTheFileUndoes) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {1, 20, 3}).Constant("w", Ramp(Shape{4, 3, 5}, 0.1f));
+  model.Node("Transpose", {"x"}, {"t"}, Order({0, 2, 1})).Node("Conv", {"t", "w"}, {"c"});
+  model.Node("Relu", {"c"}, {"r"}).Node("Transpose", {"r"}, {"y"}, Order({0, 2, 1})).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("signal_images"), ProviderPass("channels_last"),
+                          DeadCodeElimination()}),
+            "Unsqueeze ConvChannelsLast Relu Squeeze");
+  ExpectSameResults(copy, {Ramp(Shape{1, 20, 3}, 0.5f)});
+}
+
+TEST_F(SignalImages, GivesBackSignalsThatOthersRead) {
+  TestModel model = TwoConvs();
+  Attributes last;
+  last.Set("axis", int64_t{-1});
+  model.Node("Softmax", {"r"}, {"y"}, last).Output("y").Output("b");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProviderPass("signal_images")),
+            "Unsqueeze Conv Relu Conv Squeeze Softmax Squeeze");
+  ExpectSameResults(copy, {Ramp(Shape{2, 3, 11}, 0.5f)});
+}
+
 TestModel GateModel() {
   TestModel model;
   Attributes pads;

@@ -11,6 +11,7 @@
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
+#include "runtime/providers/cpu/onednn/passes/signal_images.h"
 #include "runtime/providers/cpu/onednn/passes/wide_groups.h"
 #include "runtime/providers/cpu/onednn/passes/winograd.h"
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
@@ -71,7 +72,7 @@ bool TakesQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 std::vector<const GraphPass*> FastPasses() {
-  return {ChannelsLast(),          WideGroups(),     WinogradSelection(),
+  return {SignalImages(),          ChannelsLast(),   WideGroups(),      WinogradSelection(),
           ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision()};
 }
 

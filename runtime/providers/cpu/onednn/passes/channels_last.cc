@@ -36,15 +36,6 @@ bool IsConv(const Graph& graph, const Node& node) {
   return IsImage(graph, node.input(0)) && IsFloat(graph, node.input(0));
 }
 
-bool IsElementwise(const Node& node) {
-  static const std::set<std::string> unary = {
-      "Relu", "Sigmoid", "Tanh",     "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",  "Exp", "Sqrt",
-      "Abs",  "Neg",     "Softplus", "Mish",      "Erf",         "Celu",      "Selu", "Gelu"};
-  if (node.Is("Gelu", "com.microsoft")) return true;
-  if (node.Is("FastGelu", "com.microsoft")) return node.input(1) == kNoValue;
-  return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
-}
-
 bool IsByteConv(const Graph& graph, const Node& node) {
   return node.Is("QLinearConv") && TakesQuantizedConv(graph, node);
 }
@@ -58,12 +49,6 @@ bool IsQuantization(const Node& node) {
   return node.domain.empty() &&
          (node.op_type == "QuantizeLinear" || node.op_type == "DequantizeLinear") &&
          node.attributes.Int("block_size", 0) == 0;
-}
-
-bool IsBinary(const Node& node) {
-  return node.domain.empty() && node.since_version >= 7 &&
-         (node.op_type == "Add" || node.op_type == "Sub" || node.op_type == "Mul" ||
-          node.op_type == "Div");
 }
 
 bool IsPool(const Node& node) {
@@ -188,12 +173,12 @@ class Rewriter {
     }
     if (IsQuantization(node) && HasTwin(node.inputs[0])) return RewriteQuantization(node);
     if (node.Is("QLinearConcat", "com.microsoft")) return RewriteConcat(node, 2, 3);
-    if ((IsElementwise(node) || IsByteElementwise(node)) && HasTwin(node.inputs[0])) {
+    if ((IsElementwiseInAnyLayout(node) || IsByteElementwise(node)) && HasTwin(node.inputs[0])) {
       node.inputs[0] = Twin(node.inputs[0]);
       Emit(std::move(node), out);
       return true;
     }
-    if (IsBinary(node)) return RewriteBinary(node);
+    if (IsBinaryInAnyLayout(node)) return RewriteBinary(node);
     if (node.Is("Transpose")) return RewriteTranspose(node);
     if (node.Is("Concat")) return RewriteConcat(node, 0, 1);
     return false;
@@ -320,6 +305,21 @@ class Pass : public GraphPass {
 };
 
 }  // namespace
+
+bool IsElementwiseInAnyLayout(const Node& node) {
+  static const std::set<std::string> unary = {
+      "Relu", "Sigmoid", "Tanh",     "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",  "Exp", "Sqrt",
+      "Abs",  "Neg",     "Softplus", "Mish",      "Erf",         "Celu",      "Selu", "Gelu"};
+  if (node.Is("Gelu", "com.microsoft")) return true;
+  if (node.Is("FastGelu", "com.microsoft")) return node.input(1) == kNoValue;
+  return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
+}
+
+bool IsBinaryInAnyLayout(const Node& node) {
+  return node.domain.empty() && node.since_version >= 7 &&
+         (node.op_type == "Add" || node.op_type == "Sub" || node.op_type == "Mul" ||
+          node.op_type == "Div" || node.op_type == "PRelu");
+}
 
 const GraphPass* ChannelsLast() {
   static const Pass pass;

@@ -11,4 +11,8 @@ namespace onnxd {
 // others need in the plain layout are transposed back by visible Transpose nodes. Level all.
 const GraphPass* ChannelsLast();
 
+// Operators on one tensor, and on two, that compute each element in the same way wherever it lies.
+bool IsElementwiseInAnyLayout(const Node& node);
+bool IsBinaryInAnyLayout(const Node& node);
+
 }  // namespace onnxd
