@@ -136,6 +136,16 @@ struct ByteGemmArguments {
   int64_t piece = 0;
 };
 
+// Corners, the near one first.
+struct Box {
+  float y1, x1, y2, x2;
+};
+
+// Those of some boxes, and their areas, a column each.
+struct BoxColumns {
+  const float *y1, *x1, *y2, *x2, *areas;
+};
+
 // Row-major C[m, n] = A[m, k] * B packed by pack_bfloat16 (+ bias) (+ C when accumulate), of
 // bfloat16; products are exact and their sums floats. Numbers below 1.18e-38 may count as 0. With
 // the low parts given, each operand is the sum of two, and of the four products low * low is left
@@ -252,8 +262,8 @@ struct Simd {
   void (*widen_bytes)(const uint8_t* x, int16_t* out, int64_t n, bool is_signed);
   // Panels of gemm_width columns of B[k, n] (transposed: B[n, k]); PackedBytesSize bytes.
   void (*pack_bytes)(const int8_t* b, bool transposed, int64_t k, int64_t n, int8_t* out);
-  // The same of 16-bit integers B[k, n], k even, for wide A: as many elements as k * n, rounded up to
-  // whole panels. Null where A is in bytes.
+  // The same of 16-bit integers B[k, n], k even, for wide A: as many elements as k * n, rounded up
+  // to whole panels. Null where A is in bytes.
   void (*pack_shorts)(const int16_t* b, int64_t k, int64_t n, int16_t* out);
   // The columns of panels [first, last).
   void (*byte_gemm)(const ByteGemmArguments& arguments, int64_t first, int64_t last);
@@ -272,13 +282,12 @@ struct Simd {
   // The tile's result from its products, products[i * stride + c].
   void (*winograd_output)(int tile, const float* products, int64_t stride, int64_t channels,
                           const WinogradTarget& target);
-  // F(2 x 2, 3 x 3) in whole numbers: the left sides of 16 products of a tile of bytes, whose filters
-  // are four times as large as Lavin's and Gray's; any number of channels.
-  void (*winograd_bytes)(const uint8_t* const* pixels, int64_t channels, bool is_signed, int16_t* out,
-                         int64_t stride);
+  // F(2 x 2, 3 x 3) in whole numbers: the left sides of 16 products of a tile of bytes, whose
+  // filters are four times as large as Lavin's and Gray's; any number of channels.
+  void (*winograd_bytes)(const uint8_t* const* pixels, int64_t channels, bool is_signed,
+                         int16_t* out, int64_t stride);
   // The tile's result, of gemm_width channels, from its products, products[i * stride + c].
-  void (*winograd_sums)(const int32_t* products, int64_t stride,
-                        const WinogradByteTarget& target);
+  void (*winograd_sums)(const int32_t* products, int64_t stride, const WinogradByteTarget& target);
   void (*depthwise)(const DepthwiseArguments& arguments);
   // Rounds x / scale to the nearest integer, ties to even, adds zero, saturates. NaN: the least.
   void (*quantize)(const float* x, const Quantization& to, uint8_t* out, int64_t n);
@@ -333,6 +342,9 @@ struct Simd {
   // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they
   // are there for tests.
   bool fast_bfloat16;
+  // Whether what one of the boxes has in common with `box` is more than `threshold` of both
+  // together (0 where they are nothing).
+  bool (*any_overlap)(const BoxColumns& boxes, int64_t n, const Box& box, float threshold);
 };
 
 // The best of this processor, unless SetSimd capped it.

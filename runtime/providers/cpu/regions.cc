@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/sampling.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -14,9 +15,7 @@ namespace {
 
 using Values = std::vector<Value>;
 
-struct Box {
-  float y1, x1, y2, x2;
-};
+using math::Box;
 
 Box BoxAt(const float* boxes, int64_t index, bool centered) {
   const float* b = boxes + index * 4;
@@ -26,14 +25,28 @@ Box BoxAt(const float* boxes, int64_t index, bool centered) {
   return {std::min(b[0], b[2]), std::min(b[1], b[3]), std::max(b[0], b[2]), std::max(b[1], b[3])};
 }
 
-float Overlap(const Box& a, const Box& b) {
-  const float height = std::min(a.y2, b.y2) - std::max(a.y1, b.y1);
-  const float width = std::min(a.x2, b.x2) - std::max(a.x1, b.x1);
-  if (height <= 0 || width <= 0) return 0;
-  const float common = height * width;
-  const float whole = (a.y2 - a.y1) * (a.x2 - a.x1) + (b.y2 - b.y1) * (b.x2 - b.x1) - common;
-  return whole <= 0 ? 0 : common / whole;
-}
+// The boxes that stay, in columns.
+class KeptBoxes {
+ public:
+  int64_t size() const { return static_cast<int64_t>(y1_.size()); }
+
+  void Add(const Box& box) {
+    y1_.push_back(box.y1);
+    x1_.push_back(box.x1);
+    y2_.push_back(box.y2);
+    x2_.push_back(box.x2);
+    areas_.push_back((box.y2 - box.y1) * (box.x2 - box.x1));
+  }
+
+  // Whether one of them covers more than `threshold` of it and itself.
+  bool Hide(const Box& box, float threshold) const {
+    return math::CurrentSimd().any_overlap(
+        {y1_.data(), x1_.data(), y2_.data(), x2_.data(), areas_.data()}, size(), box, threshold);
+  }
+
+ private:
+  std::vector<float> y1_, x1_, y2_, x2_, areas_;
+};
 
 template <typename T>
 T OneOr(const Tensor* tensor, T fallback) {
@@ -67,15 +80,12 @@ Result<Values> NonMaxSuppression(const Node& node, std::span<const Value> inputs
       std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) {
         return own[x] > own[y] || (std::isnan(own[y]) && !std::isnan(own[x]));
       });
-      std::vector<Box> kept;
+      KeptBoxes kept;
       for (const int64_t i : order) {
-        if (static_cast<int64_t>(kept.size()) >= most) break;
+        if (kept.size() >= most) break;
         const Box box = BoxAt(own_boxes, i, centered);
-        const bool hidden = std::any_of(kept.begin(), kept.end(), [&](const Box& other) {
-          return Overlap(box, other) > threshold;
-        });
-        if (hidden) continue;
-        kept.push_back(box);
+        if (kept.Hide(box, threshold)) continue;
+        kept.Add(box);
         out.insert(out.end(), {b, c, i});
       }
     }

@@ -95,19 +95,23 @@ Result<Values> ScatterElements(const Node& node, std::span<const Value> inputs) 
   }
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(data));
   const std::vector<int64_t> strides = DenseStrides(shape);
-  const std::vector<int64_t> walk = DenseStrides(indices.shape());
+  const int64_t axis_step = strides[static_cast<size_t>(axis)];
+  StridedLoop<1> loop;  // over the indices, in order: the last of equal ones wins
+  loop.dims = indices.shape().dims();
+  loop.strides[0] = strides;
+  loop.strides[0][static_cast<size_t>(axis)] = 0;
+  loop.Merge();
   ONNXD_RETURN_IF_ERROR(Dispatch(node, data.type(), reduction, [&]<typename T>() {
     T* to = out.mutable_data<T>();
-    for (size_t i = 0; i < positions.size(); ++i) {
-      int64_t at = 0;
-      for (int d = 0; d < shape.rank(); ++d) {
-        const auto dim = static_cast<size_t>(d);
-        const int64_t index =
-            d == axis ? positions[i] : static_cast<int64_t>(i) / walk[dim] % indices.shape()[d];
-        at += index * strides[dim];
+    const T* update = updates.data<T>();
+    const int64_t* position = positions.data();
+    const int64_t step = loop.inner_stride(0);
+    loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 1>& at) {
+      for (int64_t i = 0; i < loop.inner_count(); ++i) {
+        T& target = to[at[0] + i * step + *position++ * axis_step];
+        target = Combine(reduction, target, *update++);
       }
-      to[at] = Combine(reduction, to[at], updates.data<T>()[i]);
-    }
+    });
     return Status::Ok();
   }));
   return Values{std::move(out)};
