@@ -116,6 +116,27 @@ Sample SampleAt(double y, double x, int64_t height, int64_t width) {
           {(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx}};
 }
 
+template <typename T>
+double MeanOf(const std::vector<Sample>& grid, const T* plane) {
+  double sum = 0;
+  for (const Sample& s : grid) {
+    for (size_t i = 0; i < 4; ++i) sum += s.weights[i] * static_cast<double>(plane[s.at[i]]);
+  }
+  return sum / static_cast<double>(std::max<size_t>(grid.size(), 1));
+}
+
+// The largest weighted corner of all samples; 0 where there is none.
+template <typename T>
+double LargestPart(const std::vector<Sample>& grid, const T* plane) {
+  double largest = grid.empty() ? 0 : -std::numeric_limits<double>::infinity();
+  for (const Sample& s : grid) {
+    for (size_t i = 0; i < 4; ++i) {
+      largest = std::max(largest, s.weights[i] * static_cast<double>(plane[s.at[i]]));
+    }
+  }
+  return largest;
+}
+
 constexpr int64_t kMaxSamples = 1 << 12;
 
 template <typename T>
@@ -180,23 +201,7 @@ Result<Values> RoiAlign(const Node& node, std::span<const Value> inputs) {
         }
         for (int64_t c = 0; c < channels; ++c) {
           const T* plane = x.data<T>() + (batch * channels + c) * height * width;
-          double result = 0;
-          bool first = true;
-          for (const Sample& s : grid) {
-            double sum = 0, top_value = -std::numeric_limits<double>::infinity();
-            for (size_t i = 0; i < 4; ++i) {
-              const double part = s.weights[i] * static_cast<double>(plane[s.at[i]]);
-              sum += part;
-              top_value = std::max(top_value, part);
-            }
-            if (!largest) {
-              result += sum;
-            } else if (first || top_value > result) {
-              result = top_value;
-            }
-            first = false;
-          }
-          if (!largest) result /= static_cast<double>(std::max<size_t>(grid.size(), 1));
+          const double result = largest ? LargestPart(grid, plane) : MeanOf(grid, plane);
           to[((r * channels + c) * oh + py) * ow + px] = static_cast<T>(result);
         }
       }

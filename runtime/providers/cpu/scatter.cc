@@ -85,13 +85,16 @@ Result<Values> ScatterElements(const Node& node, std::span<const Value> inputs) 
                                   " and updates of shape ", updates.shape().ToString(),
                                   " do not fit data of shape ", shape.ToString()));
   }
-  std::vector<int64_t> positions = ElementsAs<int64_t>(indices);
-  for (int64_t& position : positions) {
-    if (position < -shape[axis] || position >= shape[axis]) {
+  std::vector<int64_t> converted;
+  if (indices.type() != DataType::kInt64) converted = ElementsAs<int64_t>(indices);
+  const std::span<const int64_t> positions =
+      converted.empty() ? indices.elements<int64_t>() : std::span<const int64_t>(converted);
+  const int64_t extent = shape[axis];
+  for (const int64_t position : positions) {
+    if (position < -extent || position >= extent) {
       return InvalidArgument(
-          StrCat(Describe(node), ": index ", position, " is outside an axis of ", shape[axis]));
+          StrCat(Describe(node), ": index ", position, " is outside an axis of ", extent));
     }
-    if (position < 0) position += shape[axis];
   }
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(data));
   const std::vector<int64_t> strides = DenseStrides(shape);
@@ -108,7 +111,9 @@ Result<Values> ScatterElements(const Node& node, std::span<const Value> inputs) 
     const int64_t step = loop.inner_stride(0);
     loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 1>& at) {
       for (int64_t i = 0; i < loop.inner_count(); ++i) {
-        T& target = to[at[0] + i * step + *position++ * axis_step];
+        const int64_t row = *position < 0 ? *position + extent : *position;
+        T& target = to[at[0] + i * step + row * axis_step];
+        ++position;
         target = Combine(reduction, target, *update++);
       }
     });
