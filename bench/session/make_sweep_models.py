@@ -5,9 +5,9 @@ The goals are raced with the models of make_models.py; these are looked over for
 NAME_fp16 is a model whose floats are float16, as onnxconverter-common writes it.
 
 Needs torch, torchvision, transformers, onnx and onnxconverter-common.
-Usage: make_sweep_models.py FOLDER [NAME...]      (without names: all; make_sweep_models.py --list names them)
 """
 
+import argparse
 import pathlib
 import sys
 import warnings
@@ -180,19 +180,18 @@ def make(folder, name):
         if name in names:
             maker(name, path)
             return path
-    sys.exit(f"there is no model {name}; --list names them")
+    sys.exit(f"there is no model {name}; --help names them")
 
 
 def main():
-    names = [*VISION, *SEGMENTATION, *TEXT, *OTHER, *OWN, *HALF]
-    if sys.argv[1:] == ["--list"]:
-        print("\n".join(names))
-        return
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
+    every = [*VISION, *SEGMENTATION, *TEXT, *OTHER, *OWN, *HALF]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"without names: all of {', '.join(every)}")
+    arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
-    for name in sys.argv[2:] or names:
-        print(make(pathlib.Path(sys.argv[1]), name), flush=True)
+    for name in arguments.names or every:
+        print(make(arguments.folder, name), flush=True)
 
 
 if __name__ == "__main__":

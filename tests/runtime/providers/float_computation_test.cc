@@ -100,6 +100,18 @@ TEST_P(FloatComputation, LeavesResultsOfOtherTypesAndNodesThatStateTheirs) {
   EXPECT_EQ(model.graph().value(model.graph().outputs[1]).type.element, DataType::kInt32);
 }
 
+TEST_P(FloatComputation, LeavesModelsThatAnotherProviderTakesPartOf) {
+  TestModel model;
+  model.Input("x", GetParam(), {4}).Node("Exp", {"x"}, {"e"}).Node("Log", {"e"}, {"y"});
+  model.Output("y");
+  ASSERT_TRUE(InferGraph(model.graph()).ok());
+  PassContext context;
+  context.owns = [](const Node& node) { return !node.Is("Log"); };
+  const auto changed = ProviderPass("float_computation")->Run(model.graph(), context);
+  ASSERT_TRUE(changed.ok());
+  EXPECT_FALSE(*changed);
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, FloatComputation,
                          testing::Values(DataType::kFloat16, DataType::kBfloat16));
 

@@ -55,6 +55,7 @@ std::vector<size_t> NarrowInputs(const Graph& graph, const Node& node, DataType 
       GrowsAnInput(graph, node)) {
     return {};
   }
+  if (node.domain == "onnxd") return {};  // what passes wrote for the types that there were
   const OpSchema* schema = FindStandardSchema(node.domain, node.op_type, node.since_version);
   if (schema == nullptr) return {};
   std::vector<size_t> inputs;
@@ -81,7 +82,9 @@ class Pass : public GraphPass {
   std::string_view name() const override { return "float_computation"; }
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
-  Result<bool> Run(Graph& graph, const PassContext&) const override {
+  Result<bool> Run(Graph& graph, const PassContext& context) const override {
+    const auto is_anothers = [&](const Node& node) { return context.owns && !context.owns(node); };
+    if (std::any_of(graph.nodes.begin(), graph.nodes.end(), is_anothers)) return false;
     bool changed = false;
     for (const DataType narrow : {DataType::kFloat16, DataType::kBfloat16}) {
       RetypingRules rules;
