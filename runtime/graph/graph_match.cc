@@ -20,14 +20,17 @@ std::optional<float> ScalarConstant(const Graph& graph, ValueId id) {
 
 std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id) {
   const auto found = graph.initializers.find(id);
-  if (found == graph.initializers.end() || found->second.type() != DataType::kInt64 ||
-      found->second.shape().rank() > 1) {
-    return std::nullopt;
-  }
+  if (found == graph.initializers.end()) return std::nullopt;
+  const DataType type = found->second.type();
+  if (type != DataType::kInt64 && type != DataType::kInt32) return std::nullopt;
   const auto tensor = found->second.Materialize();
   if (!tensor.ok()) return std::nullopt;
-  const int64_t* elements = tensor->data<int64_t>();
-  return std::vector<int64_t>(elements, elements + tensor->ElementCount());
+  if (type == DataType::kInt64) {
+    const auto elements = tensor->elements<int64_t>();
+    return std::vector<int64_t>(elements.begin(), elements.end());
+  }
+  const auto elements = tensor->elements<int32_t>();
+  return std::vector<int64_t>(elements.begin(), elements.end());
 }
 
 std::optional<int> RankOf(const Graph& graph, ValueId id) {

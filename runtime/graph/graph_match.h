@@ -11,7 +11,7 @@ namespace onnxd {
 
 // The one element of a floating-point initializer, whatever its rank; nullopt for anything else.
 std::optional<float> ScalarConstant(const Graph& graph, ValueId id);
-// The elements of a 1-D (or scalar) int64 initializer; nullopt for anything else.
+// The elements of an int32 or int64 initializer, whatever its rank; nullopt for anything else.
 std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id);
 
 // The rank of a tensor, nullopt when it is not known.

@@ -1,7 +1,7 @@
 #include <numeric>
 #include <optional>
 
-#include "runtime/ops/shape_inference.h"
+#include "runtime/graph/graph_match.h"
 #include "runtime/ops/slice.h"
 #include "runtime/optimizer/passes/passes.h"
 
@@ -11,11 +11,7 @@ namespace {
 // The integers of an initializer; `otherwise` where the node has no such input.
 std::optional<std::vector<int64_t>> Integers(const Graph& graph, ValueId id,
                                              std::vector<int64_t> otherwise) {
-  if (id == kNoValue) return otherwise;
-  const auto found = graph.initializers.find(id);
-  if (found == graph.initializers.end()) return std::nullopt;
-  const auto tensor = found->second.Materialize();
-  return tensor.ok() ? IntElements(*tensor) : std::nullopt;
+  return id == kNoValue ? std::move(otherwise) : IntsConstant(graph, id);
 }
 
 // Declared shapes are not asked: files call dimensions alike that are not.

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
-#include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
@@ -26,19 +25,11 @@ bool IsIndex(const Graph& graph, ValueId id) {
   return type.is_tensor() && (type.element == DataType::kInt32 || type.element == DataType::kInt64);
 }
 
-// The elements of an initializer of integers.
-std::optional<std::vector<int64_t>> Integers(const Graph& graph, ValueId id) {
-  const auto found = graph.initializers.find(id);
-  if (found == graph.initializers.end()) return std::nullopt;
-  const auto tensor = found->second.Materialize();
-  return tensor.ok() ? IntElements(*tensor) : std::nullopt;
-}
-
 // n of an initializer 0, 1, ..., n - 1 along the last axis, the only one; 0 for anything else.
 int64_t CountedTo(const Graph& graph, ValueId id) {
   const Shape& shape = graph.initializers.at(id).shape();
   if (shape.rank() == 0 || shape.ElementCount() != shape[shape.rank() - 1]) return 0;
-  const auto elements = Integers(graph, id);
+  const auto elements = IntsConstant(graph, id);
   if (!elements) return 0;
   for (size_t i = 0; i < elements->size(); ++i) {
     if ((*elements)[i] != static_cast<int64_t>(i)) return 0;
@@ -67,7 +58,7 @@ std::optional<OneHot> ByOperator(const Graph& graph, const GraphMatcher& match, 
   const auto rank = RankOf(graph, node->inputs[0]);
   const int64_t axis = node->attributes.Int("axis", -1);
   if (!rank || (axis != -1 && axis != *rank)) return std::nullopt;
-  const auto depth = Integers(graph, node->inputs[1]);
+  const auto depth = IntsConstant(graph, node->inputs[1]);
   const auto values = graph.initializers.find(node->inputs[2]);
   if (!depth || depth->size() != 1 || values == graph.initializers.end() ||
       values->second.type() != DataType::kFloat || values->second.shape().ElementCount() != 2) {
