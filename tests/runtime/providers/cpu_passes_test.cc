@@ -318,6 +318,33 @@ TEST_F(SignalImages, GivesBackSignalsThatOthersRead) {
   ExpectSameResults(copy, {Ramp(Shape{2, 3, 11}, 0.5f)});
 }
 
+// Windows of every kind over x[2, 3, 5, 6, 7], alone and with a sum and an activation.
+TEST(VolumeImages, ComputesAsPlainConvolutionsDo) {
+  if (ProviderPass("volume_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  const struct {
+    Shape weights;
+    std::vector<int64_t> strides, dilations, pads;
+  } cases[] = {{{4, 3, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+               {{4, 3, 3, 2, 3}, {2, 1, 2}, {1, 1, 1}, {1, 0, 1, 0, 1, 1}},
+               {{4, 3, 2, 3, 1}, {1, 2, 1}, {3, 1, 2}, {0, 1, 0, 0, 2, 0}},
+               {{4, 3, 1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}}};
+  for (const auto& c : cases) {
+    TestModel model;
+    Attributes window;
+    window.Set("strides", c.strides);
+    window.Set("dilations", c.dilations);
+    window.Set("pads", c.pads);
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 5, 6, 7});
+    model.Constant("w", Ramp(c.weights, 0.1f)).Constant("b", Ramp(Shape{4}, 0.3f));
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, window).Node("Exp", {"c"}, {"e"});
+    model.Node("Conv", {"x", "w", "b"}, {"d"}, window).Node("Add", {"d", "c"}, {"s"});
+    model.Node("Relu", {"s"}, {"y"}).Output("y").Output("e");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, ProviderPass("volume_images")).find("Conv Exp"), std::string::npos);
+    ExpectSameResults(copy, {Ramp(Shape{2, 3, 5, 6, 7}, 0.1f)});
+  }
+}
+
 TestModel GateModel() {
   TestModel model;
   Attributes pads;

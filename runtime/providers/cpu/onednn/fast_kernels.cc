@@ -12,6 +12,7 @@
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 #include "runtime/providers/cpu/onednn/passes/signal_images.h"
+#include "runtime/providers/cpu/onednn/passes/volume_images.h"
 #include "runtime/providers/cpu/onednn/passes/wide_groups.h"
 #include "runtime/providers/cpu/onednn/passes/winograd.h"
 #include "runtime/providers/cpu/onednn/quantized_conv.h"
@@ -72,8 +73,8 @@ bool TakesQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 std::vector<const GraphPass*> FastPasses() {
-  return {SignalImages(),          ChannelsLast(),   WideGroups(),      WinogradSelection(),
-          ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision()};
+  return {VolumeImages(),      SignalImages(),          ChannelsLast(),   WideGroups(),
+          WinogradSelection(), ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision()};
 }
 
 }  // namespace onnxd
