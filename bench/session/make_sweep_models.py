@@ -41,7 +41,9 @@ OTHER = {  # of transformers: class, configuration, the shape of the one input
                         dict(d_model=384, encoder_layers=2, encoder_attention_heads=6, encoder_ffn_dim=1536),
                         "input_features", (1, 80, 3000)),
 }
-OWN = ["conv1d", "lstm", "unet"]
+DETECTION = ["fasterrcnn_mobilenet_v3_large_320_fpn", "ssdlite320_mobilenet_v3_large"]
+VIDEO = ["r3d_18"]
+OWN = ["conv1d", "diffusion", "lstm", "recommender", "tcn", "text_lines", "unet", "vocoder", "yolo"]  # in the shape of such
 HALF = [f"{name}_fp16" for name in ("resnet50", "mobilenet_v3_large", "bert", "clip_text")]
 TOKENS = 64
 
@@ -114,9 +116,26 @@ def make_other(name, path):
     export(wrapped(transformer(kind, configuration, options), [wanted]), (torch.randn(*shape),), [wanted], path)
 
 
-def make_own(name, path):
+def make_detection(name, path):
+    import torch
+    import torchvision
+    model = getattr(torchvision.models.detection, name)(weights=None, weights_backbone=None)
+    export(model, ([torch.rand(3, 320, 320)],), ["x"], path)
+
+
+def make_video(name, path):
+    import torch
+    import torchvision
+    export(getattr(torchvision.models.video, name)(weights=None), (torch.randn(1, 3, 8, 112, 112),), ["x"], path)
+
+
+def own_modules():
+    """Each as (module, inputs), made when it is asked for."""
     import torch
     from torch import nn
+
+    def layers(*modules):
+        return nn.Sequential(*modules)
 
     class Lstm(nn.Module):
         def __init__(self):
@@ -127,10 +146,8 @@ def make_own(name, path):
             return self.out(self.layers(x)[0])
 
     def block(channels, out):
-        layers = []
-        for width in (channels, out):
-            layers += [nn.Conv2d(width, out, 3, padding=1), nn.GroupNorm(8, out), nn.SiLU()]
-        return nn.Sequential(*layers)
+        return layers(*[layer for width in (channels, out) for layer in (
+            nn.Conv2d(width, out, 3, padding=1), nn.GroupNorm(8, out), nn.SiLU())])
 
     class Unet(nn.Module):
         def __init__(self):
@@ -148,15 +165,124 @@ def make_own(name, path):
                 y = joined(torch.cat([up(y), skipped], 1))
             return self.out(y)
 
-    if name == "lstm":
-        export(Lstm(), (torch.randn(50, 1, 256),), ["x"], path)
-    elif name == "unet":
-        export(Unet(), (torch.randn(1, 3, 128, 128),), ["x"], path)
-    else:
-        layers = [nn.Conv1d(1, 64, 15, 4, 7), nn.BatchNorm1d(64), nn.ReLU(), nn.Conv1d(64, 128, 9, 2, 4),
-                  nn.BatchNorm1d(128), nn.ReLU(), nn.Conv1d(128, 128, 3, 1, 4, dilation=4), nn.ReLU(),
-                  nn.Conv1d(128, 128, 3, 1, 1, groups=128), nn.PReLU(128), nn.Conv1d(128, 64, 1)]
-        export(nn.Sequential(*layers), (torch.randn(1, 1, 8000),), ["x"], path)
+    class TextLines(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image = layers(nn.Conv2d(1, 64, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(64, 128, 3, 1, 1), nn.ReLU(),
+                                nn.MaxPool2d(2), nn.Conv2d(128, 256, 3, 1, 1), nn.BatchNorm2d(256), nn.ReLU(),
+                                nn.MaxPool2d((2, 1)), nn.Conv2d(256, 256, (4, 1)), nn.ReLU())
+            self.layers, self.out = nn.LSTM(256, 128, 2, bidirectional=True), nn.Linear(256, 96)
+
+        def forward(self, x):
+            return self.out(self.layers(self.image(x).squeeze(2).permute(2, 0, 1))[0])
+
+    class Attention(nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            self.norm = nn.GroupNorm(32, channels)
+            self.q, self.k, self.v, self.out = (nn.Linear(channels, channels) for _ in range(4))
+
+        def forward(self, x):
+            batch, channels, height, width = x.shape
+            y = self.norm(x).flatten(2).transpose(1, 2)
+            q, k, v = (part(y).view(batch, height * width, 8, channels // 8).transpose(1, 2)
+                       for part in (self.q, self.k, self.v))
+            y = torch.softmax(q @ k.transpose(-1, -2) * (channels // 8) ** -0.5, -1) @ v
+            y = self.out(y.transpose(1, 2).reshape(batch, height * width, channels))
+            return x + y.transpose(1, 2).reshape(batch, channels, height, width)
+
+    class Residual(nn.Module):
+        def __init__(self, channels, out):
+            super().__init__()
+            self.layers = layers(nn.GroupNorm(32, channels), nn.SiLU(), nn.Conv2d(channels, out, 3, 1, 1),
+                                 nn.GroupNorm(32, out), nn.SiLU(), nn.Conv2d(out, out, 3, 1, 1))
+            self.skip = nn.Conv2d(channels, out, 1) if channels != out else nn.Identity()
+
+        def forward(self, x):
+            return self.skip(x) + self.layers(x)
+
+    def diffusion():
+        return layers(nn.Conv2d(4, 64, 3, 1, 1), Residual(64, 64), nn.Conv2d(64, 128, 3, 2, 1), Residual(128, 128),
+                      Attention(128), Residual(128, 256), Attention(256), nn.Upsample(scale_factor=2),
+                      nn.Conv2d(256, 64, 3, 1, 1), nn.GroupNorm(32, 64), nn.SiLU(), nn.Conv2d(64, 4, 3, 1, 1))
+
+    class Recommender(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tables = nn.ModuleList([nn.Embedding(1000, 16) for _ in range(8)])
+            self.layers = layers(nn.Linear(8 * 16 + 13, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1),
+                                 nn.Sigmoid())
+
+        def forward(self, ids, x):
+            return self.layers(torch.cat([table(ids[:, i]) for i, table in enumerate(self.tables)] + [x], 1))
+
+    def tcn():
+        return layers(*[layers(nn.Conv1d(64, 64, 3, padding=2 ** i, dilation=2 ** i), nn.BatchNorm1d(64), nn.ReLU(),
+                               nn.Conv1d(64, 64, 1), nn.PReLU()) for i in range(5)])
+
+    def vocoder():
+        def bend():
+            return nn.LeakyReLU(0.1)
+        return layers(nn.Conv1d(80, 128, 7, padding=3), bend(), nn.ConvTranspose1d(128, 64, 16, 8, 4), bend(),
+                      nn.Conv1d(64, 64, 3, padding=1), bend(), nn.ConvTranspose1d(64, 32, 16, 8, 4), bend(),
+                      nn.Conv1d(32, 32, 11, padding=25, dilation=5), bend(), nn.Conv1d(32, 1, 7, padding=3), nn.Tanh())
+
+    def conv1d():
+        return layers(nn.Conv1d(1, 64, 15, 4, 7), nn.BatchNorm1d(64), nn.ReLU(), nn.Conv1d(64, 128, 9, 2, 4),
+                      nn.BatchNorm1d(128), nn.ReLU(), nn.Conv1d(128, 128, 3, 1, 4, dilation=4), nn.ReLU(),
+                      nn.Conv1d(128, 128, 3, 1, 1, groups=128), nn.PReLU(128), nn.Conv1d(128, 64, 1))
+
+    def conv(channels, out, kernel=3, stride=1):
+        return layers(nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(out), nn.SiLU())
+
+    class Split(nn.Module):
+        def __init__(self, width, count):
+            super().__init__()
+            self.first, self.last = conv(width, width, 1), conv(width + count * width // 2, width, 1)
+            self.parts = nn.ModuleList([layers(conv(width // 2, width // 2), conv(width // 2, width // 2))
+                                        for _ in range(count)])
+
+        def forward(self, x):
+            parts = list(self.first(x).chunk(2, 1))
+            for part in self.parts:
+                parts.append(parts[-1] + part(parts[-1]))
+            return self.last(torch.cat(parts, 1))
+
+    class Yolo(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.eighth = layers(conv(3, 16, 3, 2), conv(16, 32, 3, 2), Split(32, 1), conv(32, 64, 3, 2), Split(64, 2))
+            self.sixteenth, self.last = layers(conv(64, 128, 3, 2), Split(128, 2)), layers(conv(128, 256, 3, 2), Split(256, 1))
+            self.pool, self.before, self.after = nn.MaxPool2d(5, 1, 2), conv(256, 128, 1), conv(512, 256, 1)
+            self.up = nn.Upsample(scale_factor=2)
+            self.middle, self.fine = layers(conv(384, 128, 1), Split(128, 1)), layers(conv(192, 64, 1), Split(64, 1))
+            self.heads = nn.ModuleList([layers(conv(width, 64), conv(64, 64), nn.Conv2d(64, 84, 1))
+                                        for width in (64, 128, 256)])
+
+        def forward(self, x):
+            eighth = self.eighth(x)
+            sixteenth = self.sixteenth(eighth)
+            pooled = [self.before(self.last(sixteenth))]
+            for _ in range(3):
+                pooled.append(self.pool(pooled[-1]))
+            coarse = self.after(torch.cat(pooled, 1))
+            middle = self.middle(torch.cat([self.up(coarse), sixteenth], 1))
+            fine = self.fine(torch.cat([self.up(middle), eighth], 1))
+            found = torch.cat([head(y).flatten(2) for head, y in zip(self.heads, (fine, middle, coarse))], 2)
+            boxes, classes = found.split([4, 80], 1)
+            return torch.cat([boxes.sigmoid() * 640, classes.sigmoid()], 1)
+
+    random = torch.randn
+    return {"conv1d": lambda: (conv1d(), (random(1, 1, 8000),)), "diffusion": lambda: (diffusion(), (random(1, 4, 32, 32),)),
+            "lstm": lambda: (Lstm(), (random(50, 1, 256),)), "tcn": lambda: (tcn(), (random(1, 64, 500),)),
+            "recommender": lambda: (Recommender(), (torch.randint(0, 1000, (32, 8)), random(32, 13))),
+            "text_lines": lambda: (TextLines(), (random(1, 1, 32, 160),)), "unet": lambda: (Unet(), (random(1, 3, 128, 128),)),
+            "vocoder": lambda: (vocoder(), (random(1, 80, 100),)), "yolo": lambda: (Yolo(), (random(1, 3, 320, 320),))}
+
+
+def make_own(name, path):
+    module, inputs = own_modules()[name]()
+    export(module, inputs, [f"x{i}" for i in range(len(inputs))], path)
 
 
 def make_half(origin, path):
@@ -176,7 +302,7 @@ def make(folder, name):
     import torch
     torch.manual_seed(0)
     for names, maker in ((VISION, make_vision), (SEGMENTATION, make_segmentation), (TEXT, make_text),
-                         (OTHER, make_other), (OWN, make_own)):
+                         (OTHER, make_other), (DETECTION, make_detection), (VIDEO, make_video), (OWN, make_own)):
         if name in names:
             maker(name, path)
             return path
@@ -184,7 +310,7 @@ def make(folder, name):
 
 
 def main():
-    every = [*VISION, *SEGMENTATION, *TEXT, *OTHER, *OWN, *HALF]
+    every = [*VISION, *SEGMENTATION, *TEXT, *OTHER, *DETECTION, *VIDEO, *OWN, *HALF]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"without names: all of {', '.join(every)}")
