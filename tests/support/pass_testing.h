@@ -73,4 +73,11 @@ inline Tensor Ramp(const Shape& shape, float scale) {
   return tensor;
 }
 
+// The attribute of a Transpose.
+inline Attributes Order(std::vector<int64_t> order) {
+  Attributes attributes;
+  attributes.Set("perm", std::move(order));
+  return attributes;
+}
+
 }  // namespace onnxd

@@ -1,0 +1,242 @@
+// The CPU provider's passes for images, signals and volumes: layouts and Winograd.
+#include "runtime/base/str_cat.h"
+#include "runtime/optimizer/pass_manager.h"
+#include "runtime/optimizer/passes/passes.h"
+#include "tests/support/pass_testing.h"
+
+namespace onnxd {
+namespace {
+
+class ChannelsLast : public testing::Test {
+ protected:
+  void SetUp() override {
+    pass_ = ProviderPass("channels_last");
+    if (pass_ == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+    Attributes pads;
+    pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model_.Input("x", DataType::kFloat, {1, 3, 6, 5}).Constant("w", Ramp(Shape{4, 3, 3, 3}, 0.1f));
+    model_.Node("Conv", {"x", "w"}, {"c"}, pads);
+  }
+
+  const GraphPass* pass_ = nullptr;
+  TestModel model_;
+};
+
+TEST_F(ChannelsLast, NeedsNoTranspositionThatTheFileUndoes) {
+  model_.Node("Transpose", {"c"}, {"t"}, Order({0, 2, 3, 1})).Node("Relu", {"t"}, {"y"});
+  model_.Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Relu");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+TEST_F(ChannelsLast, GoesOnBehindTranspositionsOfTheFile) {
+  model_.Node("Transpose", {"c"}, {"t"}, Order({0, 2, 3, 1})).Node("Softmax", {"t"}, {"s"});
+  model_.Node("Transpose", {"s"}, {"u"}, Order({0, 3, 1, 2})).Node("Add", {"u", "c"}, {"y"});
+  model_.Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Softmax Add Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+TEST_F(ChannelsLast, TurnsConstantsOfProductsAndSums) {
+  model_.Constant("scale", Ramp(Shape{4, 1, 1}, 0.3f)).Constant("map", Ramp(Shape{6, 5}, 0.2f));
+  model_.Node("Mul", {"c", "scale"}, {"d"}).Node("Add", {"map", "d"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Mul Add Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+class SignalImages : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProviderPass("signal_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  }
+
+  // x[batch, 3, length] -> a[batch, 4, ...] -> b[batch, 4, ...]
+  static TestModel TwoConvs() {
+    TestModel model;
+    Attributes first, second;
+    first.Set("strides", std::vector<int64_t>{2});
+    first.Set("pads", std::vector<int64_t>{2, 1});
+    second.Set("dilations", std::vector<int64_t>{3});
+    second.Set("pads", std::vector<int64_t>{3, 3});
+    model.Input("x", DataType::kFloat,
+                {Dimension::Symbol("batch"), 3, Dimension::Symbol("length")});
+    model.Constant("w", Ramp(Shape{4, 3, 5}, 0.1f)).Constant("bias", Ramp(Shape{4}, 0.2f));
+    model.Constant("v", Ramp(Shape{4, 4, 3}, 0.1f));
+    model.Node("Conv", {"x", "w", "bias"}, {"a"}, first).Node("Relu", {"a"}, {"r"});
+    model.Node("Conv", {"r", "v"}, {"b"}, second);
+    return model;
+  }
+};
+
+TEST_F(SignalImages, TakesWhatLiesBetweenConvolutionsAlong) {
+  TestModel model = TwoConvs();
+  Attributes pool, axis;
+  pool.Set("kernel_shape", std::vector<int64_t>{3});
+  pool.Set("pads", std::vector<int64_t>{1, 0});
+  axis.Set("axis", int64_t{1});
+  model.Constant("slope", Ramp(Shape{4, 1}, 0.1f)).Constant("scale", Ramp(Shape{1, 4, 1}, 0.3f));
+  model.Node("Add", {"b", "r"}, {"s"}).Node("PRelu", {"s", "slope"}, {"p"});
+  model.Node("Mul", {"scale", "p"}, {"m"}).Node("Concat", {"m", "b"}, {"c"}, axis);
+  model.Node("MaxPool", {"c"}, {"y"}, pool).Output("y").Output("s");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProviderPass("signal_images")),
+            "Unsqueeze Conv Relu Conv Add PRelu Mul Concat MaxPool Squeeze Squeeze");
+  for (const int64_t length : {9, 20}) {
+    ExpectSameResults(copy, {Ramp(Shape{2, 3, length}, 0.5f)});
+  }
+}
+
+TEST_F(SignalImages, NeedsNoTranspositionThatTheFileUndoes) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {1, 20, 3}).Constant("w", Ramp(Shape{4, 3, 5}, 0.1f));
+  model.Node("Transpose", {"x"}, {"t"}, Order({0, 2, 1})).Node("Conv", {"t", "w"}, {"c"});
+  model.Node("Relu", {"c"}, {"r"}).Node("Transpose", {"r"}, {"y"}, Order({0, 2, 1})).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("signal_images"), ProviderPass("channels_last"),
+                          DeadCodeElimination()}),
+            "Unsqueeze ConvChannelsLast Relu Squeeze");
+  ExpectSameResults(copy, {Ramp(Shape{1, 20, 3}, 0.5f)});
+}
+
+TEST_F(SignalImages, GivesBackSignalsThatOthersRead) {
+  TestModel model = TwoConvs();
+  Attributes last;
+  last.Set("axis", int64_t{-1});
+  model.Node("Softmax", {"r"}, {"y"}, last).Output("y").Output("b");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProviderPass("signal_images")),
+            "Unsqueeze Conv Relu Conv Squeeze Softmax Squeeze");
+  ExpectSameResults(copy, {Ramp(Shape{2, 3, 11}, 0.5f)});
+}
+
+// Windows of every kind over x[2, 3, 5, 6, 7], alone and with a sum and an activation.
+TEST(VolumeImages, ComputesAsPlainConvolutionsDo) {
+  if (ProviderPass("volume_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  const struct {
+    Shape weights;
+    std::vector<int64_t> strides, dilations, pads;
+  } cases[] = {{{4, 3, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+               {{4, 3, 3, 2, 3}, {2, 1, 2}, {1, 1, 1}, {1, 0, 1, 0, 1, 1}},
+               {{4, 3, 2, 3, 1}, {1, 2, 1}, {3, 1, 2}, {0, 1, 0, 0, 2, 0}},
+               {{4, 3, 1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}}};
+  for (const auto& c : cases) {
+    TestModel model;
+    Attributes window;
+    window.Set("strides", c.strides);
+    window.Set("dilations", c.dilations);
+    window.Set("pads", c.pads);
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 5, 6, 7});
+    model.Constant("w", Ramp(c.weights, 0.1f)).Constant("b", Ramp(Shape{4}, 0.3f));
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, window).Node("Exp", {"c"}, {"e"});
+    model.Node("Conv", {"x", "w", "b"}, {"d"}, window).Node("Add", {"d", "c"}, {"s"});
+    model.Node("Relu", {"s"}, {"y"}).Output("y").Output("e");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, ProviderPass("volume_images")).find("Conv Exp"), std::string::npos);
+    ExpectSameResults(copy, {Ramp(Shape{2, 3, 5, 6, 7}, 0.1f)});
+  }
+}
+
+class Winograd : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProviderPass("winograd") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  }
+
+  static TestModel ConvModel(int64_t height, int64_t width, std::vector<int64_t> pads) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("pads", std::move(pads));
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 32, height, width});
+    model.Constant("w", Ramp(Shape{48, 32, 3, 3}, 0.01f)).Constant("b", Ramp(Shape{48}, 0.1f));
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, attributes);
+    return model;
+  }
+
+  static std::string FinalOperators(TestModel model) {
+    return After(model, {ProviderPass("channels_last"), ProviderPass("winograd")});
+  }
+};
+
+TEST_F(Winograd, ComputesImagesOfAnySizeAndPadding) {
+  for (const auto& pads : {std::vector<int64_t>{1, 1, 1, 1}, {0, 0, 0, 0}, {2, 0, 1, 2}}) {
+    for (const int64_t width : {14, 15, 17, 29, 30}) {
+      const int64_t height = width < 20 ? 16 : 31;
+      TestModel model = ConvModel(height, width, pads);
+      model.Node("Relu", {"c"}, {"y"}).Output("y");
+      EXPECT_NE(FinalOperators(model).find("ConvWinograd"), std::string::npos);
+      ExpectSameResults(model, {Ramp(Shape{2, 32, height, width}, 0.2f)});
+    }
+  }
+}
+
+TEST_F(Winograd, AddsAResidualAndAppliesAnyActivation) {
+  for (const char* activation : {"Relu", "Sigmoid", "HardSwish"}) {
+    TestModel model = ConvModel(12, 13, {1, 1, 1, 1});
+    model.Input("r", DataType::kFloat, {Dimension::Symbol("batch"), 48, 12, 13});
+    model.Node("Add", {"c", "r"}, {"t"}).Node(activation, {"t"}, {"y"}).Output("y");
+    TestModel copy = model;
+    ExpectSameResults(copy, {Ramp(Shape{3, 32, 12, 13}, 0.2f), Ramp(Shape{3, 48, 12, 13}, 0.3f)});
+  }
+}
+
+TEST_F(Winograd, GoesByARaceWhereTheSizeOfTheImageSaysLittle) {
+  const auto operators = [](int64_t extent, size_t winner, size_t& races) {
+    TestModel model = ConvModel(extent, extent, {1, 1, 1, 1});
+    model.Node("Relu", {"c"}, {"y"}).Output("y");
+    EXPECT_EQ(After(model, ProviderPass("channels_last")),
+              "Transpose ConvChannelsLast Relu Transpose");
+    PassContext context;
+    context.race = [&](const std::string&, std::span<const Node> candidates,
+                       std::span<const KernelRaceOperand> operands) {
+      ++races;
+      EXPECT_EQ(candidates.size(), 3u);
+      EXPECT_TRUE(!operands[0].is_constant && operands[1].is_constant);
+      EXPECT_EQ(operands[0].shape, (Shape{1, extent, extent, 32}));
+      return winner;
+    };
+    EXPECT_TRUE(ProviderPass("winograd")->Run(model.graph(), context).ok());
+    const Node& conv = model.graph().nodes[1];
+    return StrCat(conv.op_type, " ", conv.attributes.Int("tile", 0));
+  };
+  size_t races = 0;
+  EXPECT_EQ(operators(16, 0, races), "ConvChannelsLast 0");
+  EXPECT_EQ(operators(16, 1, races), "ConvWinograd 2");
+  EXPECT_EQ(operators(28, 2, races), "ConvWinograd 4");
+  EXPECT_EQ(races, 3u);
+  EXPECT_EQ(operators(56, 0, races), "ConvWinograd 4");
+  EXPECT_EQ(races, 3u);
+}
+
+// Of these weights, tiles of 2 pixels need 16 numbers for 9, which is more than a fifth.
+TEST_F(Winograd, LeavesWeightsThatWouldOutgrowTheBudget) {
+  const auto final_operators = [](int64_t channels) {
+    TestModel model;
+    Attributes pads;
+    pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model.Input("x", DataType::kFloat, {1, channels, 14, 14})
+        .Constant("w", Ramp(Shape{channels, channels, 3, 3}, 0.1f));
+    model.Node("Conv", {"x", "w"}, {"y"}, pads).Output("y");
+    return FinalOperators(model);
+  };
+  EXPECT_EQ(final_operators(400), "Transpose ConvChannelsLast Transpose");  // 1.12 M more
+  EXPECT_EQ(final_operators(368), "Transpose ConvWinograd Transpose");      // 0.95 M: below 4 MB
+}
+
+// Threads sum a part of the pixels each where there are many.
+TEST_F(ChannelsLast, AveragesImagesByAnyNumberOfThreads) {
+  for (const auto& [channels, side] : {std::pair<int64_t, int64_t>{32, 29}, {8, 3}, {96, 24}}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 4, side, side});
+    model.Constant("w", Ramp(Shape{channels, 4, 1, 1}, 0.05f));
+    model.Node("Conv", {"x", "w"}, {"c"}).Node("GlobalAveragePool", {"c"}, {"y"}).Output("y");
+    for (const int threads : {1, 2, 3}) {
+      ExpectSameResults(model, {Ramp(Shape{2, 4, side, side}, 0.1f)}, threads);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace onnxd
