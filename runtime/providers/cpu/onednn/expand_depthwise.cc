@@ -17,6 +17,25 @@ constexpr size_t kX = 0, kExpandWeights = 1, kExpandBias = 2, kWeights = 3, kBia
 // What a band of some channels of the expanded image may take.
 constexpr int64_t kBandBytes = 32 << 10;
 
+// Channels that are computed together, and their part of the packed weights.
+struct Slice {
+  int64_t channel, count;
+  int64_t panel;
+};
+
+// Slices are as wide as a panel of the GEMM. The last one has whole registers and ends with the last
+// channel, so that some channels may be in two slices.
+std::vector<Slice> SlicesOf(int64_t channels, const math::Simd& simd) {
+  const int64_t width = simd.gemm_width, lanes = width / 2;
+  std::vector<Slice> slices;
+  for (int64_t channel = 0; channel < channels; channel += width) {
+    const int64_t whole = (std::min(width, channels - channel) + lanes - 1) / lanes * lanes;
+    const int64_t count = std::min(whole, channels);
+    slices.push_back({std::min(channel, channels - count), count, channel / width});
+  }
+  return slices;
+}
+
 // Rows [begin, end) of the result of one image, made by one thread.
 struct Strip {
   int64_t image, begin, end;
@@ -27,8 +46,8 @@ struct ExpandPlan {
   Window window;
   int64_t band, slots;  // rows of the result at a time; of the expanded image that are kept
   std::vector<Strip> strips;
-  int64_t slice;         // channels at a time
-  int64_t strip_floats;  // scratch of a strip: its slots and a bias
+  std::vector<Slice> slices;
+  int64_t strip_floats;  // scratch of a strip: its slots
 };
 
 // Rows of the expanded image that rows [begin, end) of the result read.
@@ -43,7 +62,7 @@ std::pair<int64_t, int64_t> RowsBelow(const ExpandPlan& plan, int64_t begin, int
 void CutIntoStrips(int threads, ExpandPlan* plan) {
   const Shape& y = plan->y;
   const Window& window = plan->window;
-  const int64_t row_bytes = plan->x[2] * plan->slice * static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes = plan->x[2] * plan->slices.front().count * static_cast<int64_t>(sizeof(float));
   const int64_t overlap = std::max<int64_t>(0, window.kernel[0] - window.strides[0]);
   const int64_t fit = kBandBytes / std::max<int64_t>(1, row_bytes) - overlap;
   plan->band = std::clamp<int64_t>(fit / window.strides[0], 1, y[1]);
@@ -89,12 +108,12 @@ class ExpandDepthwise : public Kernel {
     auto plan = std::make_shared<ExpandPlan>();
     plan->x = x;
     plan->y = y;
-    plan->slice = simd_.gemm_width;
+    plan->slices = SlicesOf(channels, simd_);
     ONNXD_ASSIGN_OR_RETURN(plan->window,
                            PoolWindow(context.node, {x[1], x[2]}, depthwise_.window()));
     ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan->window));
     CutIntoStrips(context.threads, plan.get());
-    plan->strip_floats = plan->slots * x[2] * plan->slice + (plan->slice + 15) / 16 * 16;
+    plan->strip_floats = (plan->slots * x[2] * plan->slices.front().count + 15) / 16 * 16;
     const auto strips = static_cast<int64_t>(plan->strips.size());
     prepared.scratch_bytes = static_cast<size_t>(strips * plan->strip_floats) * sizeof(float);
     prepared.compute = [plan, strips, this](const KernelContext& k) {
@@ -114,44 +133,39 @@ class ExpandDepthwise : public Kernel {
                 float* scratch) const {
     const int64_t channels = depthwise_.channels(), row = plan.y[2] * channels;
     float* y = k.output<float>(0) + (strip.image * plan.y[1] + strip.begin) * row;
-    for (int64_t channel = 0; channel < channels; channel += plan.slice) {
-      RunSlice(plan, strip, channel, k, scratch, y);
-    }
+    for (const Slice& slice : plan.slices) RunSlice(plan, strip, slice, k, scratch, y);
     depthwise_.activation().Apply(y, (strip.end - strip.begin) * row);
   }
 
-  void RunSlice(const ExpandPlan& plan, const Strip& strip, int64_t channel, const KernelContext& k,
-                float* scratch, float* y) const {
-    const int64_t count = std::min(plan.slice, depthwise_.channels() - channel);
-    float* bias = scratch + plan.slots * plan.x[2] * plan.slice;
-    std::fill_n(bias, plan.slice, 0.0f);
-    if (const float* given = k.input<float>(kExpandBias)) {
-      std::copy_n(given + channel, count, bias);
-    }
+  void RunSlice(const ExpandPlan& plan, const Strip& strip, const Slice& slice,
+                const KernelContext& k, float* scratch, float* y) const {
     const int64_t x_row = plan.x[2] * plan.x[3];
     const float* x = k.input<float>(kX) + strip.image * plan.x[1] * x_row;
-    const float* weights = expand_weights_.data<float>() + channel * in_;
+    const int64_t slot_floats = plan.x[2] * slice.count;
     int64_t expanded = 0;  // rows before it are there, or no longer
     for (int64_t begin = strip.begin; begin < strip.end; begin += plan.band) {
       const int64_t end = std::min(strip.end, begin + plan.band);
       const auto [from, to] = RowsBelow(plan, begin, end);
       for (int64_t row = std::max(from, expanded); row < to; ++row) {
-        Expand(plan, x + row * x_row, weights, bias,
-               scratch + row % plan.slots * plan.x[2] * plan.slice);
+        Expand(plan.x[2], slice, x + row * x_row, k.input<float>(kExpandBias),
+               scratch + row % plan.slots * slot_floats);
       }
       expanded = std::max(expanded, to);
-      depthwise_.Compute({scratch, plan.x[1], plan.x[2], plan.slots, channel, count, plan.slice},
-                         plan.window, k.input<float>(kBias), begin, end,
-                         y + (begin - strip.begin) * plan.y[2] * depthwise_.channels());
+      depthwise_.Compute(
+          {scratch, plan.x[1], plan.x[2], plan.slots, slice.channel, slice.count, slice.count},
+          plan.window, k.input<float>(kBias), begin, end,
+          y + (begin - strip.begin) * plan.y[2] * depthwise_.channels());
     }
   }
 
-  // One row of the expanded image, with channels beyond the last that nobody reads.
-  void Expand(const ExpandPlan& plan, const float* x, const float* weights, const float* bias,
+  // One row of the expanded image. bias: [channels] or null.
+  void Expand(int64_t width, const Slice& slice, const float* x, const float* bias,
               float* out) const {
-    simd_.gemm({plan.x[2], plan.slice, in_, x, in_, weights, out, plan.slice, bias, false,
-                expand_activation_.low, expand_activation_.high});
-    expand_activation_.rest.Apply(out, plan.x[2] * plan.slice);
+    const float* weights = expand_weights_.data<float>() + slice.panel * simd_.gemm_width * in_;
+    simd_.gemm({width, slice.count, in_, x, in_, weights, out, slice.count,
+                bias != nullptr ? bias + slice.channel : nullptr, false, expand_activation_.low,
+                expand_activation_.high});
+    expand_activation_.rest.Apply(out, width * slice.count);
   }
 
   ActivationBounds expand_activation_;
@@ -192,11 +206,15 @@ Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
   const auto pack = [&](const Tensor& plain) -> Result<Tensor> {
     ONNXD_ASSIGN_OR_RETURN(Tensor packed,
                            Tensor::Create(DataType::kFloat, Shape{PackedBSize(simd, e[1], e[0])}));
-    simd.pack_b(plain.data<float>(), e[1], true, e[1], e[0], packed.mutable_data<float>());
+    const int64_t panel_floats = simd.gemm_width * e[1];
+    for (const Slice& slice : SlicesOf(e[0], simd)) {
+      simd.pack_b(plain.data<float>() + slice.channel * e[1], e[1], true, e[1], slice.count,
+                  packed.mutable_data<float>() + slice.panel * panel_floats);
+    }
     return packed;
   };
   ONNXD_ASSIGN_OR_RETURN(Tensor packed,
-                         expand->InForm(StrCat("expand_depthwise, ", simd.name), pack));
+                         expand->InForm(StrCat("expand_depthwise in slices, ", simd.name), pack));
   ONNXD_ASSIGN_OR_RETURN(DepthwiseConv depthwise, DepthwiseConv::Create(*weights, activation));
   return std::unique_ptr<Kernel>(std::make_unique<ExpandDepthwise>(
       expand_activation, e[1], std::move(packed), std::move(depthwise), simd));
