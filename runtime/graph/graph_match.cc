@@ -5,6 +5,20 @@
 #include "runtime/tensor/convert.h"
 
 namespace onnxd {
+namespace {
+
+bool IsPermutation(const std::vector<int64_t>& order) {
+  std::vector<bool> seen(order.size(), false);
+  for (const int64_t axis : order) {
+    if (axis < 0 || axis >= static_cast<int64_t>(order.size()) || seen[static_cast<size_t>(axis)]) {
+      return false;
+    }
+    seen[static_cast<size_t>(axis)] = true;
+  }
+  return true;
+}
+
+}  // namespace
 
 std::optional<float> ScalarConstant(const Graph& graph, ValueId id) {
   const auto found = graph.initializers.find(id);
@@ -41,6 +55,15 @@ std::optional<int> RankOf(const Graph& graph, ValueId id) {
 bool IsFloat(const Graph& graph, ValueId id) {
   return id != kNoValue && graph.value(id).type.is_tensor() &&
          graph.value(id).type.element == DataType::kFloat;
+}
+
+std::optional<std::vector<int64_t>> TransposeOrder(const Graph& graph, const Node& node) {
+  std::vector<int64_t> order = node.attributes.Ints("perm");
+  if (!order.empty()) return IsPermutation(order) ? std::optional(order) : std::nullopt;
+  const auto rank = RankOf(graph, node.inputs[0]);
+  if (!rank) return std::nullopt;
+  for (int64_t axis = *rank - 1; axis >= 0; --axis) order.push_back(axis);
+  return order;
 }
 
 bool SameKnownShape(const Graph& graph, ValueId a, ValueId b) {

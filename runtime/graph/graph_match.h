@@ -20,6 +20,10 @@ bool IsFloat(const Graph& graph, ValueId id);
 // Every dimension known to be equal, by number or by symbol.
 bool SameKnownShape(const Graph& graph, ValueId a, ValueId b);
 
+// The axes of a Transpose node's input in its output's order; nullopt where they are not known, or
+// wrong.
+std::optional<std::vector<int64_t>> TransposeOrder(const Graph& graph, const Node& node);
+
 // Steps from values to the ai.onnx nodes that produce them. Valid while the node list keeps its
 // positions; nodes may be rewritten in place meanwhile.
 class GraphMatcher {

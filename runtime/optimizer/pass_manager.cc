@@ -7,14 +7,23 @@
 namespace onnxd {
 
 std::vector<const GraphPass*> StandardPasses() {
-  return {IdentityElimination(),  ShapeFolding(),
-          ConstantFolding(),      EinsumProduct(),
-          ConvTransposeAsConv(),  ConvPaddingCrop(),
-          ConvBiasFusion(),       ConvBatchNormalizationFusion(),
-          TransposeElimination(), OneHotProduct(),
-          GeluFusion(),           LayerNormalizationFusion(),
-          MatMulScaleFusion(),    BlockedProducts(),
-          ConvActivationFusion(), DeadCodeElimination()};
+  return {IdentityElimination(),
+          ShapeFolding(),
+          ConstantFolding(),
+          EinsumProduct(),
+          ConvTransposeAsConv(),
+          ConvPaddingCrop(),
+          ConvBiasFusion(),
+          ConvBatchNormalizationFusion(),
+          TransposeElimination(),
+          TransposedRegrouping(),
+          OneHotProduct(),
+          GeluFusion(),
+          LayerNormalizationFusion(),
+          MatMulScaleFusion(),
+          BlockedProducts(),
+          ConvActivationFusion(),
+          DeadCodeElimination()};
 }
 
 namespace {

@@ -28,6 +28,9 @@ const GraphPass* ConvBiasFusion();
 const GraphPass* ConvBatchNormalizationFusion();
 // Transpose of Transpose becomes one, and one that changes nothing Identity. Basic.
 const GraphPass* TransposeElimination();
+// Transpose of a regrouping (Reshape, Flatten, Squeeze, Unsqueeze) of a Transpose, after which the
+// elements have their first order again, as between images and tokens: one Reshape. Basic.
+const GraphPass* TransposedRegrouping();
 // MatMul with a constant matrix (+ Add of a row) * constant row or number: scaled weights.
 // Extended.
 const GraphPass* MatMulScaleFusion();

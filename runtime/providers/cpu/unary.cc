@@ -198,7 +198,7 @@ Result<std::unique_ptr<Kernel>> MakeSign(const KernelInfo& info) {
 
 Result<std::unique_ptr<Kernel>> MakeLeakyRelu(const KernelInfo& info) {
   const float alpha = info.node.attributes.Float("alpha", 0.01f);
-  return FloatOrDouble(info, [alpha](auto x) { return x < 0 ? decltype(x)(alpha) * x : x; });
+  return FloatOrDouble(info, [alpha](auto x) { return x * (x < 0 ? decltype(x)(alpha) : 1); });
 }
 
 Result<std::unique_ptr<Kernel>> MakeElu(const KernelInfo& info) {

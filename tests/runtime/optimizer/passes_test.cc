@@ -107,42 +107,6 @@ TEST(DeadCodeElimination, RemovesWhatNothingUses) {
   EXPECT_TRUE(model.graph().initializers.empty());
 }
 
-TEST(TransposeElimination, JoinsTwoAndDropsWhatTheyCancel) {
-  TestModel model;
-  Attributes there, back;
-  there.Set("perm", std::vector<int64_t>{0, 2, 1});
-  back.Set("perm", std::vector<int64_t>{0, 2, 1});
-  model.Input("x", DataType::kFloat, {2, 3, 4}).Node("Transpose", {"x"}, {"a"}, there);
-  model.Node("Transpose", {"a"}, {"b"}, back).Node("Relu", {"b"}, {"y"}).Output("y");
-  TestModel copy = model;
-  EXPECT_EQ(After(model, TransposeElimination()), "Transpose Identity Relu");
-  ExpectSameResults(copy, {Ramp(Shape{2, 3, 4}, 0.5f)});
-}
-
-TEST(TransposeElimination, ComposesOrdersOfAxes) {
-  TestModel model;
-  Attributes first, second;
-  first.Set("perm", std::vector<int64_t>{1, 2, 0});
-  second.Set("perm", std::vector<int64_t>{0, 2, 1});
-  model.Input("x", DataType::kFloat, {2, 3, 4}).Node("Transpose", {"x"}, {"a"}, first);
-  model.Node("Transpose", {"a"}, {"y"}, second).Output("y");
-  TestModel copy = model;
-  EXPECT_EQ(After(model, TransposeElimination()), "Transpose Transpose");
-  EXPECT_EQ(model.graph().nodes[1].attributes.Ints("perm"), (std::vector<int64_t>{1, 0, 2}));
-  ExpectSameResults(copy, {Ramp(Shape{2, 3, 4}, 0.5f)});
-}
-
-TEST(TransposeElimination, LeavesOrdersThatAreNone) {
-  TestModel model;
-  Attributes wrong;
-  wrong.Set("perm", std::vector<int64_t>{7, -3});
-  model.Input("x", DataType::kFloat, {2, 3});
-  model.Input("s", DataType::kInt64, {Dimension::Symbol("rank")});
-  model.Node("Reshape", {"x", "s"}, {"u"}).Node("Transpose", {"u"}, {"v"}, wrong);
-  model.Node("Transpose", {"v"}, {"y"}, wrong).Output("y");
-  EXPECT_EQ(After(model, TransposeElimination()), "Reshape Transpose Transpose");
-}
-
 TEST(ShapeFolding, ComputesWhatOnlyKnownDimensionsDecide) {
   TestModel model;
   model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 4});
