@@ -45,6 +45,9 @@ struct GemmArguments {
   int64_t panel_rows = 0;  // of a packed panel of which k rows from packed_b on are wanted; 0: k
 };
 
+// Columns that few_columns takes.
+constexpr int64_t kMostFewColumns = 4;
+
 constexpr int64_t kFewRowsPanel = 64;  // columns
 constexpr int64_t kMostFewRows = 12;
 
@@ -237,6 +240,8 @@ struct Simd {
   void (*clip)(const float* x, float* out, int64_t n, float low, float high);
   // out = x * scale + shift
   void (*affine)(const float* x, float* out, int64_t n, float scale, float shift);
+  // out = x, or x * slope where x is negative
+  void (*leaky_relu)(const float* x, float* out, int64_t n, float slope);
   float (*sum)(const float* x, int64_t n);
   float (*sum_of_squares)(const float* x, int64_t n, float subtract);
   // out[c] = the sum over `rows` of x[row * n + c]
@@ -255,6 +260,8 @@ struct Simd {
   void (*pack_b)(const float* b, int64_t ldb, bool transposed, int64_t k, int64_t n, float* out);
   void (*gemm)(const GemmArguments& arguments);
   int64_t gemm_width;
+  // The same for n from 1 to kMostFewColumns, with packed_b [n, panel_rows or k], a row per column.
+  void (*few_columns)(const GemmArguments& arguments);
   // The columns of panels [first, last). Null where registers have less than 512 bits.
   void (*few_rows)(const FewRowsArguments& arguments, int64_t first, int64_t last);
   int64_t byte_depth;  // see PaddedBytes

@@ -30,8 +30,7 @@ void Activation::Apply(float* x, int64_t n) const {
     case Kind::kFastGelu:
       return simd.unary(math::Unary::kFastGelu, x, x, n);
     case Kind::kLeakyRelu:
-      for (int64_t i = 0; i < n; ++i) x[i] *= x[i] < 0 ? alpha : 1.0f;
-      return;
+      return simd.leaky_relu(x, x, n, alpha);
     case Kind::kHardSigmoid:
       simd.affine(x, x, n, alpha, beta);
       return simd.clip(x, x, n, 0.0f, 1.0f);

@@ -37,13 +37,15 @@ ProductUnit UnitOf(const ProductCut& cut, int64_t unit, int64_t m, int64_t n, in
   return {row, std::min(cut.rows, m - row), column(part), column(part + 1) - column(part)};
 }
 
-void RunProductUnit(const math::Simd& simd, const ProductUnit& unit, const float* packed, int64_t k,
-                    int64_t n, const ProductResult& result, math::GemmArguments g) {
+void RunProductUnit(const math::Simd& simd, const ProductUnit& unit, const ProductOperand& right,
+                    const ProductResult& result, math::GemmArguments g) {
+  const int64_t k = right.k, n = right.n;
   const int64_t at = unit.first_row * n + unit.first_column;
   g.m = unit.rows;
   g.n = unit.columns;
   g.k = unit.depth == 0 ? k : unit.depth;
-  g.packed_b = packed + unit.first_column * k + unit.first_depth * simd.gemm_width;
+  g.packed_b = right.packed + unit.first_column * k +
+               unit.first_depth * (right.by_column ? 1 : simd.gemm_width);
   g.panel_rows = k;
   g.c = result.y + at;
   g.ldc = n;
@@ -56,7 +58,7 @@ void RunProductUnit(const math::Simd& simd, const ProductUnit& unit, const float
       std::copy_n(result.residual + at + row * n, unit.columns, g.c + row * n);
     }
   }
-  simd.gemm(g);
+  right.by_column ? simd.few_columns(g) : simd.gemm(g);
   const Activation& rest = result.activation.rest;
   if (rest.kind == Activation::Kind::kNone) return;
   for (int64_t row = 0; row < unit.rows; ++row) rest.Apply(g.c + row * n, unit.columns);
@@ -79,7 +81,7 @@ PreparedKernel PreparePackedProduct(const PackedProduct& product) {
         math::GemmArguments g{};
         g.a = context.input<float>(0) + unit.first_row * k;
         g.lda = k;
-        RunProductUnit(*matrix.simd, unit, matrix.data(), k, n, result, g);
+        RunProductUnit(*matrix.simd, unit, {matrix.data(), k, n}, result, g);
       }
     };
     context.pool().ParallelFor(cut.units(), CeilDivide(cut.units(), cut.workers), run);

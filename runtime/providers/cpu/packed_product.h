@@ -38,9 +38,16 @@ struct ProductResult {
   float* y;  // [m, n]
 };
 
+// The right side, [k, n].
+struct ProductOperand {
+  const float* packed;
+  int64_t k, n;
+  bool by_column = false;  // for Simd::few_columns; else in panels for its gemm
+};
+
 // One unit, of which `g` says where A is, its rows in front: a, lda, pieces and piece.
-void RunProductUnit(const math::Simd& simd, const ProductUnit& unit, const float* packed, int64_t k,
-                    int64_t n, const ProductResult& result, math::GemmArguments g);
+void RunProductUnit(const math::Simd& simd, const ProductUnit& unit, const ProductOperand& right,
+                    const ProductResult& result, math::GemmArguments g);
 
 struct PackedProduct {
   int64_t m;

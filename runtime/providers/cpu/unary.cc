@@ -38,7 +38,8 @@ std::unique_ptr<Kernel> PerElement(Function function) {
   return ElementwiseKernel(sizeof(T), [function](const void* in, void* out, int64_t n) {
     const auto* from = static_cast<const T*>(in);
     auto* to = static_cast<T*>(out);
-    for (int64_t i = 0; i < n; ++i) to[i] = function(from[i]);
+    const Function own = function;  // whose parameters `to` cannot point to
+    for (int64_t i = 0; i < n; ++i) to[i] = own(from[i]);
   });
 }
 
@@ -198,7 +199,13 @@ Result<std::unique_ptr<Kernel>> MakeSign(const KernelInfo& info) {
 
 Result<std::unique_ptr<Kernel>> MakeLeakyRelu(const KernelInfo& info) {
   const float alpha = info.node.attributes.Float("alpha", 0.01f);
-  return FloatOrDouble(info, [alpha](auto x) { return x * (x < 0 ? decltype(x)(alpha) : 1); });
+  if (info.InputType(0) == DataType::kFloat) {
+    return ElementwiseKernel(sizeof(float), [alpha](const void* in, void* out, int64_t n) {
+      math::CurrentSimd().leaky_relu(static_cast<const float*>(in), static_cast<float*>(out), n,
+                                     alpha);
+    });
+  }
+  return FloatOrDouble(info, [alpha](auto x) { return x < 0 ? decltype(x)(alpha) * x : x; });
 }
 
 Result<std::unique_ptr<Kernel>> MakeElu(const KernelInfo& info) {

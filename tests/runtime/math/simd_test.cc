@@ -174,6 +174,17 @@ TEST_P(EverySimd, GemmStoresEveryWidth) {
         if (in_pieces) g.pieces = addresses.data(), g.piece = piece;
         CurrentSimd().gemm(g);
         ASSERT_EQ(c, wanted) << m << " x " << n << (in_pieces ? ", in pieces" : "");
+        if (n > kMostFewColumns) continue;
+        const int64_t depth = k + 2;
+        std::vector<float> columns(static_cast<size_t>(n * depth));
+        for (int64_t i = 0; i < k * n; ++i) {
+          columns[static_cast<size_t>(i % n * depth + i / n)] = b[static_cast<size_t>(i)];
+        }
+        std::fill(c.begin(), c.end(), 9.0f);
+        g.packed_b = columns.data();
+        g.panel_rows = depth;
+        CurrentSimd().few_columns(g);
+        ASSERT_EQ(c, wanted) << m << " x " << n << " by few_columns, in pieces: " << in_pieces;
       }
     }
   }
@@ -225,6 +236,14 @@ TEST_P(EverySimd, FewRowsAgreeWithThreeLoops) {
       }
     }
   }
+}
+
+TEST_P(EverySimd, LeakyReluScalesWhatIsNegative) {
+  std::vector<float> x, out(37), wanted;
+  for (int i = 0; i < 37; ++i) x.push_back(static_cast<float>(i * 5 % 37 - 18));
+  for (const float value : x) wanted.push_back(value < 0 ? value * 0.5f : value);
+  CurrentSimd().leaky_relu(x.data(), out.data(), 37, 0.5f);
+  EXPECT_EQ(out, wanted);
 }
 
 TEST_P(EverySimd, ReductionsAgree) {

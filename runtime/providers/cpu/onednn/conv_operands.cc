@@ -26,7 +26,7 @@ Status CheckBiasAndSum(const PrepareContext& context, int64_t out) {
   return Status::Ok();
 }
 
-Result<Tensor> PackConvWeights(const math::Simd& simd, const Tensor& plain, int64_t depth) {
+Result<Tensor> ConvWeightRows(const Tensor& plain) {
   const Shape& w = plain.shape();
   const int64_t out = w[0], in = w[1], window = w[2] * w[3], k = in * window;
   ONNXD_ASSIGN_OR_RETURN(Tensor rows, Tensor::Create(DataType::kFloat, Shape{out, k}));
@@ -37,6 +37,12 @@ Result<Tensor> PackConvWeights(const math::Simd& simd, const Tensor& plain, int6
       for (int64_t i = 0; i < window; ++i) to[i * in + c] = from[c * window + i];
     }
   }
+  return rows;
+}
+
+Result<Tensor> PackConvWeights(const math::Simd& simd, const Tensor& plain, int64_t depth) {
+  ONNXD_ASSIGN_OR_RETURN(const Tensor rows, ConvWeightRows(plain));
+  const int64_t out = rows.shape()[0], k = rows.shape()[1];
   ONNXD_ASSIGN_OR_RETURN(Tensor packed,
                          Tensor::Create(DataType::kFloat, Shape{math::PackedBSize(simd, k, out)}));
   float* to = packed.mutable_data<float>();

@@ -21,6 +21,19 @@ constexpr int64_t kLeastChannels = 32;     // that are a piece; fewer: a row of 
 constexpr int64_t kMostCopied = 64 << 10;  // floats of a window, where padding has rows copied
 constexpr int64_t kLeastPiece = 24;  // floats: shorter ones take as long to find as to multiply
 
+// Results wider than that, which are signals, take oneDNN tens of milliseconds and megabytes to
+// prepare.
+constexpr int64_t kWideSignal = 2048;
+
+bool HasFewOutputs(const Shape& weights) { return weights[0] <= math::kMostFewColumns; }
+
+// Of unknown width or a large one.
+bool IsWideSignal(const KernelInfo& info) {
+  const auto& y = info.output_types[0].shape;
+  if (!y || y->size() != 4 || (*y)[1].value != 1) return false;
+  return !(*y)[2].known() || (*y)[2].value >= kWideSignal;
+}
+
 struct Plan : onednn::ConvGeometry {
   int64_t m, k;  // rows, and elements of a row
   // A window is `piece_rows` times `piece_columns` pieces of as many elements.
@@ -138,8 +151,10 @@ class ProductConv : public Kernel {
   ProductConv(const Activation& activation, Initializer weights, const math::Simd& simd)
       : activation_(BoundsOf(activation)),
         weight_shape_(weights.shape()),
-        weights_(
-            std::make_unique<LazyForm>(std::move(weights), StrCat("windows in one, ", simd.name))),
+        by_column_(HasFewOutputs(weight_shape_)),
+        weights_(std::make_unique<LazyForm>(
+            std::move(weights),
+            by_column_ ? "windows by channel" : StrCat("windows in one, ", simd.name))),
         simd_(simd) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
@@ -169,7 +184,8 @@ class ProductConv : public Kernel {
     plan.worker_bytes = *bytes;
     prepared.scratch_bytes = static_cast<size_t>(plan.cut.workers * plan.worker_bytes);
     ONNXD_ASSIGN_OR_RETURN(const Tensor packed, weights_->Get([&](const Tensor& plain) {
-      return onednn::PackConvWeights(simd_, plain, plan.k);
+      return by_column_ ? onednn::ConvWeightRows(plain)
+                        : onednn::PackConvWeights(simd_, plain, plan.k);
     }));
     prepared.compute = [plan, packed, this](const KernelContext& k) {
       k.pool().ParallelFor(plan.cut.workers, 1, [&](int64_t first, int64_t last) {
@@ -224,7 +240,7 @@ class ProductConv : public Kernel {
       const int64_t row_depth = plan.k / plan.piece_rows;
       unit.first_depth = rows.first * row_depth;
       unit.depth = (rows.end - rows.first) * row_depth;
-      RunProductUnit(simd_, unit, packed.data<float>(), plan.k, plan.out, result,
+      RunProductUnit(simd_, unit, {packed.data<float>(), plan.k, plan.out, by_column_}, result,
                      RowsOf(plan, k.input<float>(0), unit, rows, scratch));
     }
   }
@@ -248,6 +264,7 @@ class ProductConv : public Kernel {
 
   ActivationBounds activation_;
   Shape weight_shape_;
+  bool by_column_;
   std::unique_ptr<LazyForm> weights_;
   const math::Simd& simd_;
 };
@@ -256,8 +273,13 @@ class ProductConv : public Kernel {
 
 bool TakesProductConv(const KernelInfo& info) {
   const Shape& weights = info.constant_input(1)->shape();
-  return onednn::OwnProductsAreFaster() && info.node.attributes.Int("group", 1) == 1 &&
-         SaturatingMultiply(weights[1], weights[3]) >= kLeastPiece;
+  if (info.node.attributes.Int("group", 1) != 1 ||
+      SaturatingMultiply(weights[1], weights[3]) < kLeastPiece) {
+    return false;
+  }
+  if (onednn::OwnProductsAreFaster()) return true;
+  const bool is_wide = math::CurrentSimd().few_rows != nullptr;  // 512 bits
+  return is_wide && (HasFewOutputs(weights) || IsWideSignal(info));
 }
 
 // Requires weights of floats, [out, in, height, width].
