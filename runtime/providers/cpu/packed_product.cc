@@ -61,6 +61,7 @@ void RunProductUnit(const math::Simd& simd, const ProductUnit& unit, const Produ
   right.by_column ? simd.few_columns(g) : simd.gemm(g);
   const Activation& rest = result.activation.rest;
   if (rest.kind == Activation::Kind::kNone) return;
+  if (unit.columns == n) return rest.Apply(g.c, unit.rows * n);
   for (int64_t row = 0; row < unit.rows; ++row) rest.Apply(g.c + row * n, unit.columns);
 }
 

@@ -23,7 +23,7 @@ constexpr int64_t kLeastPiece = 24;  // floats: shorter ones take as long to fin
 
 // Results wider than that, which are signals, take oneDNN tens of milliseconds and megabytes to
 // prepare.
-constexpr int64_t kWideSignal = 2048;
+constexpr int64_t kWideSignal = 256;
 
 bool HasFewOutputs(const Shape& weights) { return weights[0] <= math::kMostFewColumns; }
 
