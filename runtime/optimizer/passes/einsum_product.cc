@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/graph/node_writer.h"
 #include "runtime/ops/einsum.h"
 #include "runtime/optimizer/passes/passes.h"
 
@@ -56,51 +57,19 @@ std::optional<Roles> RolesOf(const EinsumEquation& equation) {
   return roles;
 }
 
-// Writes one Einsum as MatMul, with Transpose and Reshape around it.
-class Writer {
- public:
-  Writer(Graph& graph, std::vector<Node>& added, const Node& node)
-      : graph_(graph), added_(added), name_(graph.value(node.outputs[0]).name) {}
-
-  ValueId Add(const char* op_type, int version, std::vector<ValueId> inputs,
-              Attributes attributes = {}) {
-    Node& node = added_.emplace_back();
-    node.op_type = op_type;
-    node.since_version = version;
-    node.name = name_ + "_" + op_type;
-    node.inputs = std::move(inputs);
-    node.attributes = std::move(attributes);
-    node.outputs = {graph_.AddUniqueValue(node.name)};
-    return node.outputs[0];
+// Where the axes `to` are among `from`.
+std::vector<int64_t> Order(const Labels& from, const Labels& to) {
+  std::vector<int64_t> order;
+  for (const int label : to) {
+    order.push_back(std::find(from.begin(), from.end(), label) - from.begin());
   }
+  return order;
+}
 
-  // `id`, whose axes are `from`, with them in the order `to`.
-  ValueId Turned(ValueId id, const Labels& from, const Labels& to) {
-    if (from == to) return id;
-    return Add("Transpose", 13, {id}, Order(from, to));
-  }
-
-  ValueId Reshaped(ValueId id, const std::vector<int64_t>& shape) {
-    const Tensor sizes = Tensor::Of<int64_t>(Shape{static_cast<int64_t>(shape.size())},
-                                             std::span<const int64_t>(shape));
-    return Add("Reshape", 13, {id, graph_.AddInitializer(name_ + "_shape", sizes)});
-  }
-
-  static Attributes Order(const Labels& from, const Labels& to) {
-    std::vector<int64_t> order;
-    for (const int label : to) {
-      order.push_back(std::find(from.begin(), from.end(), label) - from.begin());
-    }
-    Attributes attributes;
-    attributes.Set("perm", std::move(order));
-    return attributes;
-  }
-
- private:
-  Graph& graph_;
-  std::vector<Node>& added_;
-  const std::string name_;
-};
+// `id`, whose axes are `from`, with them in the order `to`.
+ValueId Turned(NodeWriter& writer, ValueId id, const Labels& from, const Labels& to) {
+  return from == to ? id : writer.Transposed(id, Order(from, to));
+}
 
 bool IsFloatingTensor(const Graph& graph, ValueId id) {
   const ValueType& type = graph.value(id).type;
@@ -169,13 +138,13 @@ class Pass : public GraphPass {
 
   static bool WriteBatches(Graph& graph, Node& node, const EinsumEquation& equation,
                            const Roles& roles, std::vector<Node>& added) {
-    Writer writer(graph, added, node);
-    const ValueId a = writer.Turned(node.inputs[0], equation.inputs[0],
-                                    Joined({&roles.batch, &roles.left, &roles.summed}));
-    const ValueId b = writer.Turned(node.inputs[1], equation.inputs[1],
-                                    Joined({&roles.batch, &roles.summed, &roles.right}));
+    NodeWriter writer(graph, added, graph.value(node.outputs[0]).name);
+    const ValueId a = Turned(writer, node.inputs[0], equation.inputs[0],
+                             Joined({&roles.batch, &roles.left, &roles.summed}));
+    const ValueId b = Turned(writer, node.inputs[1], equation.inputs[1],
+                             Joined({&roles.batch, &roles.summed, &roles.right}));
     Finish(node, equation, Joined({&roles.batch, &roles.left, &roles.right}),
-           writer.Add("MatMul", 13, {a, b}));
+           writer.Add("MatMul", {a, b}));
     return true;
   }
 
@@ -185,11 +154,11 @@ class Pass : public GraphPass {
     const auto k = Extent(graph, node.inputs[1], equation.inputs[1], roles.summed);
     const auto n = Extent(graph, node.inputs[1], equation.inputs[1], roles.right);
     if (!k || !n) return false;
-    Writer writer(graph, added, node);
+    NodeWriter writer(graph, added, graph.value(node.outputs[0]).name);
     ValueId a =
-        writer.Turned(node.inputs[0], equation.inputs[0], Joined({&roles.left, &roles.summed}));
+        Turned(writer, node.inputs[0], equation.inputs[0], Joined({&roles.left, &roles.summed}));
     ValueId b =
-        writer.Turned(node.inputs[1], equation.inputs[1], Joined({&roles.summed, &roles.right}));
+        Turned(writer, node.inputs[1], equation.inputs[1], Joined({&roles.summed, &roles.right}));
     std::vector<int64_t> shape(roles.left.size(), 0);  // 0: as it was
     if (roles.summed.size() > 1) {
       shape.push_back(*k);
@@ -197,7 +166,7 @@ class Pass : public GraphPass {
       shape.pop_back();
     }
     if (roles.summed.size() + roles.right.size() > 2) b = writer.Reshaped(b, {*k, *n});
-    ValueId product = writer.Add("MatMul", 13, {a, b});
+    ValueId product = writer.Add("MatMul", {a, b});
     if (roles.right.size() > 1) {
       for (const int label : roles.right) {
         shape.push_back(DimensionOf(graph, node.inputs[1], equation.inputs[1], label).value);
@@ -212,7 +181,8 @@ class Pass : public GraphPass {
   static void Finish(Node& node, const EinsumEquation& equation, const Labels& made,
                      ValueId value) {
     node.op_type = made == equation.output ? "Identity" : "Transpose";
-    node.attributes = made == equation.output ? Attributes{} : Writer::Order(made, equation.output);
+    node.attributes =
+        made == equation.output ? Attributes{} : NodeWriter::Order(Order(made, equation.output));
     node.since_version = 13;
     node.inputs = {value};
   }

@@ -112,6 +112,75 @@ TEST_F(SignalImages, GivesBackSignalsThatOthersRead) {
   ExpectSameResults(copy, {Ramp(Shape{2, 3, 11}, 0.5f)});
 }
 
+class SubPixelConv : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProviderPass("sub_pixel_conv") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  }
+
+  // x[batch, 3, length] -> t[batch, 4, ...]
+  static TestModel Transposed(int64_t window, int64_t stride, std::vector<int64_t> pads,
+                              int64_t added = 0) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("strides", std::vector<int64_t>{stride});
+    attributes.Set("pads", std::move(pads));
+    if (added > 0) attributes.Set("output_padding", std::vector<int64_t>{added});
+    model.Input("x", DataType::kFloat,
+                {Dimension::Symbol("batch"), 3, Dimension::Symbol("length")});
+    model.Constant("w", Ramp(Shape{3, 4, window}, 0.1f)).Constant("b", Ramp(Shape{4}, 0.2f));
+    model.Node("ConvTranspose", {"x", "w", "b"}, {"t"}, attributes);
+    return model;
+  }
+
+  static std::string After(TestModel model) {
+    return onnxd::After(model, ProviderPass("sub_pixel_conv"));
+  }
+
+  static void ExpectSameForAnyLength(const TestModel& model) {
+    for (const int64_t length : {1, 2, 9}) ExpectSameResults(model, {Ramp({2, 3, length}, 0.5f)});
+  }
+};
+
+TEST_F(SubPixelConv, MakesAllPhasesOfTheStrideAtOnce) {
+  const struct {
+    int64_t window, stride;
+    std::vector<int64_t> pads;
+    int64_t added;
+    const char* after;
+  } cases[] = {{4, 2, {1, 1}, 0, "Conv Transpose Reshape Slice Transpose"},
+               {16, 8, {4, 4}, 0, "Conv Transpose Reshape Slice Transpose"},
+               {3, 3, {0, 0}, 0, "Conv Transpose Reshape Transpose"},
+               {6, 2, {3, 0}, 0, "Conv Transpose Reshape Slice Transpose"},
+               {6, 3, {0, 2}, 2, "Conv Transpose Reshape Transpose"}};
+  for (const auto& c : cases) {
+    TestModel model = Transposed(c.window, c.stride, c.pads, c.added);
+    model.Output("t");
+    EXPECT_EQ(After(model), c.after);
+    ExpectSameForAnyLength(model);
+  }
+}
+
+TEST_F(SubPixelConv, TakesWhatFollowsElementByElementBeforeTheyAreInterleaved) {
+  TestModel model = Transposed(4, 2, {1, 1});
+  model.Node("LeakyRelu", {"t"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model), "Conv LeakyRelu Transpose Reshape Slice Transpose");
+  ExpectSameForAnyLength(model);
+}
+
+TEST_F(SubPixelConv, LeavesAResultThatOthersReadAsItIs) {
+  TestModel model = Transposed(4, 2, {1, 1});
+  model.Node("Relu", {"t"}, {"y"}).Output("y").Output("t");
+  EXPECT_EQ(After(model), "Conv Transpose Reshape Slice Transpose Relu");
+  ExpectSameForAnyLength(model);
+}
+
+TEST_F(SubPixelConv, LeavesWindowsThatTheStrideDoesNotDivide) {
+  TestModel model = Transposed(5, 2, {1, 1});
+  model.Output("t");
+  EXPECT_EQ(After(model), "ConvTranspose");
+}
+
 // Windows of every kind over x[2, 3, 5, 6, 7], alone and with a sum and an activation.
 TEST(VolumeImages, ComputesAsPlainConvolutionsDo) {
   if (ProviderPass("volume_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";

@@ -12,6 +12,7 @@
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 #include "runtime/providers/cpu/onednn/passes/signal_images.h"
+#include "runtime/providers/cpu/onednn/passes/sub_pixel_conv.h"
 #include "runtime/providers/cpu/onednn/passes/volume_images.h"
 #include "runtime/providers/cpu/onednn/passes/wide_groups.h"
 #include "runtime/providers/cpu/onednn/passes/winograd.h"
@@ -73,8 +74,9 @@ bool TakesQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 std::vector<const GraphPass*> FastPasses() {
-  return {VolumeImages(),      SignalImages(),          ChannelsLast(),   WideGroups(),
-          WinogradSelection(), ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision()};
+  return {SubPixelConv(),          VolumeImages(),   SignalImages(),
+          ChannelsLast(),          WideGroups(),     WinogradSelection(),
+          ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision()};
 }
 
 }  // namespace onnxd

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/graph/node_writer.h"
 #include "runtime/ops/convolution.h"
 
 namespace onnxd {
@@ -42,49 +43,6 @@ Result<Tensor> PlanesAsChannels(const Tensor& w) {
   return out;
 }
 
-// Writes the nodes that stand for one convolution.
-class Writer {
- public:
-  Writer(Graph& graph, std::vector<Node>& nodes, std::string name)
-      : graph_(graph), nodes_(nodes), name_(std::move(name)) {}
-
-  ValueId Add(const char* op_type, std::vector<ValueId> inputs, Attributes attributes = {}) {
-    const ValueId output = graph_.AddUniqueValue(name_ + "_" + op_type);
-    AddTo(output, op_type, std::move(inputs), std::move(attributes));
-    return output;
-  }
-
-  void AddTo(ValueId output, const char* op_type, std::vector<ValueId> inputs,
-             Attributes attributes) {
-    Node& node = nodes_.emplace_back();
-    node.name = name_;
-    node.op_type = op_type;
-    node.since_version = 13;
-    node.inputs = std::move(inputs);
-    node.outputs = {output};
-    node.attributes = std::move(attributes);
-  }
-
-  ValueId Integers(const std::vector<int64_t>& values) {
-    return graph_.AddInitializer(name_ + "_integers",
-                                 Tensor::Of<int64_t>(Shape{static_cast<int64_t>(values.size())},
-                                                     std::span<const int64_t>(values)));
-  }
-
-  ValueId Swapped(ValueId id) { return Add("Transpose", {id}, Order()); }
-
-  static Attributes Order() {
-    Attributes attributes;
-    attributes.Set("perm", kSwapped);
-    return attributes;
-  }
-
- private:
-  Graph& graph_;
-  std::vector<Node>& nodes_;
-  const std::string name_;
-};
-
 class Pass : public GraphPass {
  public:
   std::string_view name() const override { return "volume_images"; }
@@ -119,33 +77,30 @@ class Pass : public GraphPass {
     ONNXD_ASSIGN_OR_RETURN(const Tensor plain, weights->second.Materialize());
     ONNXD_ASSIGN_OR_RETURN(Tensor planes, PlanesAsChannels(plain));
     const std::string name = graph.value(node.outputs[0]).name;
-    Writer writer(graph, made, name);
+    NodeWriter writer(graph, made, name);
     const int64_t channels = planes.shape()[1];
     Node conv = node;
-    conv.inputs[0] =
-        writer.Add("Reshape", {PlanesOf(writer, node.inputs[0], *window),
-                               writer.Integers({-1, channels, (*extents)[1], (*extents)[2]})});
+    conv.inputs[0] = writer.Reshaped(PlanesOf(writer, node.inputs[0], *window),
+                                     {-1, channels, (*extents)[1], (*extents)[2]});
     conv.inputs[1] = graph.AddInitializer(name + "_planes", std::move(planes));
     const int64_t out = dims[0];
     if (conv.input(3) != kNoValue) {
-      conv.inputs[3] =
-          writer.Add("Reshape", {writer.Swapped(conv.inputs[3]),
-                                 writer.Integers({-1, out, window->output[1], window->output[2]})});
+      conv.inputs[3] = writer.Reshaped(writer.Transposed(conv.inputs[3], kSwapped),
+                                       {-1, out, window->output[1], window->output[2]});
     }
     SetWindow(conv, *window);
     const ValueId images = graph.AddUniqueValue(name + "_images");
     conv.outputs = {images};
     made.push_back(std::move(conv));
     const ValueId parted =
-        writer.Add("Reshape", {images, writer.Integers({-1, window->output[0], out,
-                                                        window->output[1], window->output[2]})});
-    writer.AddTo(node.outputs[0], "Transpose", {parted}, Writer::Order());
+        writer.Reshaped(images, {-1, window->output[0], out, window->output[1], window->output[2]});
+    writer.AddTo(node.outputs[0], "Transpose", {parted}, NodeWriter::Order(kSwapped));
     return true;
   }
 
   // x[batch, channels, depth, ...] as [batch, depth of the result, window * channels, ...].
-  static ValueId PlanesOf(Writer& writer, ValueId x, const Window& window) {
-    ValueId planes = writer.Swapped(x);
+  static ValueId PlanesOf(NodeWriter& writer, ValueId x, const Window& window) {
+    ValueId planes = writer.Transposed(x, kSwapped);
     if (window.pads_begin[0] > 0 || window.pads_end[0] > 0) {
       planes = writer.Add("Pad", {planes, writer.Integers({0, window.pads_begin[0], 0, 0, 0, 0,
                                                            window.pads_end[0], 0, 0, 0})});
