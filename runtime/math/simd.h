@@ -246,6 +246,11 @@ struct Simd {
   float (*sum_of_squares)(const float* x, int64_t n, float subtract);
   // out[c] = the sum over `rows` of x[row * n + c]
   void (*sum_rows)(const float* x, int64_t rows, int64_t n, float* out);
+  // out[c] = the sum over `rows` of (x[row * n + c] - mean[c])^2
+  void (*sum_square_rows)(const float* x, int64_t rows, int64_t n, const float* mean, float* out);
+  // out[row * n + c] = (x[row * n + c] - mean[c]) * scale[c] + bias[c]
+  void (*normalize_rows)(const float* x, int64_t rows, int64_t n, const float* mean,
+                         const float* scale, const float* bias, float* out);
   // out[c] = the largest of rows[i][c], of which there is at least one; NaN comes through.
   void (*max_rows)(const float* const* rows, int64_t count, float* out, int64_t n);
   float (*max)(const float* x, int64_t n);

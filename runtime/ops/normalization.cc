@@ -94,6 +94,7 @@ constexpr InferenceRule kRules[] = {
     {"", "SimplifiedLayerNormalization", LayerNormalization},
     {"", "Softmax", SoftmaxFamily},
     {"com.microsoft", "SkipLayerNormalization", SkipLayerNormalization},
+    {"onnxd", "GroupNormalizationChannelsLast", SameShapeAsInput},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ std::vector<const GraphPass*> StandardPasses() {
           OneHotProduct(),
           GeluFusion(),
           LayerNormalizationFusion(),
+          GroupNormalizationFusion(),
           MatMulScaleFusion(),
           BlockedProducts(),
           ConvActivationFusion(),

@@ -1,4 +1,5 @@
-// BatchNormalization (inference), InstanceNormalization, LayerNormalization and its relatives.
+// BatchNormalization (inference), InstanceNormalization, GroupNormalization, LayerNormalization and
+// its relatives.
 #include <algorithm>
 #include <cmath>
 
@@ -9,6 +10,7 @@
 namespace onnxd {
 
 Result<std::unique_ptr<Kernel>> MakeTrainingBatchNormalization(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeDoubleGroupNormalization(const KernelInfo&);
 
 Result<std::unique_ptr<Kernel>> MakeBatchNormalization(const KernelInfo& info) {
   const DataType type = info.InputType(0);
@@ -83,6 +85,47 @@ Moments MomentsOf(const float* x, int64_t n, bool centered) {
 
 }  // namespace
 
+namespace {
+
+// x[images, groups, width / plane, plane]: each group is normalized; each plane, or each group, has
+// a scale and a bias.
+struct GroupPlan {
+  int64_t rows, width, plane;  // rows: images * groups
+  int64_t groups, planes;      // of an image
+  bool per_group;
+  float epsilon;
+};
+
+PreparedKernel PrepareGroups(const GroupPlan& plan) {
+  constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
+  PreparedKernel prepared;
+  prepared.in_place = {{0, 0}};
+  prepared.compute = [plan](const KernelContext& k) {
+    const math::Simd& simd = math::CurrentSimd();
+    k.pool().ParallelFor(
+        plan.rows, 1 + kGrain / (plan.width + 1), [&](int64_t first, int64_t last) {
+          for (int64_t row = first; row < last; ++row) {
+            const float* in = k.input<float>(0) + row * plan.width;
+            float* out = k.output<float>(0) + row * plan.width;
+            const auto [mean, variance] = MomentsOf(in, plan.width, true);
+            const float inverse = 1.0f / std::sqrt(variance + plan.epsilon);
+            for (int64_t at = 0; at < plan.width; at += plan.plane) {
+              const int64_t parameter = plan.per_group
+                                            ? row % plan.groups
+                                            : (row * plan.width + at) / plan.plane % plan.planes;
+              const float scale = k.input<float>(1)[parameter] * inverse;
+              simd.affine(in + at, out + at, plan.plane, scale,
+                          k.input<float>(2)[parameter] - mean * scale);
+            }
+          }
+        });
+    return Status::Ok();
+  };
+  return prepared;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeInstanceNormalization(const KernelInfo& info) {
   if (info.InputType(0) != DataType::kFloat) {
     return DeclineType("InstanceNormalization", info.InputType(0));
@@ -90,22 +133,34 @@ Result<std::unique_ptr<Kernel>> MakeInstanceNormalization(const KernelInfo& info
   const float epsilon = info.node.attributes.Float("epsilon", 1e-5f);
   return MakeKernel([epsilon](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape& shape = context.InputShape(0);
-    const int64_t rows = shape[0] * shape[1], channels = shape[1];
     const int64_t plane = shape.ElementCount(2, shape.rank());
-    PreparedKernel prepared;
-    prepared.in_place = {{0, 0}};
-    prepared.compute = [=](const KernelContext& k) {
-      const math::Simd& simd = math::CurrentSimd();
-      for (int64_t row = 0; row < rows; ++row) {
-        const float* in = k.input<float>(0) + row * plane;
-        const auto [mean, variance] = MomentsOf(in, plane, true);
-        const float scale = k.input<float>(1)[row % channels] / std::sqrt(variance + epsilon);
-        simd.affine(in, k.output<float>(0) + row * plane, plane, scale,
-                    k.input<float>(2)[row % channels] - mean * scale);
-      }
-      return Status::Ok();
-    };
-    return prepared;
+    return PrepareGroups({shape[0] * shape[1], plane, plane, shape[1], shape[1], true, epsilon});
+  });
+}
+
+// Scale and bias are per group in version 18, per channel from 21 on.
+Result<std::unique_ptr<Kernel>> MakeGroupNormalization(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat || info.InputType(1) != DataType::kFloat ||
+      info.InputType(2) != DataType::kFloat) {
+    return MakeDoubleGroupNormalization(info);
+  }
+  return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    const Node& node = context.node;
+    const int64_t groups = node.attributes.Int("num_groups", 0);
+    if (shape.rank() < 2 || groups < 1 || shape[1] % groups != 0) {
+      return InvalidArgument(
+          StrCat(Describe(node), ": ", groups, " groups for input of shape ", shape.ToString()));
+    }
+    const bool per_group = node.since_version < 21;
+    const int64_t wanted = per_group ? groups : shape[1];
+    if (context.InputShape(1).ElementCount() != wanted ||
+        context.InputShape(2).ElementCount() != wanted) {
+      return InvalidArgument(StrCat(Describe(node), ": scale and bias need ", wanted, " entries"));
+    }
+    const int64_t plane = shape.ElementCount(2, shape.rank());
+    return PrepareGroups({plane == 0 ? 0 : shape[0] * groups, shape[1] / groups * plane, plane,
+                          groups, shape[1], per_group, node.attributes.Float("epsilon", 1e-5f)});
   });
 }
 

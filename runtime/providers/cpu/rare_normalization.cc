@@ -1,4 +1,4 @@
-// LRN-1, -13, LpNormalization-1, -22, MeanVarianceNormalization-9, -13, GroupNormalization-18, -21,
+// LRN-1, -13, LpNormalization-1, -22, MeanVarianceNormalization-9, -13, GroupNormalization-18, -21 of doubles,
 // BatchNormalization in training mode (14, 15).
 #include <algorithm>
 #include <cmath>
@@ -208,7 +208,7 @@ Result<std::unique_ptr<Kernel>> MakeLpNormalization(const KernelInfo& info) {
 Result<std::unique_ptr<Kernel>> MakeMeanVarianceNormalization(const KernelInfo& info) {
   return FloatsOnly(info, MeanVariance);
 }
-Result<std::unique_ptr<Kernel>> MakeGroupNormalization(const KernelInfo& info) {
+Result<std::unique_ptr<Kernel>> MakeDoubleGroupNormalization(const KernelInfo& info) {
   return FloatsOnly(info, GroupNormalization);
 }
 Result<std::unique_ptr<Kernel>> MakeTrainingBatchNormalization(const KernelInfo& info) {

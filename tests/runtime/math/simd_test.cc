@@ -90,6 +90,31 @@ TEST_P(EverySimd, SumsRows) {
   }
 }
 
+// Whole numbers, so that sums are exact in any order.
+TEST_P(EverySimd, NormalizesColumns) {
+  const math::Simd& simd = CurrentSimd();
+  for (const int64_t n : {1, 5, 16, 21, 64, 93}) {
+    const int64_t rows = 7;
+    std::vector<float> x, mean, scale, bias;
+    for (int64_t i = 0; i < rows * n; ++i) x.push_back(static_cast<float>(i * i % 11));
+    for (int64_t c = 0; c < n; ++c) {
+      mean.push_back(static_cast<float>(c % 4));
+      scale.push_back(static_cast<float>(c % 3));
+      bias.push_back(static_cast<float>(c % 5));
+    }
+    std::vector<float> squares(mean.size()), wanted_squares(mean.size()), out(x.size());
+    simd.sum_square_rows(x.data(), rows, n, mean.data(), squares.data());
+    simd.normalize_rows(x.data(), rows, n, mean.data(), scale.data(), bias.data(), out.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const size_t c = i % static_cast<size_t>(n);
+      const float deviation = x[i] - mean[c];
+      wanted_squares[c] += deviation * deviation;
+      EXPECT_EQ(out[i], deviation * scale[c] + bias[c]) << n;
+    }
+    EXPECT_EQ(squares, wanted_squares) << n;
+  }
+}
+
 TEST_P(EverySimd, NanComesThrough) {
   std::vector<float> x(40, std::numeric_limits<float>::quiet_NaN()), out(40);
   for (const Unary op : {Unary::kRelu, Unary::kSigmoid, Unary::kTanh, Unary::kExp, Unary::kErf}) {

@@ -27,6 +27,7 @@ Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeGroupNormalizationChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeQLinearConvChannelsLast(const KernelInfo&);
 
 std::span<const KernelEntry> FastKernels() {
@@ -38,6 +39,8 @@ std::span<const KernelEntry> FastKernels() {
       {"onnxd", "ExpandDepthwise", 1, kLatestVersion, MakeExpandDepthwise},
       {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,
        MakeGlobalAveragePoolChannelsLast},
+      {"onnxd", "GroupNormalizationChannelsLast", 1, kLatestVersion,
+       MakeGroupNormalizationChannelsLast},
       {"onnxd", "MatMulBiasActivation", 1, kLatestVersion, MakeMatMulBiasActivation},
       {"onnxd", "MaxPoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
       {"onnxd", "QLinearConvChannelsLast", 1, kLatestVersion, MakeQLinearConvChannelsLast},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "runtime/graph/graph_match.h"
@@ -56,6 +57,23 @@ bool IsPool(const Node& node) {
          (node.op_type == "MaxPool" || node.op_type == "AveragePool" ||
           node.op_type == "GlobalAveragePool") &&
          node.output(1) == kNoValue;
+}
+
+// The groups of an InstanceNormalization or GroupNormalization with a scale and a bias per channel,
+// in attributes as GroupNormalizationChannelsLast has them; nullopt for other nodes.
+std::optional<Attributes> GroupsOf(const Graph& graph, const Node& node) {
+  const bool is_instance = node.Is("InstanceNormalization") && node.since_version >= 6;
+  const bool is_group = node.Is("GroupNormalization") && node.since_version >= 21;
+  if (!is_instance && !is_group) return std::nullopt;
+  for (const ValueId id : node.inputs) {
+    if (!IsFloat(graph, id)) return std::nullopt;
+  }
+  const Dimension& channels = (*graph.value(node.inputs[0]).type.shape)[1];
+  if (is_instance && !channels.known()) return std::nullopt;
+  Attributes attributes;
+  attributes.Set("num_groups", is_instance ? channels.value : node.attributes.Int("num_groups", 0));
+  attributes.Set("epsilon", node.attributes.Float("epsilon", 1e-5f));
+  return attributes;
 }
 
 // Rebuilds the node list in order; `last` maps plain values to their channels-last twins.
@@ -145,6 +163,15 @@ class Rewriter {
       node.domain = "onnxd";
       node.since_version = 1;
       node.attributes.Erase("storage_order");
+      node.inputs[0] = Twin(node.inputs[0]);
+      Emit(std::move(node), out);
+      return true;
+    }
+    if (const auto groups = GroupsOf(graph_, node); groups && HasTwin(node.inputs[0])) {
+      node.op_type = "GroupNormalizationChannelsLast";
+      node.domain = "onnxd";
+      node.since_version = 1;
+      node.attributes = *groups;
       node.inputs[0] = Twin(node.inputs[0]);
       Emit(std::move(node), out);
       return true;
