@@ -19,7 +19,7 @@ class ChannelsLast : public testing::Test {
   }
 
   const GraphPass* pass_ = nullptr;
-  TestModel model_;
+  TestModel model_{21};
 };
 
 TEST_F(ChannelsLast, NeedsNoTranspositionThatTheFileUndoes) {
@@ -44,6 +44,44 @@ TEST_F(ChannelsLast, TurnsConstantsOfProductsAndSums) {
   model_.Node("Mul", {"c", "scale"}, {"d"}).Node("Add", {"map", "d"}, {"y"}).Output("y");
   TestModel copy = model_;
   EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Mul Add Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+TEST_F(ChannelsLast, TakesNormalizationsAlong) {
+  model_.Constant("s", Ramp(Shape{4}, 0.2f)).Constant("b", Ramp(Shape{4}, 0.1f));
+  model_.Node("InstanceNormalization", {"c", "s", "b"}, {"i"});
+  Attributes groups;
+  groups.Set("num_groups", int64_t{2});
+  model_.Node("GroupNormalization", {"i", "s", "b"}, {"g"}, groups);
+  model_.Node("Relu", {"g"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_),
+            "Transpose ConvChannelsLast GroupNormalizationChannelsLast "
+            "GroupNormalizationChannelsLast Relu Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)}, 1, 1e-4f);
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)}, 2, 1e-4f);
+}
+
+TEST_F(ChannelsLast, TakesBlocksAndPartsOfImagesAlong) {
+  Attributes blocks;
+  blocks.Set("blocksize", int64_t{2});
+  model_.Constant("from", Ints(Shape{2}, {1, -9})).Constant("to", Ints(Shape{2}, {4, -1}));
+  model_.Constant("axes", Ints(Shape{2}, {-1, 2})).Constant("steps", Ints(Shape{2}, {1, 2}));
+  model_.Node("DepthToSpace", {"c"}, {"d"}, blocks);
+  model_.Node("Slice", {"d", "from", "to", "axes", "steps"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_),
+            "Transpose ConvChannelsLast Reshape Transpose Reshape Slice Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+TEST_F(ChannelsLast, TakesResizingToTheNearestAlong) {
+  model_.Constant("scales", Floats(Shape{4}, {1, 1, 2, 3}))
+      .Constant("sizes", Ints(Shape{4}, {1, 4, 7, 4}));
+  model_.Node("Resize", {"c", "", "scales"}, {"r"});
+  model_.Node("Resize", {"r", "", "", "sizes"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Resize Resize Transpose");
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
 }
 
@@ -158,6 +196,27 @@ TEST_F(SubPixelConv, MakesAllPhasesOfTheStrideAtOnce) {
     model.Output("t");
     EXPECT_EQ(After(model), c.after);
     ExpectSameForAnyLength(model);
+  }
+}
+
+TEST_F(SubPixelConv, ComputesImagesToo) {
+  const struct {
+    std::vector<int64_t> window, strides, pads;
+    const char* after;
+  } cases[] = {{{2, 2}, {2, 2}, {0, 0, 0, 0}, "Conv DepthToSpace Identity"},
+               {{4, 4}, {2, 2}, {1, 1, 1, 1}, "Conv DepthToSpace Slice Identity"},
+               {{3, 6}, {3, 3}, {0, 1, 0, 2}, "Conv DepthToSpace Slice Identity"},
+               {{2, 3}, {2, 3}, {0, 0, 0, 0}, "ConvTranspose"}};
+  for (const auto& c : cases) {
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("strides", c.strides);
+    attributes.Set("pads", c.pads);
+    model.Input("x", DataType::kFloat, {2, 3, 5, 4});
+    model.Constant("w", Ramp(Shape{3, 4, c.window[0], c.window[1]}, 0.1f));
+    model.Node("ConvTranspose", {"x", "w"}, {"t"}, attributes).Output("t");
+    EXPECT_EQ(After(model), c.after);
+    ExpectSameResults(model, {Ramp({2, 3, 5, 4}, 0.5f)});
   }
 }
 

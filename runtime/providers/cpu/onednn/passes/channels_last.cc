@@ -1,11 +1,13 @@
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/graph/node_writer.h"
 #include "runtime/providers/cpu/fast_kernels.h"
 #include "runtime/providers/cpu/quantization.h"
 
@@ -207,6 +209,9 @@ class Rewriter {
     }
     if (IsBinaryInAnyLayout(node)) return RewriteBinary(node);
     if (node.Is("Transpose")) return RewriteTranspose(node);
+    if (node.Is("DepthToSpace")) return RewriteDepthToSpace(node);
+    if (node.Is("Slice") && HasTwin(node.inputs[0])) return RewriteSlice(node);
+    if (node.Is("Resize") && HasTwin(node.inputs[0])) return RewriteResize(node);
     if (node.Is("Concat")) return RewriteConcat(node, 0, 1);
     return false;
   }
@@ -229,6 +234,81 @@ class Rewriter {
     }
     last_[in] = out;
     return false;
+  }
+
+  // Blocks of channels, of images whose extents are known.
+  bool RewriteDepthToSpace(const Node& node) {
+    const ValueId in = node.inputs[0], out = node.outputs[0];
+    const int64_t size = node.attributes.Int("blocksize", 0);
+    if (!HasTwin(in) || size < 1 || node.attributes.String("mode", "DCR") != "DCR") return false;
+    std::vector<int64_t> extents;
+    for (const ValueId id : {in, out}) {
+      for (int axis = 1; axis < 4; ++axis) {
+        const Dimension& dimension = (*graph_.value(id).type.shape)[static_cast<size_t>(axis)];
+        if (dimension.value < 1) return false;
+        extents.push_back(dimension.value);
+      }
+    }
+    NodeWriter writer(graph_, graph_.nodes, graph_.value(out).name);
+    const ValueId blocks =
+        writer.Reshaped(Twin(in), {0, extents[1], extents[2], size, size, extents[3]});
+    const ValueId turned = writer.Transposed(blocks, {0, 1, 3, 2, 4, 5});
+    last_[out] = writer.Reshaped(turned, {0, extents[4], extents[5], extents[3]});
+    pending_.insert(out);
+    return true;
+  }
+
+  // With constant axes, which are given.
+  bool RewriteSlice(Node& node) {
+    auto axes = node.since_version >= 10 ? IntsConstant(graph_, node.input(3)) : std::nullopt;
+    if (!axes) return false;
+    for (int64_t& axis : *axes) {
+      if (axis < -4 || axis > 3) return false;
+      axis = static_cast<int64_t>(std::array{0, 3, 1, 2}[static_cast<size_t>(axis + 4) % 4]);
+    }
+    const ValueId out = node.outputs[0];
+    std::vector<Node> none;
+    node.inputs[3] = NodeWriter(graph_, none, graph_.value(out).name + "_axes").Integers(*axes);
+    node.inputs[0] = Twin(node.inputs[0]);
+    Emit(std::move(node), out);
+    return true;
+  }
+
+  // To the nearest, by constant scales or sizes of all axes. Others are mostly the last of a
+  // network, after which a larger image would have to be turned.
+  bool RewriteResize(Node& node) {
+    const Attributes& a = node.attributes;
+    if (node.since_version < 11 || a.String("mode", "nearest") != "nearest" ||
+        !a.Ints("axes").empty() ||
+        a.String("coordinate_transformation_mode", "") == "tf_crop_and_resize" ||
+        a.String("keep_aspect_ratio_policy", "stretch") != "stretch") {
+      return false;
+    }
+    const size_t by = node.input(3) != kNoValue ? 3 : 2;
+    const auto given = graph_.initializers.find(node.input(by));
+    if (given == graph_.initializers.end() || given->second.shape() != Shape{4}) return false;
+    const auto plain = given->second.Materialize();
+    if (!plain.ok()) return false;
+    const std::string name = graph_.value(node.input(by)).name + "_channels_last";
+    if (plain->type() == DataType::kFloat) {
+      node.inputs[by] = graph_.AddInitializer(name, ChannelsLastOf<float>(*plain));
+    } else if (plain->type() == DataType::kInt64) {
+      node.inputs[by] = graph_.AddInitializer(name, ChannelsLastOf<int64_t>(*plain));
+    } else {
+      return false;
+    }
+    node.inputs[1] = kNoValue;
+    node.inputs[0] = Twin(node.inputs[0]);
+    const ValueId out = node.outputs[0];
+    Emit(std::move(node), out);
+    return true;
+  }
+
+  // One number per axis, in the other order.
+  template <typename T>
+  static Tensor ChannelsLastOf(const Tensor& plain) {
+    const T* from = plain.data<T>();
+    return Tensor::Of<T>(Shape{4}, {from[0], from[2], from[3], from[1]});
   }
 
   // Both sides must have four axes, so that broadcasting means the same in both layouts; constants

@@ -1,6 +1,8 @@
 #include "runtime/providers/cpu/onednn/passes/sub_pixel_conv.h"
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "runtime/base/checked_math.h"
 #include "runtime/graph/graph_match.h"
@@ -10,55 +12,83 @@
 namespace onnxd {
 namespace {
 
-constexpr int kRank = 3;
 constexpr int64_t kMostElements = int64_t{1} << 31;  // of the weights
 const std::vector<int64_t> kTurned = {0, 2, 1};      // channels and length, either way
 
 // A ConvTranspose whose window is `taps` times its stride.
 struct SubPixel {
-  int64_t in, out, stride, taps;
-  int64_t skipped_first, skipped_last;  // elements of the whole result
+  struct Axis {
+    int64_t stride = 1, taps = 1;
+    int64_t skipped_first = 0, skipped_last = 0;  // elements of the whole result
+  };
+
+  int64_t in, out;
+  std::vector<Axis> axes;  // one of a signal, two of an image, which have the same stride
+
+  int64_t phases() const { return axes.front().stride * (axes.size() == 2 ? axes[1].stride : 1); }
 };
 
-int64_t OnlyOf(const std::vector<int64_t>& values, size_t at, int64_t fallback) {
-  return at < values.size() ? values[at] : fallback;
+std::optional<SubPixel::Axis> AxisOf(const Attributes& attributes, int64_t window, size_t axis,
+                                     size_t axes) {
+  const auto value = [&](const char* name, size_t at, int64_t fallback) {
+    const std::vector<int64_t> values = attributes.Ints(name);
+    return at < values.size() ? values[at] : fallback;
+  };
+  const int64_t stride = value("strides", axis, 1), first = value("pads", axis, 0);
+  const int64_t last =
+      SaturatingAdd(value("pads", axes + axis, 0), -value("output_padding", axis, 0));
+  if (value("dilations", axis, 1) != 1 || stride < 2 || window < stride || window % stride != 0 ||
+      first < 0 || first >= window || last < 0 || last >= window) {
+    return std::nullopt;
+  }
+  return SubPixel::Axis{stride, window / stride, first, last};
 }
 
 std::optional<SubPixel> SubPixelOf(const Graph& graph, const Node& node) {
   if (!node.Is("ConvTranspose") || !IsFloat(graph, node.inputs[0])) return std::nullopt;
   const auto weights = graph.initializers.find(node.inputs[1]);
-  if (weights == graph.initializers.end() || weights->second.shape().rank() != kRank ||
-      weights->second.type() != DataType::kFloat) {
+  if (weights == graph.initializers.end() || weights->second.type() != DataType::kFloat) {
     return std::nullopt;
   }
   const ValueId bias = node.input(2);
   if (bias != kNoValue && !graph.IsInitializer(bias)) return std::nullopt;
   const Attributes& a = node.attributes;
-  if (a.Int("group", 1) != 1 || OnlyOf(a.Ints("dilations"), 0, 1) != 1 ||
-      a.String("auto_pad", "NOTSET") != "NOTSET" || !a.Ints("output_shape").empty()) {
-    return std::nullopt;
-  }
   const Shape& w = weights->second.shape();
-  const std::vector<int64_t> pads = a.Ints("pads");
-  const int64_t stride = OnlyOf(a.Ints("strides"), 0, 1), first = OnlyOf(pads, 0, 0);
-  const int64_t last = SaturatingAdd(OnlyOf(pads, 1, 0), -OnlyOf(a.Ints("output_padding"), 0, 0));
-  if (stride < 2 || w[2] < stride || w[2] % stride != 0 || first < 0 || first >= w[2] || last < 0 ||
-      last >= w[2] || w.ElementCount() == 0 || w.ElementCount() > kMostElements) {
+  if (a.Int("group", 1) != 1 || a.String("auto_pad", "NOTSET") != "NOTSET" ||
+      !a.Ints("output_shape").empty() || (w.rank() != 3 && w.rank() != 4) ||
+      w.ElementCount() == 0 || w.ElementCount() > kMostElements) {
     return std::nullopt;
   }
-  return SubPixel{w[0], w[1], stride, w[2] / stride, first, last};
+  SubPixel sub_pixel{w[0], w[1], {}};
+  const auto count = static_cast<size_t>(w.rank() - 2);
+  for (size_t i = 0; i < count; ++i) {
+    const auto axis = AxisOf(a, w[static_cast<int>(i) + 2], i, count);
+    if (!axis || (i > 0 && axis->stride != sub_pixel.axes.front().stride)) return std::nullopt;
+    sub_pixel.axes.push_back(*axis);
+  }
+  return sub_pixel;
 }
 
-// w[in, out, taps * stride] as [stride * out, in, taps], the taps in reverse.
+// w[in, out, taps * stride, ...] as [stride * ... * out, in, taps, ...], the taps in reverse.
 Result<Tensor> Phases(const Tensor& w, const SubPixel& s) {
-  ONNXD_ASSIGN_OR_RETURN(Tensor phases,
-                         Tensor::Create(DataType::kFloat, Shape{s.stride * s.out, s.in, s.taps}));
+  const bool is_signal = s.axes.size() == 1;
+  const SubPixel::Axis rows = is_signal ? SubPixel::Axis{} : s.axes[0], columns = s.axes.back();
+  const int64_t height = rows.taps * rows.stride, width = columns.taps * columns.stride;
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor phases,
+      Tensor::Create(DataType::kFloat,
+                     is_signal ? Shape{s.phases() * s.out, s.in, columns.taps}
+                               : Shape{s.phases() * s.out, s.in, rows.taps, columns.taps}));
   float* to = phases.mutable_data<float>();
-  for (int64_t phase = 0; phase < s.stride; ++phase) {
-    for (int64_t o = 0; o < s.out; ++o) {
-      for (int64_t i = 0; i < s.in; ++i) {
-        const float* from = w.data<float>() + (i * s.out + o) * s.taps * s.stride + phase;
-        for (int64_t tap = s.taps - 1; tap >= 0; --tap) *to++ = from[tap * s.stride];
+  for (int64_t channel = 0; channel < s.phases() * s.out; ++channel) {
+    const int64_t phase = channel / s.out, o = channel % s.out;
+    const int64_t row = phase / columns.stride, column = phase % columns.stride;
+    for (int64_t i = 0; i < s.in; ++i) {
+      const float* from = w.data<float>() + ((i * s.out + o) * height + row) * width + column;
+      for (int64_t y = rows.taps - 1; y >= 0; --y) {
+        for (int64_t x = columns.taps - 1; x >= 0; --x) {
+          *to++ = from[y * rows.stride * width + x * columns.stride];
+        }
       }
     }
   }
@@ -68,8 +98,8 @@ Result<Tensor> Phases(const Tensor& w, const SubPixel& s) {
 // bias[out], once for each phase.
 Result<Tensor> Repeated(const Tensor& bias, const SubPixel& s) {
   ONNXD_ASSIGN_OR_RETURN(Tensor repeated,
-                         Tensor::Create(DataType::kFloat, Shape{s.stride * s.out}));
-  for (int64_t phase = 0; phase < s.stride; ++phase) {
+                         Tensor::Create(DataType::kFloat, Shape{s.phases() * s.out}));
+  for (int64_t phase = 0; phase < s.phases(); ++phase) {
     std::copy_n(bias.data<float>(), s.out, repeated.mutable_data<float>() + phase * s.out);
   }
   return repeated;
@@ -133,22 +163,45 @@ class Pass : public GraphPass {
       ONNXD_ASSIGN_OR_RETURN(Tensor repeated, Repeated(bias, sub_pixel));
       node.inputs[2] = graph.AddInitializer(name + "_bias", std::move(repeated));
     }
-    const int64_t pad = sub_pixel.taps - 1;
+    std::vector<int64_t> pads;
+    for (const auto& axis : sub_pixel.axes) pads.push_back(axis.taps - 1);
+    pads.insert(pads.end(), pads.begin(), pads.end());
     node.attributes = {};
-    node.attributes.Set("pads", std::vector<int64_t>{pad, pad});
+    node.attributes.Set("pads", std::move(pads));
     return Status::Ok();
   }
 
-  // [batch, stride * out, length] to [batch, out, length * stride], cut at both ends.
+  // [batch, phases * out, ...] to [batch, out, ... * stride], cut at the ends.
   static void Interleave(const SubPixel& sub_pixel, const Gap& gap, NodeWriter& writer) {
-    ValueId signal = writer.Reshaped(writer.Transposed(gap.from, kTurned), {0, -1, sub_pixel.out});
-    if (sub_pixel.skipped_first > 0 || sub_pixel.skipped_last > 0) {
-      const int64_t end = sub_pixel.skipped_last > 0 ? -sub_pixel.skipped_last
-                                                     : std::numeric_limits<int64_t>::max();
-      signal = writer.Add("Slice", {signal, writer.Integers({sub_pixel.skipped_first}),
-                                    writer.Integers({end}), writer.Integers({1})});
+    if (sub_pixel.axes.size() == 1) {
+      const ValueId signal =
+          writer.Reshaped(writer.Transposed(gap.from, kTurned), {0, -1, sub_pixel.out});
+      writer.AddTo(gap.to, "Transpose", {Cut(sub_pixel, signal, 1, writer)},
+                   NodeWriter::Order(kTurned));
+      return;
     }
-    writer.AddTo(gap.to, "Transpose", {signal}, NodeWriter::Order(kTurned));
+    Attributes blocks;
+    blocks.Set("blocksize", sub_pixel.axes.front().stride);
+    const ValueId image = writer.Add("DepthToSpace", {gap.from}, std::move(blocks));
+    writer.AddTo(gap.to, "Identity", {Cut(sub_pixel, image, 2, writer)});
+  }
+
+  // Without what is skipped of the axes from `first_axis` on.
+  static ValueId Cut(const SubPixel& sub_pixel, ValueId whole, int64_t first_axis,
+                     NodeWriter& writer) {
+    std::vector<int64_t> begins, ends, axes;
+    for (const auto& axis : sub_pixel.axes) {
+      begins.push_back(axis.skipped_first);
+      ends.push_back(axis.skipped_last > 0 ? -axis.skipped_last
+                                           : std::numeric_limits<int64_t>::max());
+      axes.push_back(first_axis++);
+    }
+    const bool is_whole = std::all_of(
+        sub_pixel.axes.begin(), sub_pixel.axes.end(),
+        [](const auto& axis) { return axis.skipped_first == 0 && axis.skipped_last == 0; });
+    if (is_whole) return whole;
+    return writer.Add(
+        "Slice", {whole, writer.Integers(begins), writer.Integers(ends), writer.Integers(axes)});
   }
 };
 
