@@ -20,7 +20,6 @@ std::vector<const GraphPass*> StandardPasses() {
           OneHotProduct(),
           GeluFusion(),
           LayerNormalizationFusion(),
-          GroupNormalizationFusion(),
           MatMulScaleFusion(),
           BlockedProducts(),
           ConvActivationFusion(),

@@ -47,9 +47,6 @@ const GraphPass* GeluFusion();
 // LayerNormalization (version 17, or 1 as onnxruntime has it in older models), or
 // SimplifiedLayerNormalization where no mean is subtracted. Extended.
 const GraphPass* LayerNormalizationFusion();
-// InstanceNormalization of groups of channels between two Reshapes, then * and + one constant per
-// channel, as exporters write it: GroupNormalization. Extended.
-const GraphPass* GroupNormalizationFusion();
 // MatMul and Gemm of floats with constant weights that DequantizeLinear reads in blocks along the
 // inner axis (2, 4 or 8 bits, blocks of 16 or more): com.microsoft MatMulNBits, which reads the
 // codes. Extended.

@@ -150,8 +150,13 @@ class Pass : public GraphPass {
     if (!KeepsElements(*from, *before, *to, *after)) return false;
     const auto target = Target(*start, *end);
     if (!target) return false;
+    // One that models of the same opset have.
+    const int version = regrouping.Is("Reshape")  ? regrouping.since_version
+                        : node.since_version < 13 ? 5
+                                                  : 13;
+    if (version < 5) return false;
     node.op_type = "Reshape";
-    node.since_version = 13;
+    node.since_version = version;
     node.attributes = {};
     const Tensor sizes = Tensor::Of<int64_t>(Shape{static_cast<int64_t>(target->size())},
                                              std::span<const int64_t>(*target));

@@ -107,40 +107,6 @@ TEST(DeadCodeElimination, RemovesWhatNothingUses) {
   EXPECT_TRUE(model.graph().initializers.empty());
 }
 
-// As exporters write GroupNormalization of x[batch, 6, 4, 5] in 3 groups.
-TestModel GroupsOfChannels(float ones, const Shape& parameters) {
-  TestModel model;
-  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 6, 4, 5});
-  model.Constant("join", Ints(Shape{3}, {0, 3, -1})).Constant("back", Ints(Shape{4}, {0, 6, 4, 5}));
-  model.Constant("ones", Floats(Shape{3}, {ones, ones, ones}));
-  model.Constant("zeros", Floats(Shape{3}, {0, 0, 0}));
-  model.Constant("scale", Ramp(parameters, 0.3f)).Constant("bias", Ramp(parameters, 0.2f));
-  model.Node("Reshape", {"x", "join"}, {"a"});
-  model.Node("InstanceNormalization", {"a", "ones", "zeros"}, {"b"});
-  model.Node("Reshape", {"b", "back"}, {"c"}).Node("Mul", {"c", "scale"}, {"d"});
-  model.Node("Add", {"d", "bias"}, {"y"}).Output("y");
-  return model;
-}
-
-TEST(GroupNormalizationFusion, FindsGroupsBetweenReshapes) {
-  for (const Shape& parameters : {Shape{6, 1, 1}, Shape{1, 6, 1, 1}}) {
-    TestModel model = GroupsOfChannels(1, parameters);
-    TestModel copy = model;
-    EXPECT_EQ(After(model, {GroupNormalizationFusion(), DeadCodeElimination()}),
-              "GroupNormalization");
-    ExpectSameResults(copy, {Ramp(Shape{2, 6, 4, 5}, 0.5f)}, 1, 1e-4f);
-  }
-}
-
-TEST(GroupNormalizationFusion, LeavesWhatIsScaledOtherwise) {
-  const auto ops = [](TestModel model) {
-    return After(model, {GroupNormalizationFusion(), DeadCodeElimination()});
-  };
-  EXPECT_EQ(ops(GroupsOfChannels(2, {6, 1, 1})), "Reshape InstanceNormalization Reshape Mul Add");
-  EXPECT_EQ(ops(GroupsOfChannels(1, {6, 4, 5})), "Reshape InstanceNormalization Reshape Mul Add");
-  EXPECT_EQ(ops(GroupsOfChannels(1, {1})), "Reshape InstanceNormalization Reshape Mul Add");
-}
-
 TEST(ShapeFolding, ComputesWhatOnlyKnownDimensionsDecide) {
   TestModel model;
   model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 4});

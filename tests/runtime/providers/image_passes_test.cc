@@ -85,6 +85,41 @@ TEST_F(ChannelsLast, TakesResizingToTheNearestAlong) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
 }
 
+// As exporters write GroupNormalization of x[batch, 6, 4, 5] in 3 groups.
+TestModel GroupsOfChannels(float ones, const Shape& parameters) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 6, 4, 5});
+  model.Constant("join", Ints(Shape{3}, {0, 3, -1})).Constant("back", Ints(Shape{4}, {0, 6, 4, 5}));
+  model.Constant("ones", Floats(Shape{3}, {ones, ones, ones}));
+  model.Constant("zeros", Floats(Shape{3}, {0, 0, 0}));
+  model.Constant("scale", Ramp(parameters, 0.3f)).Constant("bias", Ramp(parameters, 0.2f));
+  model.Node("Reshape", {"x", "join"}, {"a"});
+  model.Node("InstanceNormalization", {"a", "ones", "zeros"}, {"b"});
+  model.Node("Reshape", {"b", "back"}, {"c"}).Node("Mul", {"c", "scale"}, {"d"});
+  model.Node("Add", {"d", "bias"}, {"y"}).Output("y");
+  return model;
+}
+
+TEST(GroupNormalizationFusion, FindsGroupsBetweenReshapes) {
+  const GraphPass* pass = ProviderPass("group_normalization");
+  if (pass == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  for (const Shape& parameters : {Shape{6, 1, 1}, Shape{1, 6, 1, 1}}) {
+    TestModel model = GroupsOfChannels(1, parameters);
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {pass, DeadCodeElimination()}), "GroupNormalization");
+    ExpectSameResults(copy, {Ramp(Shape{2, 6, 4, 5}, 0.5f)}, 1, 1e-4f);
+  }
+}
+
+TEST(GroupNormalizationFusion, LeavesWhatIsScaledOtherwise) {
+  const GraphPass* pass = ProviderPass("group_normalization");
+  if (pass == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  const auto ops = [&](TestModel model) { return After(model, {pass, DeadCodeElimination()}); };
+  EXPECT_EQ(ops(GroupsOfChannels(2, {6, 1, 1})), "Reshape InstanceNormalization Reshape Mul Add");
+  EXPECT_EQ(ops(GroupsOfChannels(1, {6, 4, 5})), "Reshape InstanceNormalization Reshape Mul Add");
+  EXPECT_EQ(ops(GroupsOfChannels(1, {1})), "Reshape InstanceNormalization Reshape Mul Add");
+}
+
 class SignalImages : public testing::Test {
  protected:
   void SetUp() override {

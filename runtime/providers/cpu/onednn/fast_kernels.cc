@@ -9,6 +9,7 @@
 #include "runtime/providers/cpu/onednn/own_products.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
+#include "runtime/providers/cpu/onednn/passes/group_normalization.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 #include "runtime/providers/cpu/onednn/passes/signal_images.h"
@@ -77,9 +78,9 @@ bool TakesQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 std::vector<const GraphPass*> FastPasses() {
-  return {SubPixelConv(),          VolumeImages(),   SignalImages(),
-          ChannelsLast(),          WideGroups(),     WinogradSelection(),
-          ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision()};
+  return {SubPixelConv(),   VolumeImages(),    SignalImages(),      GroupNormalizationFusion(),
+          ChannelsLast(),   WideGroups(),      WinogradSelection(), ExpandDepthwiseFusion(),
+          MatMulEpilogue(), ReducedPrecision()};
 }
 
 }  // namespace onnxd

@@ -1,7 +1,8 @@
+#include "runtime/providers/cpu/onednn/passes/group_normalization.h"
+
 #include <algorithm>
 
 #include "runtime/graph/graph_match.h"
-#include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
 namespace {
@@ -71,7 +72,7 @@ ValueId PerChannel(const Graph& graph, const GraphMatcher& match, const Node& no
 class Pass : public GraphPass {
  public:
   std::string_view name() const override { return "group_normalization"; }
-  OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
+  OptimizationLevel level() const override { return OptimizationLevel::kAll; }
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
     const GraphMatcher match(graph);
