@@ -21,7 +21,15 @@ enum class Unary {
   kHardSwish,
   kSqrt,
   kAbs,
-  kNeg
+  kNeg,
+  kFloor,
+  kCeil,
+  kRound,  // ties to even
+  kLog,
+  kSoftplus,
+  kMish,
+  kSin,
+  kCos
 };
 enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
 
@@ -242,6 +250,10 @@ struct Simd {
   void (*affine)(const float* x, float* out, int64_t n, float scale, float shift);
   // out = x, or x * slope where x is negative
   void (*leaky_relu)(const float* x, float* out, int64_t n, float slope);
+  // out = x * scale, or low * (exp(x * slope) - 1) where x is negative
+  void (*elu)(const float* x, float* out, int64_t n, float scale, float low, float slope);
+  // out = x * sigmoid(x * alpha)
+  void (*swish)(const float* x, float* out, int64_t n, float alpha);
   float (*sum)(const float* x, int64_t n);
   float (*sum_of_squares)(const float* x, int64_t n, float subtract);
   // out[c] = the sum over `rows` of x[row * n + c]

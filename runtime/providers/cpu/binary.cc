@@ -312,6 +312,7 @@ Result<std::unique_ptr<Kernel>> MakePow(const KernelInfo& info) {
     using T = decltype(x);
     if constexpr (std::is_floating_point_v<T>) {
       if (y == decltype(y)(2)) return x * x;
+      if (y == decltype(y)(3)) return x * x * x;
       return static_cast<T>(std::pow(x, static_cast<T>(y)));
     } else {
       const double result = std::pow(static_cast<double>(x), static_cast<double>(y));
@@ -352,14 +353,45 @@ Result<std::unique_ptr<Kernel>> MakePRelu(const KernelInfo& info) {
   return kernel;
 }
 
-// Max, Min, Sum and Mean take any number of inputs: pairs are folded into the output.
+namespace {
+
+enum class Fold { kMax, kMin, kSum };
+
+template <typename T>
+T Folded(Fold fold, T left, T right) {
+  if (fold == Fold::kMax) return left != left || left > right ? left : right;
+  if (fold == Fold::kMin) return left != left || left < right ? left : right;
+  return static_cast<T>(left + right);
+}
+
+// One row of an input into the result, [n].
+template <typename T>
+void FoldRow(Fold fold, T* result, const T* in, int64_t n, int64_t step) {
+  if constexpr (std::is_same_v<T, float>) {
+    const math::Binary op = fold == Fold::kMax   ? math::Binary::kMax
+                            : fold == Fold::kMin ? math::Binary::kMin
+                                                 : math::Binary::kAdd;
+    math::CurrentSimd().binary(op, result, in, result, n, 1, step);
+  } else {
+    for (int64_t i = 0; i < n; ++i) result[i] = Folded(fold, result[i], in[i * step]);
+  }
+}
+
+}  // namespace
+
+// Max, Min, Sum and Mean take any number of inputs: they are folded into the output.
 Result<std::unique_ptr<Kernel>> MakeVariadic(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   const std::string& op = info.node.op_type;
   const bool mean = op == "Mean";
-  const int kind = op == "Max" ? 0 : op == "Min" ? 1 : 2;
+  const Fold fold = op == "Max" ? Fold::kMax : op == "Min" ? Fold::kMin : Fold::kSum;
   if (!IsNumber(type)) return DeclineType(op, type);
-  return MakeKernel([type, kind, mean](const PrepareContext& context) -> Result<PreparedKernel> {
+  if (type == DataType::kFloat && info.node.inputs.size() == 2 && !mean) {
+    if (fold == Fold::kMax) return SimdPair<math::Binary::kMax>();
+    if (fold == Fold::kMin) return SimdPair<math::Binary::kMin>();
+    return SimdPair<math::Binary::kAdd>();
+  }
+  return MakeKernel([type, fold, mean](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape& out = context.OutputShape(0);
     std::vector<StridedLoop<2>> loops;
     for (const OperandInfo& input : context.inputs) {
@@ -367,7 +399,7 @@ Result<std::unique_ptr<Kernel>> MakeVariadic(const KernelInfo& info) {
     }
     const int64_t count = out.ElementCount();
     PreparedKernel prepared;
-    prepared.compute = [type, kind, mean, loops, count](const KernelContext& k) {
+    prepared.compute = [type, fold, mean, loops, count](const KernelContext& k) {
       if (count == 0) return Status::Ok();
       DispatchNumber(type, [&]<typename T>() {
         T* result = k.output<T>(0);
@@ -376,24 +408,12 @@ Result<std::unique_ptr<Kernel>> MakeVariadic(const KernelInfo& info) {
           const T* in = k.input<T>(i);
           const StridedLoop<2>& loop = loops[i];
           loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 2>& at) {
-            for (int64_t j = 0; j < loop.inner_count(); ++j) {
-              T& left = result[at[0] + j * loop.inner_stride(0)];
-              const T right = in[at[1] + j * loop.inner_stride(1)];
-              if (kind == 0) {
-                left = left != left || left > right ? left : right;
-              } else if (kind == 1) {
-                left = left != left || left < right ? left : right;
-              } else {
-                left = static_cast<T>(left + right);
-              }
-            }
+            FoldRow(fold, result + at[0], in + at[1], loop.inner_count(), loop.inner_stride(1));
           });
         }
-        if (mean) {
-          for (int64_t i = 0; i < count; ++i) {
-            result[i] = static_cast<T>(result[i] / static_cast<T>(loops.size()));
-          }
-        }
+        if (!mean) return;
+        const T inputs = static_cast<T>(loops.size());
+        for (int64_t i = 0; i < count; ++i) result[i] = static_cast<T>(result[i] / inputs);
       });
       return Status::Ok();
     };

@@ -70,6 +70,18 @@ Result<std::unique_ptr<Kernel>> AnyNumber(const KernelInfo& info, Function funct
   return kernel;
 }
 
+// `loop(simd, in, out, count)` for floats, the same operator in double.
+template <typename Loop, typename Function>
+Result<std::unique_ptr<Kernel>> SimdLoopOr(const KernelInfo& info, Loop loop, Function function) {
+  if (info.InputType(0) == DataType::kFloat) {
+    return ElementwiseKernel(sizeof(float), [loop](const void* in, void* out, int64_t n) {
+      loop(math::CurrentSimd(), static_cast<const float*>(in), static_cast<float*>(out), n);
+    });
+  }
+  if (info.InputType(0) == DataType::kDouble) return PerElement<double>(function);
+  return DeclineType(info.node.op_type, info.InputType(0));
+}
+
 template <typename T>
 T Sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
@@ -93,21 +105,29 @@ ONNXD_FLOAT_UNARY(Asin, std::asin(x))
 ONNXD_FLOAT_UNARY(Asinh, std::asinh(x))
 ONNXD_FLOAT_UNARY(Atan, std::atan(x))
 ONNXD_FLOAT_UNARY(Atanh, std::atanh(x))
-ONNXD_FLOAT_UNARY(Ceil, std::ceil(x))
-ONNXD_FLOAT_UNARY(Cos, std::cos(x))
 ONNXD_FLOAT_UNARY(Cosh, std::cosh(x))
-ONNXD_FLOAT_UNARY(Floor, std::floor(x))
-ONNXD_FLOAT_UNARY(Log, std::log(x))
-ONNXD_FLOAT_UNARY(Mish, x* std::tanh(Softplus(x)))
 ONNXD_FLOAT_UNARY(Reciprocal, decltype(x)(1) / x)
-ONNXD_FLOAT_UNARY(Round, std::nearbyint(x))
-ONNXD_FLOAT_UNARY(Sin, std::sin(x))
 ONNXD_FLOAT_UNARY(Sinh, std::sinh(x))
-ONNXD_FLOAT_UNARY(Softplus, Softplus(x))
 ONNXD_FLOAT_UNARY(Softsign, x / (decltype(x)(1) + std::abs(x)))
 ONNXD_FLOAT_UNARY(Tan, std::tan(x))
 
 #undef ONNXD_FLOAT_UNARY
+
+#define ONNXD_SIMD_UNARY(Name, expression)                                        \
+  Result<std::unique_ptr<Kernel>> Make##Name(const KernelInfo& info) {            \
+    return SimdOr(info, math::Unary::k##Name, [](auto x) { return expression; }); \
+  }
+
+ONNXD_SIMD_UNARY(Ceil, std::ceil(x))
+ONNXD_SIMD_UNARY(Cos, std::cos(x))
+ONNXD_SIMD_UNARY(Floor, std::floor(x))
+ONNXD_SIMD_UNARY(Log, std::log(x))
+ONNXD_SIMD_UNARY(Mish, x* std::tanh(Softplus(x)))
+ONNXD_SIMD_UNARY(Round, std::nearbyint(x))
+ONNXD_SIMD_UNARY(Sin, std::sin(x))
+ONNXD_SIMD_UNARY(Softplus, Softplus(x))
+
+#undef ONNXD_SIMD_UNARY
 
 Result<std::unique_ptr<Kernel>> MakeRelu(const KernelInfo& info) {
   if (info.InputType(0) == DataType::kFloat) {
@@ -163,7 +183,12 @@ Result<std::unique_ptr<Kernel>> MakeSwish(const KernelInfo& info) {
   if (alpha == 1.0f) {
     return SimdOr(info, math::Unary::kSilu, [](auto x) { return x * Sigmoid(x); });
   }
-  return FloatOrDouble(info, [alpha](auto x) { return x * Sigmoid(decltype(x)(alpha) * x); });
+  return SimdLoopOr(
+      info,
+      [alpha](const math::Simd& simd, const float* in, float* out, int64_t n) {
+        simd.swish(in, out, n, alpha);
+      },
+      [alpha](double x) { return x * Sigmoid(static_cast<double>(alpha) * x); });
 }
 
 Result<std::unique_ptr<Kernel>> MakeAbs(const KernelInfo& info) {
@@ -199,36 +224,51 @@ Result<std::unique_ptr<Kernel>> MakeSign(const KernelInfo& info) {
 
 Result<std::unique_ptr<Kernel>> MakeLeakyRelu(const KernelInfo& info) {
   const float alpha = info.node.attributes.Float("alpha", 0.01f);
-  if (info.InputType(0) == DataType::kFloat) {
-    return ElementwiseKernel(sizeof(float), [alpha](const void* in, void* out, int64_t n) {
-      math::CurrentSimd().leaky_relu(static_cast<const float*>(in), static_cast<float*>(out), n,
-                                     alpha);
-    });
-  }
-  return FloatOrDouble(info, [alpha](auto x) { return x < 0 ? decltype(x)(alpha) * x : x; });
+  return SimdLoopOr(
+      info,
+      [alpha](const math::Simd& simd, const float* in, float* out, int64_t n) {
+        simd.leaky_relu(in, out, n, alpha);
+      },
+      [alpha](double x) { return x < 0 ? static_cast<double>(alpha) * x : x; });
 }
 
 Result<std::unique_ptr<Kernel>> MakeElu(const KernelInfo& info) {
   const float alpha = info.node.attributes.Float("alpha", 1.0f);
-  return FloatOrDouble(info,
-                       [alpha](auto x) { return x < 0 ? decltype(x)(alpha) * std::expm1(x) : x; });
+  return SimdLoopOr(
+      info,
+      [alpha](const math::Simd& simd, const float* in, float* out, int64_t n) {
+        simd.elu(in, out, n, 1.0f, alpha, 1.0f);
+      },
+      [alpha](double x) { return x < 0 ? static_cast<double>(alpha) * std::expm1(x) : x; });
 }
 
 Result<std::unique_ptr<Kernel>> MakeCelu(const KernelInfo& info) {
   const float alpha = info.node.attributes.Float("alpha", 1.0f);
-  return FloatOrDouble(info, [alpha](auto x) {
+  const auto plain = [alpha](auto x) {
     using T = decltype(x);
     return std::max(x, T(0)) + std::min(T(0), T(alpha) * std::expm1(x / T(alpha)));
-  });
+  };
+  if (alpha <= 0) return FloatOrDouble(info, plain);
+  return SimdLoopOr(
+      info,
+      [alpha](const math::Simd& simd, const float* in, float* out, int64_t n) {
+        simd.elu(in, out, n, 1.0f, alpha, 1.0f / alpha);
+      },
+      plain);
 }
 
 Result<std::unique_ptr<Kernel>> MakeSelu(const KernelInfo& info) {
   const float alpha = info.node.attributes.Float("alpha", 1.67326319217681884765625f);
   const float gamma = info.node.attributes.Float("gamma", 1.05070102214813232421875f);
-  return FloatOrDouble(info, [alpha, gamma](auto x) {
-    using T = decltype(x);
-    return T(gamma) * (x > 0 ? x : T(alpha) * std::expm1(x));
-  });
+  return SimdLoopOr(
+      info,
+      [alpha, gamma](const math::Simd& simd, const float* in, float* out, int64_t n) {
+        simd.elu(in, out, n, gamma, gamma * alpha, 1.0f);
+      },
+      [alpha, gamma](double x) {
+        return static_cast<double>(gamma) *
+               (x > 0 ? x : static_cast<double>(alpha) * std::expm1(x));
+      });
 }
 
 Result<std::unique_ptr<Kernel>> MakeHardSigmoid(const KernelInfo& info) {

@@ -51,6 +51,22 @@ double Reference(Unary op, double x) {
       return std::abs(x);
     case Unary::kNeg:
       return -x;
+    case Unary::kFloor:
+      return std::floor(x);
+    case Unary::kCeil:
+      return std::ceil(x);
+    case Unary::kRound:
+      return std::nearbyint(x);
+    case Unary::kLog:
+      return std::log(x);
+    case Unary::kSoftplus:
+      return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    case Unary::kMish:
+      return x * std::tanh(Reference(Unary::kSoftplus, x));
+    case Unary::kSin:
+      return std::sin(x);
+    case Unary::kCos:
+      return std::cos(x);
   }
   return 0;
 }
@@ -58,7 +74,7 @@ double Reference(Unary op, double x) {
 TEST_P(EverySimd, UnaryFunctionsAgreeWithDouble) {
   const std::vector<float> x = Inputs();
   std::vector<float> out(x.size());
-  for (int op = 0; op <= static_cast<int>(Unary::kNeg); ++op) {
+  for (int op = 0; op <= static_cast<int>(Unary::kCos); ++op) {
     CurrentSimd().unary(static_cast<Unary>(op), x.data(), out.data(),
                         static_cast<int64_t>(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
@@ -263,12 +279,74 @@ TEST_P(EverySimd, FewRowsAgreeWithThreeLoops) {
   }
 }
 
-TEST_P(EverySimd, LeakyReluScalesWhatIsNegative) {
-  std::vector<float> x, out(37), wanted;
-  for (int i = 0; i < 37; ++i) x.push_back(static_cast<float>(i * 5 % 37 - 18));
-  for (const float value : x) wanted.push_back(value < 0 ? value * 0.5f : value);
-  CurrentSimd().leaky_relu(x.data(), out.data(), 37, 0.5f);
-  EXPECT_EQ(out, wanted);
+// What has parameters, in every length and near 0.
+TEST_P(EverySimd, FunctionsWithParametersAgreeWithDouble) {
+  const math::Simd& simd = CurrentSimd();
+  for (const int64_t n : {1, 7, 37}) {
+    std::vector<float> x, leaky(static_cast<size_t>(n)), elu(leaky), swish(leaky);
+    for (int64_t i = 0; i < n; ++i) {
+      x.push_back(static_cast<float>(i * 5 % 37 - 18) * (i % 3 == 0 ? 1e-4f : 0.7f));
+    }
+    simd.leaky_relu(x.data(), leaky.data(), n, 0.5f);
+    simd.elu(x.data(), elu.data(), n, 1.5f, 2.0f, 0.25f);
+    simd.swish(x.data(), swish.data(), n, 1.7f);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double v = x[i];
+      EXPECT_EQ(leaky[i], v < 0 ? 0.5f * x[i] : x[i]);
+      const double wanted = v < 0 ? 2 * std::expm1(0.25 * v) : 1.5 * v;
+      EXPECT_NEAR(elu[i], wanted, 1e-6 * std::abs(wanted)) << v;
+      EXPECT_NEAR(swish[i], v / (1 + std::exp(-1.7 * v)), 2e-6 * std::abs(v)) << v;
+    }
+  }
+}
+
+TEST_P(EverySimd, WholeNumbersKeepTheirSigns) {
+  const std::vector<float> x = {-0.0f,       0.0f,  -0.5f,      0.5f,       1.5f,  2.5f,   -2.5f,
+                                0.49999997f, -1e9f, 8388609.0f, 8388607.5f, -3.7f, 1e-40f, -1e-40f};
+  const auto n = static_cast<int64_t>(x.size());
+  std::vector<float> floors(x.size()), ceils(x.size()), rounds(x.size());
+  CurrentSimd().unary(Unary::kFloor, x.data(), floors.data(), n);
+  CurrentSimd().unary(Unary::kCeil, x.data(), ceils.data(), n);
+  CurrentSimd().unary(Unary::kRound, x.data(), rounds.data(), n);
+  const auto expect = [](float got, float wanted) {
+    EXPECT_EQ(got, wanted);
+    EXPECT_EQ(std::signbit(got), std::signbit(wanted)) << wanted;
+  };
+  for (size_t i = 0; i < x.size(); ++i) {
+    expect(floors[i], std::floor(x[i]));
+    expect(ceils[i], std::ceil(x[i]));
+    expect(rounds[i], std::nearbyint(x[i]));
+  }
+}
+
+TEST_P(EverySimd, LogarithmsOfExtremesAreExact) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> x = {0.0f,   -0.0f, -1.0f,   kInfinity, 1e-45f,
+                                3e-39f, 1.0f,  3.4e38f, -kInfinity};
+  std::vector<float> out(x.size());
+  CurrentSimd().unary(Unary::kLog, x.data(), out.data(), static_cast<int64_t>(x.size()));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float wanted = std::log(x[i]);
+    if (std::isnan(wanted)) {
+      EXPECT_TRUE(std::isnan(out[i])) << x[i];
+    } else {
+      EXPECT_FLOAT_EQ(out[i], wanted) << x[i];
+    }
+  }
+}
+
+// Arguments whose quarter turns are few, many and too many to be subtracted.
+TEST_P(EverySimd, SinesOfLargeNumbers) {
+  std::vector<float> x;
+  for (int i = 0; i < 2000; ++i) x.push_back(static_cast<float>(i - 1000) * 12.345f);
+  for (const float far : {1e5f, -3e7f, 1e30f}) x.push_back(far);
+  std::vector<float> sines(x.size()), cosines(x.size());
+  CurrentSimd().unary(Unary::kSin, x.data(), sines.data(), static_cast<int64_t>(x.size()));
+  CurrentSimd().unary(Unary::kCos, x.data(), cosines.data(), static_cast<int64_t>(x.size()));
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_NEAR(sines[i], std::sin(static_cast<double>(x[i])), 4e-7) << x[i];
+    EXPECT_NEAR(cosines[i], std::cos(static_cast<double>(x[i])), 4e-7) << x[i];
+  }
 }
 
 TEST_P(EverySimd, ReductionsAgree) {
