@@ -186,6 +186,32 @@ void Store(DataType type, const Tile& tile, bool whole, int64_t begin, int64_t n
   }
 }
 
+// As Truncated, without branches: all is computed, and chosen from.
+void TruncateFloats(const float* in, int32_t* out, int64_t count) {
+  constexpr float kBeyond = 2147483648.0f, kBelow = 2147483520.0f;  // 2^31 and the float before
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = in[i];
+    const float raised = x > -kBeyond ? x : -kBeyond;
+    const auto inside = static_cast<int32_t>(raised < kBelow ? raised : kBelow);
+    const int32_t kept = x >= kBeyond ? std::numeric_limits<int32_t>::max() : inside;
+    out[i] = x == x ? kept : 0;
+  }
+}
+
+void TruncateFloats(const float* in, int64_t* out, int64_t count) {
+  constexpr float kBeyond = 9223372036854775808.0f;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool inside = in[i] > -kBeyond && in[i] < kBeyond;
+    out[i] = inside ? static_cast<int64_t>(in[i]) : Truncated<int64_t>(static_cast<double>(in[i]));
+  }
+}
+
+void AreNotZero(const void* in, void* out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    static_cast<uint8_t*>(out)[i] = static_cast<const float*>(in)[i] != 0.0f ? 1 : 0;
+  }
+}
+
 template <typename In, typename Out>
 void Direct(const void* in, void* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
@@ -209,7 +235,14 @@ void ConvertElements(DataType from, const void* in, DataType to, void* out, int6
   if (from == D::kInt64 && to == D::kFloat) return Direct<int64_t, float>(in, out, count);
   if (from == D::kInt32 && to == D::kFloat) return Direct<int32_t, float>(in, out, count);
   if (from == D::kUint8 && to == D::kFloat) return Direct<uint8_t, float>(in, out, count);
-  if (from == D::kBool && to == D::kFloat) return Direct<bool, float>(in, out, count);
+  if (from == D::kFloat && to == D::kInt32) {
+    return TruncateFloats(static_cast<const float*>(in), static_cast<int32_t*>(out), count);
+  }
+  if (from == D::kFloat && to == D::kInt64) {
+    return TruncateFloats(static_cast<const float*>(in), static_cast<int64_t*>(out), count);
+  }
+  if (from == D::kFloat && to == D::kBool) return AreNotZero(in, out, count);
+  if (from == D::kBool && to == D::kFloat) return Direct<uint8_t, float>(in, out, count);
   if (from == D::kInt64 && to == D::kInt32) return Direct<int64_t, int32_t>(in, out, count);
   if (from == D::kInt32 && to == D::kInt64) return Direct<int32_t, int64_t>(in, out, count);
   if (from == D::kUint64 && to == D::kInt64) return Direct<uint64_t, int64_t>(in, out, count);

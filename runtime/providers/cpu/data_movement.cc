@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/ops/slice.h"
@@ -219,7 +220,12 @@ Result<std::unique_ptr<Kernel>> MakeDepthToSpace(const KernelInfo& info) {
                                    1,     channels * plane};
     loop.strides[0] = to_space ? wide : deep_strides;
     loop.strides[1] = to_space ? deep_strides : wide;
-    return loop;
+    if (to_space) return loop;
+    // In the order of the output, whose rows are long.
+    const auto ordered = [](const std::vector<int64_t>& axes) {
+      return std::vector<int64_t>{axes[0], axes[3], axes[5], axes[1], axes[2], axes[4]};
+    };
+    return StridedLoop<2>{ordered(loop.dims), {ordered(loop.strides[0]), ordered(loop.strides[1])}};
   });
 }
 
@@ -491,11 +497,15 @@ Result<std::unique_ptr<Kernel>> MakeTrilu(const KernelInfo& info) {
         const T* in = k.input<T>(0);
         T* out = k.output<T>(0);
         for (int64_t row = 0; row < matrices * rows; ++row) {
-          for (int64_t column = 0; column < columns; ++column) {
-            const int64_t diagonal = column - row % rows;
-            const bool keep = upper ? diagonal >= offset : diagonal <= offset;
-            out[row * columns + column] = keep ? in[row * columns + column] : T{};
-          }
+          // The columns that are kept.
+          const int64_t diagonal = SaturatingAdd(row % rows, offset);
+          const int64_t first = upper ? std::clamp<int64_t>(diagonal, 0, columns) : 0;
+          const int64_t end =
+              upper ? columns : std::clamp<int64_t>(SaturatingAdd(diagonal, 1), 0, columns);
+          T* to = out + row * columns;
+          std::fill_n(to, first, T{});
+          std::copy(in + row * columns + first, in + row * columns + end, to + first);
+          std::fill_n(to + end, columns - end, T{});
         }
       });
       return Status::Ok();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -50,11 +51,47 @@ Result<Values> TwoParameters(const Node& node, std::span<const Value> inputs) {
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeImageScaler(const KernelInfo&) {
-  return MakeEagerKernel(ImageScaler);
+Result<std::unique_ptr<Kernel>> MakeImageScaler(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) return MakeEagerKernel(ImageScaler);
+  return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    const float scale = context.node.attributes.Float("scale", 1);
+    std::vector<float> bias = context.node.attributes.Floats("bias");
+    if (shape.rank() < 2 || (!bias.empty() && static_cast<int64_t>(bias.size()) != shape[1])) {
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": bias does not fit ", shape.ToString()));
+    }
+    bias.resize(static_cast<size_t>(shape[1]));
+    const int64_t plane = shape.ElementCount(2, shape.rank()), planes = shape[0] * shape[1];
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [=](const KernelContext& k) {
+      for (int64_t i = 0; i < planes; ++i) {
+        math::CurrentSimd().affine(k.input<float>(0) + i * plane, k.output<float>(0) + i * plane,
+                                   plane, scale, bias[static_cast<size_t>(i) % bias.size()]);
+      }
+      return Status::Ok();
+    };
+    return prepared;
+  });
 }
-Result<std::unique_ptr<Kernel>> MakeTwoParameters(const KernelInfo&) {
-  return MakeEagerKernel(TwoParameters);
+
+Result<std::unique_ptr<Kernel>> MakeTwoParameters(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat || info.node.op_type != "Affine") {
+    return MakeEagerKernel(TwoParameters);
+  }
+  return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
+    const float alpha = context.node.attributes.Float("alpha", 1);
+    const float beta = context.node.attributes.Float("beta", 0);
+    const int64_t count = context.InputShape(0).ElementCount();
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [=](const KernelContext& k) {
+      math::CurrentSimd().affine(k.input<float>(0), k.output<float>(0), count, alpha, beta);
+      return Status::Ok();
+    };
+    return prepared;
+  });
 }
 
 }  // namespace onnxd

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
@@ -91,31 +92,39 @@ Result<std::unique_ptr<Kernel>> MakeGatherElements(const KernelInfo& info) {
       }
     }
     const std::string name = Describe(context.node);
-    const auto strides = DenseStrides(data);
-    const int64_t count = indices.ElementCount(), extent = data[axis];
+    const int64_t extent = data[axis];
+    StridedLoop<1> loop;  // over the indices, in order: where in data the axis begins
+    loop.dims = indices.dims();
+    loop.strides[0] = DenseStrides(data);
+    const int64_t step = std::exchange(loop.strides[0][static_cast<size_t>(axis)], 0);
+    loop.Merge();
     PreparedKernel prepared;
+    if (indices.ElementCount() == 0) {
+      prepared.compute = [](const KernelContext&) { return Status::Ok(); };
+      return prepared;
+    }
     prepared.compute = [=](const KernelContext& k) -> Status {
       Status status;
+      const auto gather = [&]<typename T, typename Index>() {
+        const T* in = k.input<T>(0);
+        T* out = k.output<T>(0);
+        const Index* next = k.input<Index>(1);
+        const int64_t stride = loop.inner_stride(0);
+        loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 1>& at) {
+          for (int64_t i = 0; i < loop.inner_count(); ++i) {
+            int64_t index = *next++;
+            if (index < -extent || index >= extent) {
+              if (status.ok()) status = OutOfRange(name, index, extent);
+              index = 0;
+            }
+            if (index < 0) index += extent;
+            *out++ = in[at[0] + i * stride + index * step];
+          }
+        });
+      };
+      if (extent == 0) return OutOfRange(name, 0, extent);
       DispatchWidth(type, [&]<typename T>() {
-        std::array<int64_t, kMaxRank> at{};
-        for (int64_t i = 0; i < count; ++i) {
-          int64_t index = IndexAt(k.input<void>(1), wide, i);
-          if (index < -extent || index >= extent) {
-            status = OutOfRange(name, index, extent);
-            return;
-          }
-          if (index < 0) index += extent;
-          int64_t offset = 0;
-          for (int j = 0; j < indices.rank(); ++j) {
-            const auto axis_index = static_cast<size_t>(j);
-            offset += (j == axis ? index : at[axis_index]) * strides[axis_index];
-          }
-          k.output<T>(0)[i] = k.input<T>(0)[offset];
-          for (int j = indices.rank() - 1; j >= 0; --j) {
-            if (++at[static_cast<size_t>(j)] < indices[j]) break;
-            at[static_cast<size_t>(j)] = 0;
-          }
-        }
+        wide ? gather.template operator()<T, int64_t>() : gather.template operator()<T, int32_t>();
       });
       return status;
     };

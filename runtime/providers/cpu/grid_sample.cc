@@ -98,23 +98,48 @@ AxisTaps TapsOf(const SampleMode& mode, double normalized, int64_t extent) {
   return taps;
 }
 
-// The weighted sum over the taps of all axes, outermost first.
+// What some points see: elements of a plane and their weights, one point after the other.
 template <typename T>
-double Sample(const T* plane, std::span<const AxisTaps> taps, std::span<const int64_t> extents,
-              int count) {
-  int64_t rest = 1;
-  for (const int64_t extent : extents.subspan(1)) rest *= extent;
-  double sum = 0;
-  for (size_t t = 0; t < static_cast<size_t>(count); ++t) {
-    if (taps[0].at[t] < 0) continue;
-    const T* from = plane + taps[0].at[t] * rest;
-    const double value = extents.size() == 1
-                             ? static_cast<double>(*from)
-                             : Sample(from, taps.subspan(1), extents.subspan(1), count);
-    sum += taps[0].weights[t] * value;
+class Points {
+ public:
+  // The taps of all axes, outermost first, `count` of each.
+  void Add(std::span<const AxisTaps> taps, std::span<const int64_t> extents, int count) {
+    AddAxis(taps, extents, static_cast<size_t>(count), 0, 1);
+    ends_.push_back(at_.size());
   }
-  return sum;
-}
+
+  void Sample(const T* plane, T* out) const {
+    size_t tap = 0;
+    for (const size_t end : ends_) {
+      T sum = 0;
+      for (; tap < end; ++tap) sum += weights_[tap] * plane[at_[tap]];
+      *out++ = sum;
+    }
+  }
+
+  int64_t size() const { return static_cast<int64_t>(ends_.size()); }
+  void Clear() { at_.clear(), weights_.clear(), ends_.clear(); }
+
+ private:
+  void AddAxis(std::span<const AxisTaps> taps, std::span<const int64_t> extents, size_t count,
+               int64_t at, double weight) {
+    for (size_t t = 0; t < count; ++t) {
+      if (taps[0].at[t] < 0) continue;
+      const int64_t own = at * extents[0] + taps[0].at[t];
+      const double share = weight * taps[0].weights[t];
+      if (taps.size() > 1) {
+        AddAxis(taps.subspan(1), extents.subspan(1), count, own, share);
+      } else {
+        at_.push_back(own);
+        weights_.push_back(static_cast<T>(share));
+      }
+    }
+  }
+
+  std::vector<int64_t> at_;
+  std::vector<T> weights_;
+  std::vector<size_t> ends_;
+};
 
 template <typename T>
 Result<Values> GridSample(const Node& node, std::span<const Value> inputs) {
@@ -138,19 +163,23 @@ Result<Values> GridSample(const Node& node, std::span<const Value> inputs) {
   if (plane == 0 && out.ElementCount() > 0) {
     return InvalidArgument(StrCat(Describe(node), ": X is empty"));
   }
+  constexpr int64_t kTogether = 256;
   std::vector<AxisTaps> taps(static_cast<size_t>(axes));
+  Points<T> some;
   for (int64_t b = 0; b < shape[0]; ++b) {
-    for (int64_t p = 0; p < points; ++p) {
-      for (int axis = 0; axis < axes; ++axis) {
-        // Coordinates come innermost axis first.
-        const auto at = static_cast<size_t>((b * points + p) * axes + axes - 1 - axis);
-        taps[static_cast<size_t>(axis)] =
-            TapsOf(mode, grid[at], extents[static_cast<size_t>(axis)]);
+    for (int64_t first = 0; first < points; first += some.size()) {
+      some.Clear();
+      for (int64_t p = first; p < std::min(points, first + kTogether); ++p) {
+        for (int axis = 0; axis < axes; ++axis) {
+          // Coordinates come innermost axis first.
+          const auto at = static_cast<size_t>((b * points + p) * axes + axes - 1 - axis);
+          taps[static_cast<size_t>(axis)] =
+              TapsOf(mode, grid[at], extents[static_cast<size_t>(axis)]);
+        }
+        some.Add(taps, extents, mode.taps);
       }
-      for (int64_t c = 0; c < channels; ++c) {
-        const int64_t lane = b * channels + c;
-        out.mutable_data<T>()[lane * points + p] =
-            static_cast<T>(Sample(x.data<T>() + lane * plane, taps, extents, mode.taps));
+      for (int64_t lane = b * channels; lane < (b + 1) * channels; ++lane) {
+        some.Sample(x.data<T>() + lane * plane, out.mutable_data<T>() + lane * points + first);
       }
     }
   }

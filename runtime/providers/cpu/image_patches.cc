@@ -1,7 +1,11 @@
 // DeformConv-19, -22, Col2Im-18, CenterCropPad-18, MaxUnpool-9 to -22.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 
+#include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/sampling.h"
@@ -13,64 +17,171 @@ namespace {
 
 using Values = std::vector<Value>;
 
-template <typename T>
-Result<Values> DeformConv(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  const Tensor& w = inputs[1].tensor();
-  const Tensor& offset = inputs[2].tensor();
+// Shapes of a DeformConv, which fit together.
+struct DeformPlan {
+  Shape x, w;
+  Window window;
+  int64_t group, offset_group;
+
+  int64_t taps() const { return w[2] * w[3]; }
+  int64_t pixels() const { return window.output[0] * window.output[1]; }
+  int64_t plane() const { return x[2] * x[3]; }
+};
+
+Result<DeformPlan> PlanOfDeformConv(const Node& node, std::span<const Value> inputs) {
   const Tensor* bias = TensorAt(inputs, 3);
   const Tensor* mask = TensorAt(inputs, 4);
-  const Shape& xs = x.shape();
-  const Shape& ws = w.shape();
+  DeformPlan plan{inputs[0].tensor().shape(), inputs[1].tensor().shape(), {}, 1, 1};
+  const Shape &xs = plan.x, &ws = plan.w;
   if (xs.rank() != 4) {
     return Unimplemented(StrCat(Describe(node), ": only two spatial axes are supported"));
   }
-  const int64_t group = node.attributes.Int("group", 1);
-  const int64_t offset_group = node.attributes.Int("offset_group", 1);
-  if (ws.rank() != 4 || group < 1 || offset_group < 1 || ws[1] * group != xs[1] ||
-      ws[0] % group != 0 || xs[1] % offset_group != 0) {
+  plan.group = node.attributes.Int("group", 1);
+  plan.offset_group = node.attributes.Int("offset_group", 1);
+  if (ws.rank() != 4 || plan.group < 1 || plan.offset_group < 1 || ws[1] * plan.group != xs[1] ||
+      ws[0] % plan.group != 0 || xs[1] % plan.offset_group != 0) {
     return InvalidArgument(StrCat(Describe(node), ": X of shape ", xs.ToString(),
                                   " and W of shape ", ws.ToString(), " do not match"));
   }
-  ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(node, {xs[2], xs[3]}, {ws[2], ws[3]}));
-  const int64_t oh = window.output[0], ow = window.output[1], taps = ws[2] * ws[3];
-  const Shape wanted{xs[0], offset_group * taps * 2, oh, ow};
-  const Shape mask_shape{xs[0], offset_group * taps, oh, ow};
-  if (!(offset.shape() == wanted) || (mask != nullptr && !(mask->shape() == mask_shape)) ||
+  ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(node, {xs[2], xs[3]}, {ws[2], ws[3]}));
+  const int64_t oh = plan.window.output[0], ow = plan.window.output[1];
+  const Shape wanted{xs[0], plan.offset_group * plan.taps() * 2, oh, ow};
+  const Shape mask_shape{xs[0], plan.offset_group * plan.taps(), oh, ow};
+  if (!(inputs[2].tensor().shape() == wanted) ||
+      (mask != nullptr && !(mask->shape() == mask_shape)) ||
       (bias != nullptr && bias->ElementCount() != ws[0])) {
     return InvalidArgument(StrCat(Describe(node), ": offset, mask or B do not fit; offset must be ",
                                   wanted.ToString()));
   }
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), Shape{xs[0], ws[0], oh, ow}));
-  const int64_t plane = xs[2] * xs[3], pixels = oh * ow;
-  std::vector<double> sampled(static_cast<size_t>(xs[1] * taps));
-  for (int64_t b = 0; b < xs[0]; ++b) {
-    for (int64_t p = 0; p < pixels; ++p) {
-      for (int64_t c = 0; c < xs[1]; ++c) {
-        const int64_t g = c / (xs[1] / offset_group);
-        for (int64_t t = 0; t < taps; ++t) {
-          const int64_t lane = (b * offset_group + g) * taps + t;
-          const T* shift = offset.data<T>() + lane * 2 * pixels + p;
-          const double y = static_cast<double>(p / ow * window.strides[0] - window.pads_begin[0] +
-                                               t / ws[3] * window.dilations[0]) +
-                           static_cast<double>(shift[0]);
-          const double z = static_cast<double>(p % ow * window.strides[1] - window.pads_begin[1] +
-                                               t % ws[3] * window.dilations[1]) +
-                           static_cast<double>(shift[pixels]);
-          const double weight =
-              mask != nullptr ? static_cast<double>(mask->data<T>()[lane * pixels + p]) : 1.0;
-          sampled[static_cast<size_t>(c * taps + t)] =
-              weight * BilinearWithZeros(x.data<T>() + (b * xs[1] + c) * plane, xs[2], xs[3], y, z);
+  return plan;
+}
+
+// What a tap of an output pixel sees: pixels of the image and their shares.
+struct Corners {
+  size_t count = 0;  // those inside of the image
+  std::array<int64_t, 4> at;
+  std::array<double, 4> weights;
+};
+
+Corners CornersOf(double y, double x, int64_t height, int64_t width, double weight) {
+  Corners corners{};
+  if (!(y > -1 && y < static_cast<double>(height) && x > -1 && x < static_cast<double>(width))) {
+    return corners;
+  }
+  const double top = std::floor(y), left = std::floor(x), down = y - top, right = x - left;
+  for (size_t i = 0; i < 4; ++i) {
+    const int64_t row = static_cast<int64_t>(top) + static_cast<int64_t>(i / 2);
+    const int64_t column = static_cast<int64_t>(left) + static_cast<int64_t>(i % 2);
+    if (row < 0 || row >= height || column < 0 || column >= width) continue;
+    corners.at[corners.count] = row * width + column;
+    corners.weights[corners.count++] =
+        (i / 2 == 0 ? 1 - down : down) * (i % 2 == 0 ? 1 - right : right) * weight;
+  }
+  return corners;
+}
+
+// The corners of one tap of the offset group `lane` at an output pixel.
+template <typename T>
+Corners CornersAt(const DeformPlan& plan, const Tensor& offset, const Tensor* mask, int64_t lane,
+                  int64_t tap, int64_t pixel) {
+  const int64_t pixels = plan.pixels(), ow = plan.window.output[1], at = lane * plan.taps() + tap;
+  const T* shift = offset.data<T>() + at * 2 * pixels + pixel;
+  const auto position = [&](size_t axis, int64_t output, int64_t step, T moved) {
+    return static_cast<double>(output * plan.window.strides[axis] - plan.window.pads_begin[axis] +
+                               step * plan.window.dilations[axis]) +
+           static_cast<double>(moved);
+  };
+  const double weight =
+      mask != nullptr ? static_cast<double>(mask->data<T>()[at * pixels + pixel]) : 1.0;
+  return CornersOf(position(0, pixel / ow, tap / plan.w[3], shift[0]),
+                   position(1, pixel % ow, tap % plan.w[3], shift[pixels]), plan.x[2], plan.x[3],
+                   weight);
+}
+
+// The windows of `count` output pixels from `first` on as rows [count, channels * taps].
+template <typename T>
+void SampleWindows(const DeformPlan& plan, std::span<const Value> inputs, int64_t image,
+                   int64_t first, int64_t count, T* rows) {
+  const int64_t taps = plan.taps(), width = plan.x[1] * taps;
+  const int64_t channels = plan.x[1] / plan.offset_group;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t g = 0; g < plan.offset_group; ++g) {
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        const Corners corners = CornersAt<T>(plan, inputs[2].tensor(), TensorAt(inputs, 4),
+                                             image * plan.offset_group + g, tap, first + i);
+        std::array<T, 4> weights{};
+        for (size_t j = 0; j < corners.count; ++j) weights[j] = static_cast<T>(corners.weights[j]);
+        const T* plane =
+            inputs[0].tensor().data<T>() + (image * plan.x[1] + g * channels) * plan.plane();
+        T* to = rows + i * width + g * channels * taps + tap;
+        for (int64_t c = 0; c < channels; ++c, plane += plan.plane(), to += taps) {
+          if (corners.count < 4) {
+            *to = 0;
+            for (size_t j = 0; j < corners.count; ++j) *to += weights[j] * plane[corners.at[j]];
+            continue;
+          }
+          *to = weights[0] * plane[corners.at[0]] + weights[1] * plane[corners.at[1]] +
+                weights[2] * plane[corners.at[2]] + weights[3] * plane[corners.at[3]];
         }
       }
-      for (int64_t f = 0; f < ws[0]; ++f) {
-        const int64_t first = f / (ws[0] / group) * ws[1];
-        double sum = bias != nullptr ? static_cast<double>(bias->data<T>()[f]) : 0.0;
-        for (int64_t i = 0; i < ws[1] * taps; ++i) {
-          sum += static_cast<double>(w.data<T>()[f * ws[1] * taps + i]) *
-                 sampled[static_cast<size_t>(first * taps + i)];
+    }
+  }
+}
+
+// rows[count, k of all groups] by the weights of each group, W[out, k], into [count, out].
+void MultiplyWindows(const DeformPlan& plan, const float* rows, int64_t count, const float* weights,
+                     std::vector<float>& packed, float* sums) {
+  const math::Simd& simd = math::CurrentSimd();
+  const int64_t k = plan.w[1] * plan.taps(), out = plan.w[0] / plan.group;
+  const int64_t panel = math::PackedBSize(simd, k, out);
+  if (packed.empty()) {
+    packed.resize(static_cast<size_t>(panel * plan.group));
+    for (int64_t g = 0; g < plan.group; ++g) {
+      simd.pack_b(weights + g * out * k, k, true, k, out, packed.data() + g * panel);
+    }
+  }
+  for (int64_t g = 0; g < plan.group; ++g) {
+    simd.gemm({count, out, k, rows + g * k, k * plan.group, packed.data() + g * panel,
+               sums + g * out, plan.w[0]});
+  }
+}
+
+void MultiplyWindows(const DeformPlan& plan, const double* rows, int64_t count,
+                     const double* weights, std::vector<float>&, double* sums) {
+  const int64_t k = plan.w[1] * plan.taps(), out = plan.w[0] / plan.group;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t f = 0; f < plan.w[0]; ++f) {
+      const double* row = rows + (i * plan.group + f / out) * k;
+      sums[i * plan.w[0] + f] = std::inner_product(row, row + k, weights + f * k, 0.0);
+    }
+  }
+}
+
+// Windows of some pixels at a time as rows of a matrix, by the weights.
+template <typename T>
+Result<Values> DeformConv(const Node& node, std::span<const Value> inputs) {
+  constexpr int64_t kPixels = 48;
+  ONNXD_ASSIGN_OR_RETURN(const DeformPlan plan, PlanOfDeformConv(node, inputs));
+  const Tensor& x = inputs[0].tensor();
+  const Tensor* bias = TensorAt(inputs, 3);
+  const int64_t pixels = plan.pixels(), filters = plan.w[0];
+  ONNXD_ASSIGN_OR_RETURN(Tensor out,
+                         Tensor::Create(x.type(), Shape{plan.x[0], filters, plan.window.output[0],
+                                                        plan.window.output[1]}));
+  std::vector<T> rows(static_cast<size_t>(kPixels * plan.x[1] * plan.taps()));
+  std::vector<T> sums(static_cast<size_t>(kPixels * filters));
+  std::vector<float> packed;
+  for (int64_t image = 0; image < plan.x[0]; ++image) {
+    for (int64_t first = 0; first < pixels; first += kPixels) {
+      const int64_t count = std::min(kPixels, pixels - first);
+      SampleWindows(plan, inputs, image, first, count, rows.data());
+      MultiplyWindows(plan, rows.data(), count, inputs[1].tensor().data<T>(), packed, sums.data());
+      for (int64_t f = 0; f < filters; ++f) {
+        const T added = bias != nullptr ? bias->data<T>()[f] : T{0};
+        T* to = out.mutable_data<T>() + (image * filters + f) * pixels + first;
+        for (int64_t i = 0; i < count; ++i) {
+          to[i] = sums[static_cast<size_t>(i * filters + f)] + added;
         }
-        out.mutable_data<T>()[(b * ws[0] + f) * pixels + p] = static_cast<T>(sum);
       }
     }
   }

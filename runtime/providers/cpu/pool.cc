@@ -1,6 +1,5 @@
 // MaxPool, AveragePool, LpPool and their global forms, channels first; windows of up to three axes.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -8,42 +7,11 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
+#include "runtime/providers/cpu/pool_rows.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
-
-// The taps of one output position along an axis: those inside of the input are first, first +
-// dilation, ...; `padded` is the extent that AveragePool counts with count_include_pad.
-struct Taps {
-  int64_t first, count, padded;
-};
-
-// Computed where they are needed: a table would be as long as the output is.
-struct AxisWindow {
-  int64_t outputs = 1, extent = 1, kernel = 1, stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
-
-  // How many steps of `dilation` lead over `distance`.
-  int64_t Steps(int64_t distance) const {
-    if (distance <= 0) return 0;
-    return dilation == 1 ? distance : (distance + dilation - 1) / dilation;
-  }
-
-  Taps At(int64_t output) const {
-    const int64_t start = output * stride - pad_begin;
-    const int64_t before = Steps(-start);
-    const int64_t inside = std::min(kernel, Steps(extent - start));
-    // A window that ceil_mode lets hang over the padding counts only up to the padding's end.
-    return {start + before * dilation, std::max<int64_t>(0, inside - before),
-            std::min(kernel, Steps(extent + pad_end - start))};
-  }
-};
-
-struct PoolPlan {
-  int64_t planes, in_plane, out_plane;
-  std::array<AxisWindow, 3> axes;
-  bool include_pad;
-};
 
 Result<PoolPlan> MakePoolPlan(const PrepareContext& context) {
   const Shape& x = context.InputShape(0);
@@ -143,6 +111,12 @@ Result<std::unique_ptr<Kernel>> MakeMaxPool(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsNumber(type)) return DeclineType("MaxPool", type);
   const bool column_major = info.node.attributes.Int("storage_order", 0) != 0;
+  if (type == DataType::kFloat && info.node.output(1) == kNoValue) {
+    return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
+      ONNXD_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(context));
+      return PreparePoolByRows(plan, false, context.threads);
+    });
+  }
   return MakeKernel([type, column_major](const PrepareContext& context) -> Result<PreparedKernel> {
     ONNXD_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(context));
     const bool wants_indices = context.HasOutput(1);
@@ -190,6 +164,7 @@ Result<std::unique_ptr<Kernel>> MakeAveragePool(const KernelInfo& info) {
   if (!IsFloatOrDouble(type)) return DeclineType("AveragePool", type);
   return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
     ONNXD_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(context));
+    if (type == DataType::kFloat) return PreparePoolByRows(plan, true, context.threads);
     PreparedKernel prepared;
     prepared.compute = [plan, type](const KernelContext& k) {
       const int64_t least = 1 + 16384 / (plan.out_plane + 1);

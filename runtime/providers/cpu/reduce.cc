@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -107,28 +106,75 @@ T ReduceOne(const ReducePlan& plan, Reduction op, const T* base) {
   return Finish(op, total, plan.elements);
 }
 
-// The contiguous float case, in vectors; nullopt-like false when there is no fast path.
-bool ReduceContiguous(Reduction op, const float* x, int64_t n, float* out) {
+constexpr int64_t kChunk = 256;  // floats
+
+// Calls body(x, count) for neighbouring chunks of x[n].
+template <typename Body>
+void ForChunks(const float* x, int64_t n, Body body) {
+  for (int64_t at = 0; at < n; at += kChunk) body(x + at, std::min(kChunk, n - at));
+}
+
+// Chunks folded into one, and that one's elements.
+float FoldChunks(Reduction op, math::Binary operation, const float* x, int64_t n) {
+  float folded[kChunk];
+  int64_t width = std::min(kChunk, n);
+  std::fill_n(folded, width, Initial<float>(op));
+  ForChunks(x, n, [&](const float* chunk, int64_t count) {
+    math::CurrentSimd().binary(operation, folded, chunk, folded, count, 1, 1);
+  });
+  for (; width % 2 == 0 && width > 4; width /= 2) {
+    math::CurrentSimd().binary(operation, folded, folded + width / 2, folded, width / 2, 1, 1);
+  }
+  float total = Initial<float>(op);
+  for (int64_t i = 0; i < width; ++i) total = Accumulate(op, total, folded[i]);
+  return total;
+}
+
+float LogSumExp(const float* x, int64_t n) {
+  const math::Simd& simd = math::CurrentSimd();
+  float largest = simd.max(x, n);
+  if (std::isnan(largest)) return largest;
+  if (!std::isfinite(largest)) largest = 0;
+  double total = 0;
+  ForChunks(x, n, [&](const float* chunk, int64_t count) {
+    float powers[kChunk];
+    total += static_cast<double>(simd.exp_sum(chunk, powers, count, largest, 1.0f));
+  });
+  return static_cast<float>(std::log(total) + static_cast<double>(largest));
+}
+
+// The contiguous case, in vectors.
+float ReduceContiguous(Reduction op, const float* x, int64_t n) {
   const math::Simd& simd = math::CurrentSimd();
   switch (op) {
     case Reduction::kSum:
-      *out = simd.sum(x, n);
-      return true;
+      return simd.sum(x, n);
     case Reduction::kMean:
-      *out = simd.sum(x, n) / static_cast<float>(n);
-      return true;
+      return simd.sum(x, n) / static_cast<float>(n);
     case Reduction::kMax:
-      *out = simd.max(x, n);
-      return true;
+      return simd.max(x, n);
+    case Reduction::kMin:
+      return FoldChunks(op, math::Binary::kMin, x, n);
+    case Reduction::kProd:
+      return FoldChunks(op, math::Binary::kMul, x, n);
     case Reduction::kSumSquare:
-      *out = simd.sum_of_squares(x, n, 0.0f);
-      return true;
+      return simd.sum_of_squares(x, n, 0.0f);
     case Reduction::kL2:
-      *out = std::sqrt(simd.sum_of_squares(x, n, 0.0f));
-      return true;
-    default:
-      return false;
+      return std::sqrt(simd.sum_of_squares(x, n, 0.0f));
+    case Reduction::kLogSum:
+      return std::log(simd.sum(x, n));
+    case Reduction::kLogSumExp:
+      return LogSumExp(x, n);
+    case Reduction::kL1:
+      break;
   }
+  float total = 0;
+  ForChunks(x, n, [&](const float* chunk, int64_t count) {
+    float sizes[kChunk];
+    simd.unary(math::Unary::kAbs, chunk, sizes, count);
+    total += simd.sum(sizes, count);
+  });
+  return total;
 }
 
 Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes) {
@@ -150,12 +196,9 @@ Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes) {
   return plan;
 }
 
-// What a reduction by columns does with a row of floats; nullopt where elements are taken singly.
-std::optional<math::Binary> RowOperation(Reduction op) {
+// What a reduction by columns does with a row of floats, or what is made of it.
+math::Binary RowOperation(Reduction op) {
   switch (op) {
-    case Reduction::kSum:
-    case Reduction::kMean:
-      return math::Binary::kAdd;
     case Reduction::kProd:
       return math::Binary::kMul;
     case Reduction::kMax:
@@ -163,33 +206,79 @@ std::optional<math::Binary> RowOperation(Reduction op) {
     case Reduction::kMin:
       return math::Binary::kMin;
     default:
-      return std::nullopt;
+      return math::Binary::kAdd;
   }
 }
+
+// Some columns of the rows of one output.
+class ColumnReduction {
+ public:
+  // count: up to kChunk.
+  ColumnReduction(const ReducePlan& plan, const float* base, int64_t count)
+      : plan_(plan), base_(base), count_(count) {}
+
+  void Run(Reduction op, float* to) const {
+    if (op == Reduction::kLogSumExp) return LogSumExp(to);
+    const math::Simd& simd = math::CurrentSimd();
+    const math::Binary operation = RowOperation(op);
+    std::fill_n(to, count_, Initial<float>(op));
+    ForRows([&](const float* row) {
+      float made[kChunk];
+      if (op == Reduction::kL1) {
+        simd.unary(math::Unary::kAbs, row, made, count_);
+        row = made;
+      } else if (op == Reduction::kL2 || op == Reduction::kSumSquare) {
+        simd.binary(math::Binary::kMul, row, row, made, count_, 1, 1);
+        row = made;
+      }
+      simd.binary(operation, to, row, to, count_, 1, 1);
+    });
+    for (int64_t i = 0; i < count_; ++i) to[i] = Finish(op, to[i], plan_.elements);
+  }
+
+ private:
+  template <typename Body>
+  void ForRows(Body body) const {
+    const int64_t step = plan_.reduced.inner_stride(0);
+    plan_.reduced.ForOuter(0, plan_.reduced.outer_count(), [&](const std::array<int64_t, 1>& at) {
+      for (int64_t i = 0; i < plan_.reduced.inner_count(); ++i) body(base_ + at[0] + i * step);
+    });
+  }
+
+  void LogSumExp(float* to) const {
+    const math::Simd& simd = math::CurrentSimd();
+    float largest[kChunk], powers[kChunk];
+    std::fill_n(largest, count_, Initial<float>(Reduction::kMax));
+    ForRows([&](const float* row) {
+      simd.binary(math::Binary::kMax, largest, row, largest, count_, 1, 1);
+    });
+    for (int64_t i = 0; i < count_; ++i) largest[i] = std::isinf(largest[i]) ? 0 : largest[i];
+    std::fill_n(to, count_, 0.0f);
+    ForRows([&](const float* row) {
+      simd.binary(math::Binary::kSub, row, largest, powers, count_, 1, 1);
+      simd.unary(math::Unary::kExp, powers, powers, count_);
+      simd.binary(math::Binary::kAdd, to, powers, to, count_, 1, 1);
+    });
+    simd.unary(math::Unary::kLog, to, to, count_);
+    simd.binary(math::Binary::kAdd, to, largest, to, count_, 1, 1);
+  }
+
+  const ReducePlan& plan_;
+  const float* base_;
+  const int64_t count_;
+};
 
 // Outputs side by side whose elements lie side by side, too: whole rows at once.
 void ReduceRows(const ReducePlan& plan, Reduction op, const float* in, float* out,
                 ThreadPool& pool) {
-  constexpr int64_t kColumns = 256;
-  const math::Simd& simd = math::CurrentSimd();
-  const math::Binary operation = *RowOperation(op);
-  const int64_t width = plan.kept.inner_count(), parts = (width + kColumns - 1) / kColumns;
-  const int64_t step = plan.reduced.inner_stride(0);
-  const auto reduce = [&](const float* base, float* to, int64_t count) {
-    std::fill_n(to, count, Initial<float>(op));
-    plan.reduced.ForOuter(0, plan.reduced.outer_count(), [&](const std::array<int64_t, 1>& at) {
-      for (int64_t i = 0; i < plan.reduced.inner_count(); ++i) {
-        simd.binary(operation, to, base + at[0] + i * step, to, count, 1, 1);
-      }
-    });
-    for (int64_t i = 0; i < count; ++i) to[i] = Finish(op, to[i], plan.elements);
-  };
-  const int64_t grain = 1 + 16384 / (std::min(width, kColumns) * plan.elements + 1);
+  const int64_t width = plan.kept.inner_count(), parts = (width + kChunk - 1) / kChunk;
+  const int64_t grain = 1 + 16384 / (std::min(width, kChunk) * plan.elements + 1);
   pool.ParallelFor(plan.kept.outer_count() * parts, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = i / parts, first = i % parts * kColumns;
+      const int64_t row = i / parts, first = i % parts * kChunk;
       plan.kept.ForOuter(row, row + 1, [&](const std::array<int64_t, 1>& at) {
-        reduce(in + at[0] + first, out + row * width + first, std::min(kColumns, width - first));
+        ColumnReduction(plan, in + at[0] + first, std::min(kChunk, width - first))
+            .Run(op, out + row * width + first);
       });
     }
   });
@@ -203,7 +292,7 @@ void RunReduce(const ReducePlan& plan, Reduction op, const T* in, T* out, Thread
     return;
   }
   if constexpr (std::is_same_v<T, float>) {
-    if (plan.rows && RowOperation(op)) return ReduceRows(plan, op, in, out, pool);
+    if (plan.rows) return ReduceRows(plan, op, in, out, pool);
   }
   const int64_t inner = plan.kept.inner_count(), step = plan.kept.inner_stride(0);
   const int64_t rows = plan.kept.outer_count();
@@ -213,7 +302,10 @@ void RunReduce(const ReducePlan& plan, Reduction op, const T* in, T* out, Thread
       for (int64_t i = 0; i < inner; ++i, ++to) {
         const T* base = in + at[0] + i * step;
         if constexpr (std::is_same_v<T, float>) {
-          if (plan.contiguous && ReduceContiguous(op, base, plan.elements, to)) continue;
+          if (plan.contiguous) {
+            *to = ReduceContiguous(op, base, plan.elements);
+            continue;
+          }
         }
         *to = ReduceOne(plan, op, base);
       }
@@ -250,6 +342,45 @@ Result<std::unique_ptr<Kernel>> MakeReduce(const KernelInfo& info) {
   });
 }
 
+namespace {
+
+// The places of the largest of each column of in[extent, inner], or of the smallest.
+template <typename T, bool smallest, bool last>
+void ArgColumns(const T* in, int64_t extent, int64_t inner, int64_t* out) {
+  T best[kChunk];
+  int32_t places[kChunk];
+  for (int64_t first = 0; first < inner; first += kChunk) {
+    const int64_t count = std::min(kChunk, inner - first);
+    std::copy_n(in + first, count, best);
+    std::fill_n(places, count, 0);
+    for (int64_t i = 1; i < extent; ++i) {
+      const T* row = in + i * inner + first;
+      const auto place = static_cast<int32_t>(i);
+      for (int64_t c = 0; c < count; ++c) {
+        const bool better =
+            (smallest ? row[c] < best[c] : row[c] > best[c]) || (last && row[c] == best[c]);
+        best[c] = better ? row[c] : best[c];
+        places[c] = better ? place : places[c];
+      }
+    }
+    std::copy_n(places, count, out + first);
+  }
+}
+
+template <typename T>
+void ArgColumns(bool smallest, bool last, const T* in, int64_t extent, int64_t inner,
+                int64_t* out) {
+  if (smallest) {
+    last ? ArgColumns<T, true, true>(in, extent, inner, out)
+         : ArgColumns<T, true, false>(in, extent, inner, out);
+  } else {
+    last ? ArgColumns<T, false, true>(in, extent, inner, out)
+         : ArgColumns<T, false, false>(in, extent, inner, out);
+  }
+}
+
+}  // namespace
+
 // ArgMax and ArgMin; the first of equals wins unless select_last_index is set.
 Result<std::unique_ptr<Kernel>> MakeArgReduce(const KernelInfo& info) {
   const DataType type = info.InputType(0);
@@ -267,6 +398,11 @@ Result<std::unique_ptr<Kernel>> MakeArgReduce(const KernelInfo& info) {
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
         for (int64_t row = 0; row < outer; ++row) {
+          if (inner > 1 && extent <= INT32_MAX) {
+            ArgColumns(smallest, last, k.input<T>(0) + row * extent * inner, extent, inner,
+                       k.output<int64_t>(0) + row * inner);
+            continue;
+          }
           for (int64_t column = 0; column < inner; ++column) {
             const T* base = k.input<T>(0) + row * extent * inner + column;
             int64_t best = 0;
@@ -303,15 +439,17 @@ Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
         for (int64_t row = 0; row < outer; ++row) {
-          for (int64_t column = 0; column < inner; ++column) {
-            const int64_t base = row * extent * inner + column;
-            T total{};
-            for (int64_t i = 0; i < extent; ++i) {
-              const int64_t at = base + (reverse ? extent - 1 - i : i) * inner;
-              const T x = k.input<T>(0)[at];
-              if (exclusive) k.output<T>(0)[at] = total;
-              total = static_cast<T>(total + x);
-              if (!exclusive) k.output<T>(0)[at] = total;
+          const int64_t base = row * extent * inner;
+          const auto at = [&](int64_t i) { return base + (reverse ? extent - 1 - i : i) * inner; };
+          for (int64_t i = 0; i < extent; ++i) {
+            // Each is the one before and an element: its own, or the one before's.
+            T* out = k.output<T>(0) + at(i);
+            const T* in = k.input<T>(0) + at(exclusive && i > 0 ? i - 1 : i);
+            const T* before = k.output<T>(0) + at(std::max<int64_t>(i - 1, 0));
+            if (i == 0) {
+              for (int64_t c = 0; c < inner; ++c) out[c] = exclusive ? T{} : in[c];
+            } else {
+              for (int64_t c = 0; c < inner; ++c) out[c] = static_cast<T>(before[c] + in[c]);
             }
           }
         }

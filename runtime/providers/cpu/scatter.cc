@@ -122,46 +122,71 @@ Result<Values> ScatterElements(const Node& node, std::span<const Value> inputs) 
   return Values{std::move(out)};
 }
 
-Result<Values> ScatterND(const Node& node, std::span<const Value> inputs) {
-  const Tensor& data = inputs[0].tensor();
-  const Tensor& indices = inputs[1].tensor();
-  const Tensor& updates = inputs[2].tensor();
-  ONNXD_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(node));
-  const Shape& shape = data.shape();
-  const int rank = indices.shape().rank();
-  const int64_t depth = rank < 1 ? -1 : indices.shape()[rank - 1];
-  if (depth < 0 || depth > shape.rank()) {
-    return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.shape().ToString(),
+// Slices of data[..., slice] at the places that tuples of indices name.
+struct ScatterNDPlan {
+  Shape shape;
+  std::vector<int64_t> strides;
+  int64_t depth, slice, tuples;
+  Reduction reduction;
+};
+
+Result<ScatterNDPlan> PlanScatterND(const Node& node, const Shape& shape, const Shape& indices,
+                                    const Shape& updates) {
+  ScatterNDPlan plan;
+  ONNXD_ASSIGN_OR_RETURN(plan.reduction, ReductionOf(node));
+  const int rank = indices.rank();
+  plan.depth = rank < 1 ? -1 : indices[rank - 1];
+  if (plan.depth < 0 || plan.depth > shape.rank()) {
+    return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.ToString(),
                                   " do not fit data of shape ", shape.ToString()));
   }
-  const int64_t slice = shape.ElementCount(static_cast<int>(depth), shape.rank());
-  const int64_t tuples = indices.shape().ElementCount(0, rank - 1);
-  if (updates.ElementCount() != tuples * slice) {
-    return InvalidArgument(
-        StrCat(Describe(node), ": updates have shape ", updates.shape().ToString()));
+  plan.slice = shape.ElementCount(static_cast<int>(plan.depth), shape.rank());
+  plan.tuples = indices.ElementCount(0, rank - 1);
+  if (updates.ElementCount() != plan.tuples * plan.slice) {
+    return InvalidArgument(StrCat(Describe(node), ": updates have shape ", updates.ToString()));
   }
-  const std::vector<int64_t> positions = ElementsAs<int64_t>(indices);
-  const std::vector<int64_t> strides = DenseStrides(shape);
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(data));
-  ONNXD_RETURN_IF_ERROR(Dispatch(node, data.type(), reduction, [&]<typename T>() -> Status {
-    for (int64_t tuple = 0; tuple < tuples; ++tuple) {
-      int64_t at = 0;
-      for (int64_t d = 0; d < depth; ++d) {
-        const int64_t extent = shape[static_cast<int>(d)];
-        int64_t index = positions[static_cast<size_t>(tuple * depth + d)];
-        if (index < -extent || index >= extent) {
-          return InvalidArgument(
-              StrCat(Describe(node), ": index ", index, " is outside an axis of ", extent));
-        }
-        if (index < 0) index += extent;
-        at += index * strides[static_cast<size_t>(d)];
-      }
-      T* to = out.mutable_data<T>() + at;
-      const T* from = updates.data<T>() + tuple * slice;
-      for (int64_t i = 0; i < slice; ++i) to[i] = Combine(reduction, to[i], from[i]);
+  plan.shape = shape;
+  plan.strides = DenseStrides(shape);
+  return plan;
+}
+
+// Where a tuple points to.
+Result<int64_t> PlaceOf(const ScatterNDPlan& plan, const std::string& name, const int64_t* tuple) {
+  int64_t at = 0;
+  for (int64_t d = 0; d < plan.depth; ++d) {
+    const int64_t extent = plan.shape[static_cast<int>(d)];
+    if (tuple[d] < -extent || tuple[d] >= extent) {
+      return InvalidArgument(StrCat(name, ": index ", tuple[d], " is outside an axis of ", extent));
     }
-    return Status::Ok();
-  }));
+    at += (tuple[d] < 0 ? tuple[d] + extent : tuple[d]) * plan.strides[static_cast<size_t>(d)];
+  }
+  return at;
+}
+
+template <typename T>
+Status RunScatterND(const ScatterNDPlan& plan, const std::string& name, const int64_t* tuples,
+                    const T* updates, T* out) {
+  for (int64_t tuple = 0; tuple < plan.tuples; ++tuple, updates += plan.slice) {
+    ONNXD_ASSIGN_OR_RETURN(const int64_t at, PlaceOf(plan, name, tuples + tuple * plan.depth));
+    if (plan.reduction == Reduction::kNone) {
+      std::copy_n(updates, plan.slice, out + at);
+      continue;
+    }
+    for (int64_t i = 0; i < plan.slice; ++i) {
+      out[at + i] = Combine(plan.reduction, out[at + i], updates[i]);
+    }
+  }
+  return Status::Ok();
+}
+
+Result<Values> ScatterNDOfStrings(const Node& node, std::span<const Value> inputs) {
+  const Tensor &indices = inputs[1].tensor(), &updates = inputs[2].tensor();
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(inputs[0].tensor()));
+  ONNXD_ASSIGN_OR_RETURN(const ScatterNDPlan plan,
+                         PlanScatterND(node, out.shape(), indices.shape(), updates.shape()));
+  if (plan.reduction != Reduction::kNone) return DeclineType("ScatterND", out.type());
+  ONNXD_RETURN_IF_ERROR(RunScatterND(plan, Describe(node), indices.data<int64_t>(),
+                                     updates.data<std::string>(), out.mutable_data<std::string>()));
   return Values{std::move(out)};
 }
 
@@ -218,8 +243,25 @@ Result<std::unique_ptr<Kernel>> MakeScatterElements(const KernelInfo& info) {
 }
 
 Result<std::unique_ptr<Kernel>> MakeScatterND(const KernelInfo& info) {
-  if (NeedsArithmetic(info)) return DeclineType("ScatterND", info.InputType(0));
-  return MakeEagerKernel(ScatterND);
+  const DataType type = info.InputType(0);
+  if (NeedsArithmetic(info)) return DeclineType("ScatterND", type);
+  if (type == DataType::kString) return MakeEagerKernel(ScatterNDOfStrings);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const ScatterNDPlan plan,
+                           PlanScatterND(context.node, context.InputShape(0), context.InputShape(1),
+                                         context.InputShape(2)));
+    const int64_t count = plan.shape.ElementCount();
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};  // a cache that grows need not be copied
+    prepared.compute = [plan, type, count, node = context.node](const KernelContext& k) {
+      return Dispatch(node, type, plan.reduction, [&]<typename T>() -> Status {
+        T* out = k.output<T>(0);
+        if (out != k.input<T>(0)) std::copy_n(k.input<T>(0), count, out);
+        return RunScatterND(plan, Describe(node), k.input<int64_t>(1), k.input<T>(2), out);
+      });
+    };
+    return prepared;
+  });
 }
 
 Result<std::unique_ptr<Kernel>> MakeTensorScatter(const KernelInfo&) {

@@ -40,10 +40,13 @@ void SimdRow(Family family, const float* in, float* out, int64_t n) {
     simd.affine(out, out, n, 1.0f / total, 0.0f);
     return;
   }
-  float total = 0;  // out may be in: the exponentials are not stored
-  for (int64_t i = 0; i < n; ++i) total += std::exp(in[i] - largest);
-  const float shift = largest + std::log(total);
-  for (int64_t i = 0; i < n; ++i) out[i] = in[i] - shift;
+  constexpr int64_t kChunk = 256;
+  float powers[kChunk];  // out may be in
+  float total = 0;
+  for (int64_t i = 0; i < n; i += kChunk) {
+    total += simd.exp_sum(in + i, powers, std::min(kChunk, n - i), largest, 1.0f);
+  }
+  simd.affine(in, out, n, 1.0f, -(largest + std::log(total)));
 }
 
 // Softmax along rows of in[extent, inner]: whole rows at a time. `sums` has room for `inner`.

@@ -54,6 +54,56 @@ void TransposeBlock(uint32_t* out, const uint32_t* in, int64_t out_stride, int64
   for (int i = 0; i < 4; ++i) std::memcpy(out + i * out_stride, &rows[i], sizeof(Four));
 }
 
+// The 8 x 8 transpose of bytes.
+void TransposeBlock(uint8_t* out, const uint8_t* in, int64_t out_stride, int64_t in_stride) {
+  typedef uint8_t Bytes __attribute__((vector_size(16)));
+  typedef uint16_t Pairs __attribute__((vector_size(16)));
+  typedef uint32_t Fours __attribute__((vector_size(16)));
+  typedef uint64_t Halves __attribute__((vector_size(16)));
+  Bytes r[8];
+  for (int i = 0; i < 8; ++i) {
+    uint64_t row;
+    std::memcpy(&row, in + i * in_stride, sizeof(row));
+    r[i] = reinterpret_cast<Bytes>(Halves{row, 0});
+  }
+  Pairs pairs[4];
+  for (int i = 0; i < 4; ++i) {
+    pairs[i] = reinterpret_cast<Pairs>(__builtin_shufflevector(
+        r[2 * i], r[2 * i + 1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+  }
+  Fours low[2], high[2];
+  for (int i = 0; i < 2; ++i) {
+    const Pairs a = pairs[2 * i], b = pairs[2 * i + 1];
+    low[i] = reinterpret_cast<Fours>(__builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
+    high[i] = reinterpret_cast<Fours>(__builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15));
+  }
+  const Fours rows[4] = {__builtin_shufflevector(low[0], low[1], 0, 4, 1, 5),
+                         __builtin_shufflevector(low[0], low[1], 2, 6, 3, 7),
+                         __builtin_shufflevector(high[0], high[1], 0, 4, 1, 5),
+                         __builtin_shufflevector(high[0], high[1], 2, 6, 3, 7)};
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t row = reinterpret_cast<Halves>(rows[i / 2])[i % 2];
+    std::memcpy(out + i * out_stride, &row, sizeof(row));
+  }
+}
+
+// Matrices of bytes by blocks; the rest by elements.
+void TransposeTiles(uint8_t* out, const uint8_t* in, int64_t rows, int64_t columns,
+                    int64_t out_stride, int64_t in_stride) {
+  constexpr int64_t kBlock = 8;
+  const int64_t whole_rows = rows / kBlock * kBlock, whole_columns = columns / kBlock * kBlock;
+  for (int64_t i = 0; i < whole_rows; i += kBlock) {
+    for (int64_t j = 0; j < whole_columns; j += kBlock) {
+      TransposeBlock(out + i * out_stride + j, in + j * in_stride + i, out_stride, in_stride);
+    }
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j) {
+      out[i * out_stride + j] = in[j * in_stride + i];
+    }
+  }
+}
+
 // The transpose of a few rows that lie apart, such as the planes of an image, interleaved.
 template <int columns>
 void Interleave(uint32_t* out, const uint32_t* in, int64_t rows, int64_t out_stride,
@@ -68,13 +118,16 @@ void TransposeWords(uint32_t* out, const uint32_t* in, int64_t rows, int64_t col
                     int64_t out_stride, int64_t in_stride) {
   if (columns == 2) return Interleave<2>(out, in, rows, out_stride, in_stride);
   if (columns == 3) return Interleave<3>(out, in, rows, out_stride, in_stride);
-  constexpr int64_t kTile = 64;
+  constexpr int64_t kTile = 64, kLine = 16;  // rows; columns that fill a cache line
   const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
   for (int64_t r = 0; r < whole_rows; r += kTile) {
     const int64_t r_end = std::min(whole_rows, r + kTile);
-    for (int64_t c = 0; c < whole_columns; c += 4) {
+    for (int64_t c = 0; c < whole_columns; c += kLine) {
+      const int64_t c_end = std::min(whole_columns, c + kLine);
       for (int64_t i = r; i < r_end; i += 4) {
-        TransposeBlock(out + i * out_stride + c, in + c * in_stride + i, out_stride, in_stride);
+        for (int64_t j = c; j < c_end; j += 4) {
+          TransposeBlock(out + i * out_stride + j, in + j * in_stride + i, out_stride, in_stride);
+        }
       }
     }
   }

@@ -1,0 +1,165 @@
+#include "runtime/providers/cpu/pool_rows.h"
+
+#include <limits>
+
+#include "runtime/math/simd.h"
+
+namespace onnxd {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // outputs that are worth another thread
+
+float Combined(bool average, float a, float b) {
+  if (average) return a + b;
+  return a != a || a > b ? a : b;
+}
+
+// Output positions [first, end) of an axis whose windows are inside of the input.
+struct Inside {
+  int64_t first, end;
+};
+
+Inside InsideOf(const AxisWindow& axis) {
+  const int64_t reach = (axis.kernel - 1) * axis.dilation;
+  const int64_t first = (axis.pad_begin + axis.stride - 1) / axis.stride;
+  const int64_t last_start = axis.extent - 1 - reach + axis.pad_begin;
+  const int64_t end = last_start < 0 ? 0 : last_start / axis.stride + 1;
+  const int64_t begin = std::min(std::max<int64_t>(first, 0), axis.outputs);
+  return {begin, std::max(begin, std::min(end, axis.outputs))};
+}
+
+class RowPool {
+ public:
+  RowPool(const PoolPlan& plan, bool average)
+      : plan_(plan), average_(average), inside_(InsideOf(plan.axes[2])) {}
+
+  // `row` has room for a row of the input.
+  void RunPlane(const float* in, float* row, float* out) const {
+    const int64_t outputs = plan_.axes[2].outputs;
+    for (int64_t oz = 0; oz < plan_.axes[0].outputs; ++oz) {
+      const Taps z = plan_.axes[0].At(oz);
+      for (int64_t oy = 0; oy < plan_.axes[1].outputs; ++oy, out += outputs) {
+        const Taps y = plan_.axes[1].At(oy);
+        JoinRows(in, z, y, row);
+        RunRow(row, z, y, out);
+      }
+    }
+  }
+
+ private:
+  // All rows of the windows of one row of outputs.
+  void JoinRows(const float* in, const Taps& z, const Taps& y, float* row) const {
+    const math::Simd& simd = math::CurrentSimd();
+    const math::Binary op = average_ ? math::Binary::kAdd : math::Binary::kMax;
+    const int64_t height = plan_.axes[1].extent, width = plan_.axes[2].extent;
+    if (z.count * y.count == 0) {
+      std::fill_n(row, width, average_ ? 0.0f : std::numeric_limits<float>::lowest());
+      return;
+    }
+    const auto at = [&](int64_t i) {
+      const int64_t plane = z.first + i / y.count * plan_.axes[0].dilation;
+      return in + (plane * height + y.first + i % y.count * plan_.axes[1].dilation) * width;
+    };
+    const int64_t rows = z.count * y.count;
+    if (rows == 1) {
+      std::copy_n(at(0), width, row);
+      return;
+    }
+    simd.binary(op, at(0), at(1), row, width, 1, 1);
+    for (int64_t i = 2; i < rows; ++i) simd.binary(op, row, at(i), row, width, 1, 1);
+  }
+
+  void RunRow(const float* row, const Taps& z, const Taps& y, float* out) const {
+    const AxisWindow& axis = plan_.axes[2];
+    RunInside(row, out);
+    for (int64_t ox = 0; ox < axis.outputs; ++ox) {
+      if (ox == inside_.first) ox = inside_.end;
+      if (ox == axis.outputs) break;
+      const Taps x = axis.At(ox);
+      float result = average_ ? 0.0f : std::numeric_limits<float>::lowest();
+      for (int64_t k = 0; k < x.count; ++k) {
+        result = Combined(average_, row[x.first + k * axis.dilation], result);
+      }
+      out[ox] = result;
+    }
+    if (average_) Divide(z, y, out);
+  }
+
+  void RunInside(const float* row, float* out) const {
+    const AxisWindow& axis = plan_.axes[2];
+    const int64_t count = inside_.end - inside_.first;
+    if (count == 0) return;
+    const float* from = row + inside_.first * axis.stride - axis.pad_begin;
+    float* to = out + inside_.first;
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i * axis.stride];
+    for (int64_t k = 1; k < axis.kernel; ++k) AddTap(from + k * axis.dilation, to, count);
+  }
+
+  void AddTap(const float* from, float* to, int64_t count) const {
+    const int64_t stride = plan_.axes[2].stride;
+    if (stride == 1) {
+      const math::Binary op = average_ ? math::Binary::kAdd : math::Binary::kMax;
+      math::CurrentSimd().binary(op, to, from, to, count, 1, 1);
+    } else if (stride == 2) {  // which compilers load in vectors
+      CombineStrided<2>(from, to, count, 2);
+    } else {
+      CombineStrided<0>(from, to, count, stride);
+    }
+  }
+
+  template <int64_t known>
+  void CombineStrided(const float* from, float* to, int64_t count, int64_t stride) const {
+    const int64_t step = known != 0 ? known : stride;
+    if (average_) {
+      for (int64_t i = 0; i < count; ++i) to[i] += from[i * step];
+    } else {
+      for (int64_t i = 0; i < count; ++i) to[i] = Combined(false, to[i], from[i * step]);
+    }
+  }
+
+  void Divide(const Taps& z, const Taps& y, float* out) const {
+    const AxisWindow& axis = plan_.axes[2];
+    const int64_t rows = plan_.include_pad ? z.padded * y.padded : z.count * y.count;
+    const auto divide = [&](int64_t first, int64_t end) {
+      if (first >= end) return;
+      const Taps x = axis.At(first);
+      const int64_t count = rows * (plan_.include_pad ? x.padded : x.count);
+      if (count == 0) return std::fill(out + first, out + end, 0.0f);
+      const auto divisor = static_cast<float>(count);
+      math::CurrentSimd().binary(math::Binary::kDiv, out + first, &divisor, out + first,
+                                 end - first, 1, 0);
+    };
+    for (int64_t ox = 0; ox < inside_.first; ++ox) divide(ox, ox + 1);
+    divide(inside_.first, inside_.end);
+    for (int64_t ox = inside_.end; ox < axis.outputs; ++ox) divide(ox, ox + 1);
+  }
+
+  const PoolPlan& plan_;
+  const bool average_;
+  const Inside inside_;
+};
+
+}  // namespace
+
+PreparedKernel PreparePoolByRows(const PoolPlan& plan, bool average, int threads) {
+  const int64_t width = plan.axes[2].extent;
+  const int64_t worth = 1 + plan.planes * plan.out_plane / kGrain;
+  const int64_t workers = std::min({worth, plan.planes, static_cast<int64_t>(threads)});
+  PreparedKernel prepared;
+  prepared.scratch_bytes = static_cast<size_t>(workers * width) * sizeof(float);
+  prepared.compute = [plan, average, workers, width](const KernelContext& k) {
+    const RowPool pool(plan, average);
+    k.pool().ParallelFor(workers, 1, [&](int64_t first, int64_t last) {
+      for (int64_t worker = first; worker < last; ++worker) {
+        for (int64_t p = worker; p < plan.planes; p += workers) {
+          pool.RunPlane(k.input<float>(0) + p * plan.in_plane, k.scratch<float>() + worker * width,
+                        k.output<float>(0) + p * plan.out_plane);
+        }
+      }
+    });
+    return Status::Ok();
+  };
+  return prepared;
+}
+
+}  // namespace onnxd
