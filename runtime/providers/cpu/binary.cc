@@ -304,10 +304,45 @@ Result<std::vector<Value>> PowThroughDouble(const Node&, std::span<const Value> 
 
 }  // namespace
 
+namespace {
+
+// Squares and cubes are products.
+float PowerOf(float x, float y) {
+  if (y == 2) return x * x;
+  if (y == 3) return x * x * x;
+  return std::pow(x, y);
+}
+
+void PowerLoop(const void* a, const void* b, void* out, int64_t count, int64_t a_step,
+               int64_t b_step) {
+  const auto* x = static_cast<const float*>(a);
+  const auto* y = static_cast<const float*>(b);
+  auto* result = static_cast<float*>(out);
+  const bool is_product = b_step == 0 && a_step == 1 && (*y == 2 || *y == 3);
+  if (!is_product) {
+    for (int64_t i = 0; i < count; ++i) result[i] = PowerOf(x[i * a_step], y[i * b_step]);
+    return;
+  }
+  constexpr int64_t kChunk = 256;
+  const math::Simd& simd = math::CurrentSimd();
+  const bool is_cube = *y == 3;
+  for (int64_t i = 0; i < count; i += kChunk) {
+    const int64_t n = std::min(kChunk, count - i);
+    float squares[kChunk];  // result may be x
+    simd.binary(math::Binary::kMul, x + i, x + i, is_cube ? squares : result + i, n, 1, 1);
+    if (is_cube) simd.binary(math::Binary::kMul, squares, x + i, result + i, n, 1, 1);
+  }
+}
+
+}  // namespace
+
 // x ** y with the type of x; integers go through double, as exponents of other types do.
 Result<std::unique_ptr<Kernel>> MakePow(const KernelInfo& info) {
   const DataType base = info.InputType(0), exponent = info.InputType(1);
   if (!IsNumber(base) || !IsNumber(exponent)) return DeclineType("Pow", base);
+  if (base == DataType::kFloat && exponent == DataType::kFloat) {
+    return PairKernel({sizeof(float), sizeof(float), sizeof(float)}, PowerLoop);
+  }
   const auto power = [](auto x, auto y) {
     using T = decltype(x);
     if constexpr (std::is_floating_point_v<T>) {

@@ -2,6 +2,7 @@
 // its relatives.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -11,6 +12,7 @@ namespace onnxd {
 
 Result<std::unique_ptr<Kernel>> MakeTrainingBatchNormalization(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeDoubleGroupNormalization(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeScatteredMeanVariance(const KernelInfo&);
 
 Result<std::unique_ptr<Kernel>> MakeBatchNormalization(const KernelInfo& info) {
   const DataType type = info.InputType(0);
@@ -161,6 +163,57 @@ Result<std::unique_ptr<Kernel>> MakeGroupNormalization(const KernelInfo& info) {
     const int64_t plane = shape.ElementCount(2, shape.rank());
     return PrepareGroups({plane == 0 ? 0 : shape[0] * groups, shape[1] / groups * plane, plane,
                           groups, shape[1], per_group, node.attributes.Float("epsilon", 1e-5f)});
+  });
+}
+
+namespace {
+
+// The first axis of a shape from which on all are reduced, where none before is but those of one
+// element; nullopt where others are.
+std::optional<int> ReducedFrom(const SymbolicShape& shape, const std::vector<int64_t>& axes) {
+  const int rank = static_cast<int>(shape.size());
+  std::vector<bool> reduced(shape.size(), false);
+  for (const int64_t axis : axes) {
+    if (axis < -rank || axis >= rank) return std::nullopt;
+    reduced[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
+  }
+  int first = rank;
+  while (first > 0 && reduced[static_cast<size_t>(first) - 1]) --first;
+  for (int axis = 0; axis < first; ++axis) {
+    const auto at = static_cast<size_t>(axis);
+    if (reduced[at] && shape[at].value != 1) return std::nullopt;
+  }
+  return first;
+}
+
+}  // namespace
+
+// MeanVarianceNormalization of neighbouring elements: (x - mean) / (deviation + 1e-9).
+Result<std::unique_ptr<Kernel>> MakeMeanVarianceNormalization(const KernelInfo& info) {
+  const auto axes = info.node.attributes.Ints("axes", {0, 2, 3});
+  const auto& shape = info.input_types[0].shape;
+  const auto first = shape ? ReducedFrom(*shape, axes) : std::nullopt;
+  if (info.InputType(0) != DataType::kFloat || info.node.since_version < 9 || !first) {
+    return MakeScatteredMeanVariance(info);
+  }
+  return MakeKernel([axis = *first](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& x = context.InputShape(0);
+    const int64_t rows = x.ElementCount(0, axis), width = x.ElementCount(axis, x.rank());
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [rows, width](const KernelContext& k) {
+      k.pool().ParallelFor(rows, 1 + 8192 / (width + 1), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end && width > 0; ++row) {
+          const float* in = k.input<float>(0) + row * width;
+          const auto [mean, variance] = MomentsOf(in, width, true);
+          const float scale = 1.0f / (std::sqrt(variance) + 1e-9f);
+          math::CurrentSimd().affine(in, k.output<float>(0) + row * width, width, scale,
+                                     -mean * scale);
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
   });
 }
 

@@ -1,5 +1,5 @@
-// LRN-1, -13, LpNormalization-1, -22, MeanVarianceNormalization-9, -13, GroupNormalization-18, -21 of doubles,
-// BatchNormalization in training mode (14, 15).
+// LRN-1, -13, LpNormalization-1, -22, MeanVarianceNormalization-9, -13, GroupNormalization-18, -21
+// of doubles, BatchNormalization in training mode (14, 15).
 #include <algorithm>
 #include <cmath>
 
@@ -205,7 +205,7 @@ Result<std::unique_ptr<Kernel>> MakeLrn(const KernelInfo& info) { return FloatsO
 Result<std::unique_ptr<Kernel>> MakeLpNormalization(const KernelInfo& info) {
   return FloatsOnly(info, LpNormalization);
 }
-Result<std::unique_ptr<Kernel>> MakeMeanVarianceNormalization(const KernelInfo& info) {
+Result<std::unique_ptr<Kernel>> MakeScatteredMeanVariance(const KernelInfo& info) {
   return FloatsOnly(info, MeanVariance);
 }
 Result<std::unique_ptr<Kernel>> MakeDoubleGroupNormalization(const KernelInfo& info) {

@@ -460,6 +460,30 @@ Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
   });
 }
 
+namespace {
+
+// The first `count` of the numbers below `extent`, in the order of `comes_before`, in
+// order[extent].
+template <typename Before>
+void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before) {
+  constexpr int64_t kMostInserted = 32;
+  for (int64_t i = 0; i < extent; ++i) order[i] = i;
+  if (count == 0) return;
+  if (count > kMostInserted || count > extent / 4) {
+    std::partial_sort(order, order + count, order + extent, comes_before);
+    return;
+  }
+  std::sort(order, order + count, comes_before);
+  for (int64_t i = count; i < extent; ++i) {
+    if (!comes_before(i, order[count - 1])) continue;
+    int64_t at = count - 1;
+    for (; at > 0 && comes_before(i, order[at - 1]); --at) order[at] = order[at - 1];
+    order[at] = i;
+  }
+}
+
+}  // namespace
+
 // TopK: values and indices, sorted; equal values in index order.
 Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
   const DataType type = info.InputType(0);
@@ -483,8 +507,7 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
         for (int64_t row = 0; row < outer; ++row) {
           for (int64_t column = 0; column < inner; ++column) {
             const T* base = k.input<T>(0) + row * extent * inner + column;
-            for (int64_t i = 0; i < extent; ++i) order[i] = i;
-            std::partial_sort(order, order + count, order + extent, [&](int64_t a, int64_t b) {
+            FirstOnes(order, count, extent, [&](int64_t a, int64_t b) {
               const T x = base[a * inner], y = base[b * inner];
               // NaN sorts as the largest, so that the order is total.
               if (x != x || y != y) {
