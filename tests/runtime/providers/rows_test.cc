@@ -1,0 +1,356 @@
+// What kernels of the CPU provider do by whole rows, columns and blocks, beside plain loops.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "runtime/base/str_cat.h"
+#include "tests/support/test_model.h"
+
+namespace onnxd {
+namespace {
+
+using I = std::vector<int64_t>;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+Attributes With(std::initializer_list<std::pair<const char*, Attribute>> entries) {
+  Attributes attributes;
+  for (const auto& [name, value] : entries) attributes.Set(name, value);
+  return attributes;
+}
+
+// The outputs of one node whose inputs are constants from the second on, as TopK wants its k.
+Result<std::vector<Value>> RunOp(const std::string& op, const std::vector<Tensor>& inputs,
+                                 Attributes attributes, int64_t opset = 20, size_t outputs = 1,
+                                 int threads = 1) {
+  TestModel model(opset);
+  std::vector<std::string> in, out;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    in.push_back(StrCat("in", i));
+    if (i == 0) {
+      model.Input(in[0], inputs[0].type(), ToSymbolic(inputs[0].shape()));
+    } else {
+      model.Constant(in[i], inputs[i]);
+    }
+  }
+  for (size_t i = 0; i < outputs; ++i) out.push_back(StrCat("out", i));
+  model.Node(op, in, out, std::move(attributes));
+  for (const auto& name : out) model.Output(name);
+  SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
+  options.pool = std::make_shared<ThreadPool>(threads);
+  ONNXD_ASSIGN_OR_RETURN(const auto session,
+                         InferenceSession::FromModel(std::move(model.model()), options));
+  return session->Run(std::vector<Value>{inputs[0]}, {});
+}
+
+template <typename T = float>
+std::vector<T> Elements(const Result<std::vector<Value>>& outputs, size_t i = 0) {
+  EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+  if (!outputs.ok()) return {};
+  const auto elements = (*outputs)[i].tensor().elements<T>();
+  return {elements.begin(), elements.end()};
+}
+
+Tensor Numbers(const Shape& shape, float scale = 0.1f) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    tensor.mutable_data<float>()[i] = scale * static_cast<float>(i * i % 211 - 105);
+  }
+  return tensor;
+}
+
+void ExpectNear(const std::vector<float>& got, const std::vector<double>& wanted,
+                const std::string& what) {
+  ASSERT_EQ(got.size(), wanted.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(wanted[i])) {
+      EXPECT_TRUE(std::isnan(got[i])) << what << ", element " << i;
+    } else if (std::isinf(wanted[i])) {
+      EXPECT_EQ(got[i], static_cast<float>(wanted[i])) << what << ", element " << i;
+    } else {
+      EXPECT_NEAR(got[i], wanted[i], 2e-5 * (1 + std::abs(wanted[i]))) << what << ", element " << i;
+    }
+  }
+}
+
+struct PoolCase {
+  int64_t kernel, stride, dilation, pad_begin, pad_end;
+};
+
+// One axis like the other.
+std::vector<double> PlainPool(const Tensor& x, const PoolCase& c, bool average, bool include_pad) {
+  const Shape& s = x.shape();
+  const auto extent = [&](int64_t in) {
+    return (in + c.pad_begin + c.pad_end - (c.kernel - 1) * c.dilation - 1) / c.stride + 1;
+  };
+  std::vector<double> out;
+  for (int64_t plane = 0; plane < s[0] * s[1]; ++plane) {
+    for (int64_t oy = 0; oy < extent(s[2]); ++oy) {
+      for (int64_t ox = 0; ox < extent(s[3]); ++ox) {
+        double sum = 0, largest = std::numeric_limits<float>::lowest();
+        int64_t count = 0;
+        for (int64_t i = 0; i < c.kernel * c.kernel; ++i) {
+          const int64_t y = oy * c.stride - c.pad_begin + i / c.kernel * c.dilation;
+          const int64_t z = ox * c.stride - c.pad_begin + i % c.kernel * c.dilation;
+          if (y < 0 || y >= s[2] || z < 0 || z >= s[3]) continue;
+          const double value = x.data<float>()[(plane * s[2] + y) * s[3] + z];
+          sum += value;
+          largest = std::isnan(largest) || largest > value ? largest : value;
+          ++count;
+        }
+        if (include_pad) count = c.kernel * c.kernel;
+        out.push_back(average ? sum / static_cast<double>(count) : largest);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(PoolRows, AgreeWithPlainLoops) {
+  const PoolCase cases[] = {{2, 2, 1, 0, 0}, {3, 2, 1, 1, 1}, {5, 1, 1, 2, 2}, {3, 1, 1, 1, 0},
+                            {3, 3, 1, 0, 1}, {3, 1, 2, 2, 2}, {4, 2, 3, 3, 2}, {9, 4, 1, 4, 4}};
+  Tensor x = Numbers(Shape{2, 3, 13, 41});
+  x.mutable_data<float>()[77] = kNan;
+  for (const PoolCase& c : cases) {
+    for (const int threads : {1, 2}) {
+      const auto attributes = [&](bool include_pad) {
+        Attributes a = With({{"kernel_shape", I{c.kernel, c.kernel}},
+                             {"strides", I{c.stride, c.stride}},
+                             {"dilations", I{c.dilation, c.dilation}},
+                             {"pads", I{c.pad_begin, c.pad_begin, c.pad_end, c.pad_end}}});
+        if (include_pad) a.Set("count_include_pad", int64_t{1});
+        return a;
+      };
+      const std::string what = StrCat("window ", c.kernel, ", stride ", c.stride);
+      ExpectNear(Elements(RunOp("MaxPool", {x}, attributes(false), 20, 1, threads)),
+                 PlainPool(x, c, false, false), "MaxPool, " + what);
+      for (const bool include_pad : {false, true}) {
+        ExpectNear(Elements(RunOp("AveragePool", {x}, attributes(include_pad), 20, 1, threads)),
+                   PlainPool(x, c, true, include_pad), "AveragePool, " + what);
+      }
+    }
+  }
+}
+
+// What each reduction makes of some numbers.
+double Reduced(const std::string& op, const std::vector<double>& x) {
+  double sum = 0, sizes = 0, squares = 0, powers = 0, product = 1, least = kInfinity;
+  for (const double v : x) {
+    sum += v, sizes += std::abs(v), squares += v * v, powers += std::exp(v), product *= v;
+    least = std::isnan(least) || least < v ? least : v;
+  }
+  if (op == "ReduceL1") return sizes;
+  if (op == "ReduceL2") return std::sqrt(squares);
+  if (op == "ReduceSumSquare") return squares;
+  if (op == "ReduceLogSumExp") return std::log(powers);
+  if (op == "ReduceLogSum") return std::log(sum);
+  if (op == "ReduceProd") return product;
+  return least;
+}
+
+TEST(ReductionRows, AgreeWithPlainSumsAlongEitherAxis) {
+  for (const int64_t length : {1, 3, 56, 257, 600}) {
+    Tensor x = Numbers(Shape{length, length + 9}, length > 9 ? 0.01f : 0.1f);
+    if (length == 257) x.mutable_data<float>()[1000] = kNan;
+    if (length == 56) x.mutable_data<float>()[100] = -kInfinity;
+    for (const char* op : {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp",
+                           "ReduceLogSum", "ReduceProd", "ReduceMin"}) {
+      for (const int64_t axis : {0, 1}) {
+        std::vector<double> wanted;
+        for (int64_t kept = 0; kept < x.shape()[static_cast<int>(1 - axis)]; ++kept) {
+          std::vector<double> some;
+          for (int64_t i = 0; i < x.shape()[static_cast<int>(axis)]; ++i) {
+            const int64_t row = axis == 0 ? i : kept, column = axis == 0 ? kept : i;
+            some.push_back(x.data<float>()[row * (length + 9) + column]);
+          }
+          wanted.push_back(Reduced(op, some));
+        }
+        ExpectNear(Elements(RunOp(op, {x, Ints(Shape{1}, {axis})}, {})), wanted,
+                   StrCat(op, " of ", length, " along ", axis));
+      }
+    }
+  }
+}
+
+TEST(ReductionRows, FindTheFirstOrLastOfEqualsInColumns) {
+  const int64_t rows = 9, columns = 300;
+  Tensor x = *Tensor::Create(DataType::kFloat, Shape{rows, columns});
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    x.mutable_data<float>()[i] = static_cast<float>(i * 7 % 5);
+  }
+  for (const bool last : {false, true}) {
+    for (const bool smallest : {false, true}) {
+      const auto got = Elements<int64_t>(
+          RunOp(smallest ? "ArgMin" : "ArgMax", {x},
+                With({{"axis", int64_t{0}}, {"select_last_index", int64_t{last}}})));
+      for (int64_t c = 0; c < columns; ++c) {
+        int64_t best = 0;
+        for (int64_t r = 1; r < rows; ++r) {
+          const float now = x.data<float>()[r * columns + c];
+          const float then = x.data<float>()[best * columns + c];
+          if (smallest ? now < then : now > then) best = r;
+          if (last && now == then) best = r;
+        }
+        EXPECT_EQ(got[static_cast<size_t>(c)], best);
+      }
+    }
+  }
+}
+
+TEST(TopK, TakesFewOfManyInOrder) {
+  Tensor x = Numbers(Shape{1, 500});
+  x.mutable_data<float>()[123] = x.mutable_data<float>()[321] = kNan;
+  for (const int64_t count : {1, 5, 32, 33, 200, 500}) {
+    I order(500);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      const float p = x.data<float>()[a], q = x.data<float>()[b];
+      return std::isnan(p) ? !std::isnan(q) : p > q;
+    });
+    order.resize(static_cast<size_t>(count));
+    EXPECT_EQ(Elements<int64_t>(RunOp("TopK", {x, Ints(Shape{1}, {count})}, {}, 20, 2), 1), order);
+  }
+}
+
+TEST(Cast, CutsFloatsOffToWholeNumbersWithinTheirRange) {
+  const Tensor x = Floats(Shape{10}, {1.9f, -1.9f, 2147483520.0f, 2147483648.0f, -2147483648.0f,
+                                      -3e9f, kInfinity, -kInfinity, kNan, 1e20f});
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kLeast = std::numeric_limits<int32_t>::lowest();
+  const auto to = [](DataType type) { return With({{"to", static_cast<int64_t>(type)}}); };
+  EXPECT_EQ(
+      Elements<int32_t>(RunOp("Cast", {x}, to(DataType::kInt32))),
+      (std::vector<int32_t>{1, -1, 2147483520, kMost, kLeast, kLeast, kMost, kLeast, 0, kMost}));
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(Elements<int64_t>(RunOp("Cast", {x}, to(DataType::kInt64))),
+            (I{1, -1, 2147483520, 2147483648, -2147483648, -3000000000, kFar,
+               std::numeric_limits<int64_t>::lowest(), 0, kFar}));
+}
+
+TEST(Transpose, MovesBytesAndWordsOfAnyShape) {
+  for (const int64_t rows : {1, 5, 8, 17, 70}) {
+    for (const int64_t columns : {2, 3, 9, 16, 37}) {
+      Tensor bytes = *Tensor::Create(DataType::kUint8, Shape{rows, columns});
+      Tensor words = *Tensor::Create(DataType::kInt32, Shape{rows, columns});
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        bytes.mutable_data<uint8_t>()[i] = static_cast<uint8_t>(i * 7);
+        words.mutable_data<int32_t>()[i] = static_cast<int32_t>(i);
+      }
+      const auto b = Elements<uint8_t>(RunOp("Transpose", {bytes}, {}));
+      const auto w = Elements<int32_t>(RunOp("Transpose", {words}, {}));
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        const int64_t from = i % rows * columns + i / rows;
+        ASSERT_EQ(b[static_cast<size_t>(i)], static_cast<uint8_t>(from * 7));
+        ASSERT_EQ(w[static_cast<size_t>(i)], from);
+      }
+    }
+  }
+}
+
+TEST(Trilu, TakesDiagonalsBeyondAllBounds) {
+  const Tensor x = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, 6});
+  const auto trilu = [&](int64_t diagonal, int64_t upper) {
+    return Elements(RunOp("Trilu", {x, Tensor::Scalar(diagonal)}, With({{"upper", upper}})));
+  };
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(trilu(1, 1), (std::vector<float>{0, 2, 3, 0, 0, 6}));
+  EXPECT_EQ(trilu(-1, 0), (std::vector<float>{0, 0, 0, 4, 0, 0}));
+  EXPECT_EQ(trilu(kFar, 0), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(trilu(kFar, 1), std::vector<float>(6, 0.0f));
+  EXPECT_EQ(trilu(-kFar, 1), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST(Scatter, WritesSlicesAndRefusesPlacesOutside) {
+  const Tensor x = Numbers(Shape{3, 4, 5}), updates = Numbers(Shape{2, 5}, 7.0f);
+  std::vector<float> wanted(x.data<float>(), x.data<float>() + 60);
+  std::copy_n(updates.data<float>(), 5, wanted.data() + (2 * 4 + 1) * 5);
+  std::copy_n(updates.data<float>() + 5, 5, wanted.data() + 3 * 5);
+  EXPECT_EQ(Elements(RunOp("ScatterND", {x, Ints(Shape{2, 2}, {-1, 1, 0, 3}), updates}, {})),
+            wanted);
+  const auto outside = RunOp("ScatterND", {x, Ints(Shape{2, 2}, {0, 4, 0, 3}), updates}, {});
+  EXPECT_NE(outside.status().ToString().find("index 4 is outside an axis of 4"), std::string::npos);
+}
+
+TEST(Gather, TakesElementsAlongAnyAxisAndRefusesPlacesOutside) {
+  const Tensor x = Numbers(Shape{2, 3, 4});
+  EXPECT_EQ(Elements(RunOp("GatherElements", {x, Ints(Shape{1, 2, 3}, {2, -3, 1, 0, 2, -1})},
+                           With({{"axis", int64_t{1}}}))),
+            (std::vector<float>{x.data<float>()[8], x.data<float>()[1], x.data<float>()[6],
+                                x.data<float>()[0], x.data<float>()[9], x.data<float>()[10]}));
+  EXPECT_FALSE(
+      RunOp("GatherElements", {x, Ints(Shape{1, 1, 1}, {3})}, With({{"axis", int64_t{1}}})).ok());
+}
+
+// mean and deviation of x[first, first + count).
+std::pair<double, double> Moments(const Tensor& x, int64_t first, int64_t count) {
+  double mean = 0, variance = 0;
+  for (int64_t i = first; i < first + count; ++i) mean += x.data<float>()[i];
+  mean /= static_cast<double>(count);
+  for (int64_t i = first; i < first + count; ++i) {
+    variance += std::pow(x.data<float>()[i] - mean, 2);
+  }
+  return {mean, std::sqrt(variance / static_cast<double>(count))};
+}
+
+TEST(Normalization, OfGroupsHasParametersByChannelOrByGroup) {
+  const int64_t images = 2, channels = 6, groups = 3, plane = 35, width = channels / groups * plane;
+  const Tensor x = Numbers(Shape{images, channels, 5, 7});
+  for (const int64_t opset : {18, 21}) {
+    const int64_t count = opset == 18 ? groups : channels;
+    const Tensor scale = Numbers(Shape{count}, 0.01f), bias = Numbers(Shape{count}, 0.02f);
+    std::vector<double> wanted;
+    for (int64_t i = 0; i < x.ElementCount(); ++i) {
+      const auto [mean, deviation] = Moments(x, i / width * width, width);
+      const int64_t at = opset == 18 ? i / width % groups : i / plane % channels;
+      wanted.push_back((x.data<float>()[i] - mean) / std::sqrt(deviation * deviation + 1e-5) *
+                           scale.data<float>()[at] +
+                       bias.data<float>()[at]);
+    }
+    ExpectNear(Elements(RunOp("GroupNormalization", {x, scale, bias},
+                              With({{"num_groups", groups}}), opset)),
+               wanted, StrCat("opset ", opset));
+  }
+}
+
+TEST(Normalization, OfMeanAndVarianceTakesAnyAxes) {
+  const Tensor x = Numbers(Shape{1, 4, 6, 5});
+  std::vector<double> planes, all;
+  for (int64_t i = 0; i < x.ElementCount(); ++i) {
+    const auto [mean, deviation] = Moments(x, i / 30 * 30, 30);
+    planes.push_back((x.data<float>()[i] - mean) / (deviation + 1e-9));
+    const auto [whole_mean, whole_deviation] = Moments(x, 0, 120);
+    all.push_back((x.data<float>()[i] - whole_mean) / (whole_deviation + 1e-9));
+  }
+  ExpectNear(Elements(RunOp("MeanVarianceNormalization", {x}, {})), planes, "planes");
+  ExpectNear(Elements(RunOp("MeanVarianceNormalization", {x}, With({{"axes", I{0, 1, 2, 3}}}))),
+             all, "all");
+}
+
+// Offsets that point half outside of the image, whose other pixels do not count.
+TEST(DeformConv, SeesNothingBeyondTheImage) {
+  Tensor x = Numbers(Shape{1, 2, 4, 4});
+  x.mutable_data<float>()[0] = kNan;
+  const Tensor weights = Floats(Shape{1, 2, 1, 1}, {1, 10});
+  Tensor offsets = *Tensor::Create(DataType::kFloat, Shape{1, 2, 4, 4});
+  std::fill_n(offsets.mutable_data<float>(), 32, 0.5f);
+  const auto got = Elements(RunOp("DeformConv", {x, weights, offsets}, {}, 19));
+  std::vector<double> wanted;
+  for (int64_t i = 0; i < 16; ++i) {
+    double sum = 0;
+    for (int64_t c = 0; c < 2; ++c) {
+      for (const int64_t corner : {0, 1, 4, 5}) {
+        if (i / 4 + corner / 4 > 3 || i % 4 + corner % 4 > 3) continue;
+        sum += 0.25 * weights.data<float>()[c] * x.data<float>()[c * 16 + i + corner];
+      }
+    }
+    wanted.push_back(sum);
+  }
+  ExpectNear(got, wanted, "half a pixel away");
+}
+
+}  // namespace
+}  // namespace onnxd
