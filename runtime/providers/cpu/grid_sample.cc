@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/sampling.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -98,48 +99,21 @@ AxisTaps TapsOf(const SampleMode& mode, double normalized, int64_t extent) {
   return taps;
 }
 
-// What some points see: elements of a plane and their weights, one point after the other.
+// The taps of all axes, outermost first, `count` of each.
 template <typename T>
-class Points {
- public:
-  // The taps of all axes, outermost first, `count` of each.
-  void Add(std::span<const AxisTaps> taps, std::span<const int64_t> extents, int count) {
-    AddAxis(taps, extents, static_cast<size_t>(count), 0, 1);
-    ends_.push_back(at_.size());
-  }
-
-  void Sample(const T* plane, T* out) const {
-    size_t tap = 0;
-    for (const size_t end : ends_) {
-      T sum = 0;
-      for (; tap < end; ++tap) sum += weights_[tap] * plane[at_[tap]];
-      *out++ = sum;
+void AddTaps(std::span<const AxisTaps> taps, std::span<const int64_t> extents, size_t count,
+             WeightedPoints<T>& points, int64_t at = 0, double weight = 1) {
+  for (size_t t = 0; t < count; ++t) {
+    if (taps[0].at[t] < 0) continue;
+    const int64_t own = at * extents[0] + taps[0].at[t];
+    const double share = weight * taps[0].weights[t];
+    if (taps.size() == 1) {
+      points.AddTap(own, share);
+    } else {
+      AddTaps(taps.subspan(1), extents.subspan(1), count, points, own, share);
     }
   }
-
-  int64_t size() const { return static_cast<int64_t>(ends_.size()); }
-  void Clear() { at_.clear(), weights_.clear(), ends_.clear(); }
-
- private:
-  void AddAxis(std::span<const AxisTaps> taps, std::span<const int64_t> extents, size_t count,
-               int64_t at, double weight) {
-    for (size_t t = 0; t < count; ++t) {
-      if (taps[0].at[t] < 0) continue;
-      const int64_t own = at * extents[0] + taps[0].at[t];
-      const double share = weight * taps[0].weights[t];
-      if (taps.size() > 1) {
-        AddAxis(taps.subspan(1), extents.subspan(1), count, own, share);
-      } else {
-        at_.push_back(own);
-        weights_.push_back(static_cast<T>(share));
-      }
-    }
-  }
-
-  std::vector<int64_t> at_;
-  std::vector<T> weights_;
-  std::vector<size_t> ends_;
-};
+}
 
 template <typename T>
 Result<Values> GridSample(const Node& node, std::span<const Value> inputs) {
@@ -165,7 +139,7 @@ Result<Values> GridSample(const Node& node, std::span<const Value> inputs) {
   }
   constexpr int64_t kTogether = 256;
   std::vector<AxisTaps> taps(static_cast<size_t>(axes));
-  Points<T> some;
+  WeightedPoints<T> some;
   for (int64_t b = 0; b < shape[0]; ++b) {
     for (int64_t first = 0; first < points; first += some.size()) {
       some.Clear();
@@ -176,7 +150,8 @@ Result<Values> GridSample(const Node& node, std::span<const Value> inputs) {
           taps[static_cast<size_t>(axis)] =
               TapsOf(mode, grid[at], extents[static_cast<size_t>(axis)]);
         }
-        some.Add(taps, extents, mode.taps);
+        AddTaps<T>(taps, extents, static_cast<size_t>(mode.taps), some);
+        some.EndPoint();
       }
       for (int64_t lane = b * channels; lane < (b + 1) * channels; ++lane) {
         some.Sample(x.data<T>() + lane * plane, out.mutable_data<T>() + lane * points + first);

@@ -116,15 +116,6 @@ Sample SampleAt(double y, double x, int64_t height, int64_t width) {
           {(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx}};
 }
 
-template <typename T>
-double MeanOf(const std::vector<Sample>& grid, const T* plane) {
-  double sum = 0;
-  for (const Sample& s : grid) {
-    for (size_t i = 0; i < 4; ++i) sum += s.weights[i] * static_cast<double>(plane[s.at[i]]);
-  }
-  return sum / static_cast<double>(std::max<size_t>(grid.size(), 1));
-}
-
 // The largest weighted corner of all samples; 0 where there is none.
 template <typename T>
 double LargestPart(const std::vector<Sample>& grid, const T* plane) {
@@ -162,6 +153,8 @@ Result<Values> RoiAlign(const Node& node, std::span<const Value> inputs) {
   const int64_t channels = shape[1], height = shape[2], width = shape[3];
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), Shape{count, channels, oh, ow}));
   T* to = out.mutable_data<T>();
+  WeightedPoints<T> means;
+  std::vector<std::vector<Sample>> grids;
   for (int64_t r = 0; r < count; ++r) {
     const int64_t batch = batches[static_cast<size_t>(r)];
     if (batch < 0 || batch >= shape[0]) {
@@ -185,25 +178,36 @@ Result<Values> RoiAlign(const Node& node, std::span<const Value> inputs) {
                  : int64_t{0};
     };
     const int64_t sh = samples(bin_h), sw = samples(bin_w);
-    for (int64_t py = 0; py < oh; ++py) {
-      for (int64_t px = 0; px < ow; ++px) {
-        std::vector<Sample> grid;
-        for (int64_t i = 0; i < sh; ++i) {
-          for (int64_t j = 0; j < sw; ++j) {
-            const double y = top + (static_cast<double>(py) +
-                                    (static_cast<double>(i) + 0.5) / static_cast<double>(sh)) *
-                                       bin_h;
-            const double at = left + (static_cast<double>(px) +
-                                      (static_cast<double>(j) + 0.5) / static_cast<double>(sw)) *
-                                         bin_w;
-            grid.push_back(SampleAt(y, at, height, width));
-          }
+    means.Clear();
+    grids.resize(largest ? static_cast<size_t>(oh * ow) : 0);
+    for (int64_t bin = 0; bin < oh * ow; ++bin) {
+      const auto place = [](double begin, double extent, int64_t i, int64_t sample, int64_t of) {
+        return begin + (static_cast<double>(i) +
+                        (static_cast<double>(sample) + 0.5) / static_cast<double>(of)) *
+                           extent;
+      };
+      if (largest) grids[static_cast<size_t>(bin)].clear();
+      for (int64_t i = 0; i < sh * sw; ++i) {
+        const Sample sample = SampleAt(place(top, bin_h, bin / ow, i / sw, sh),
+                                       place(left, bin_w, bin % ow, i % sw, sw), height, width);
+        if (largest) {
+          grids[static_cast<size_t>(bin)].push_back(sample);
+          continue;
         }
-        for (int64_t c = 0; c < channels; ++c) {
-          const T* plane = x.data<T>() + (batch * channels + c) * height * width;
-          const double result = largest ? LargestPart(grid, plane) : MeanOf(grid, plane);
-          to[((r * channels + c) * oh + py) * ow + px] = static_cast<T>(result);
+        for (size_t j = 0; j < 4; ++j) {
+          means.AddTap(sample.at[j], sample.weights[j] / static_cast<double>(sh * sw));
         }
+      }
+      means.EndPoint();
+    }
+    for (int64_t c = 0; c < channels; ++c, to += oh * ow) {
+      const T* plane = x.data<T>() + (batch * channels + c) * height * width;
+      if (!largest) {
+        means.Sample(plane, to);
+        continue;
+      }
+      for (size_t bin = 0; bin < grids.size(); ++bin) {
+        to[bin] = static_cast<T>(LargestPart(grids[bin], plane));
       }
     }
   }
