@@ -34,7 +34,7 @@ TEXT = {  # of transformers, a few layers each: class, configuration
     "t5_encoder": ("T5EncoderModel", "T5Config", dict(d_model=512, num_layers=3, vocab_size=5000)),
 }
 OTHER = {  # of transformers: class, configuration, the shape of the one input
-    "mobilevit": ("MobileViTModel", "MobileViTConfig", {}, "pixel_values", (1, 3, 256, 256)),
+    "mobilevit": ("MobileViTModel", "MobileViTConfig", dict(initializer_range=0.1), "pixel_values", (1, 3, 256, 256)),
     "segformer": ("SegformerModel", "SegformerConfig", {}, "pixel_values", (1, 3, 256, 256)),
     "wav2vec2": ("Wav2Vec2Model", "Wav2Vec2Config", dict(num_hidden_layers=2), "input_values", (1, 16000)),
     "whisper_encoder": ("WhisperEncoder", "WhisperConfig",
