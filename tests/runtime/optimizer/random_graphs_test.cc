@@ -81,7 +81,7 @@ class RandomGraph {
     const Named value = Pick();
     const std::string& x = value.first;
     const Shape& shape = value.second;
-    switch (Between(0, 15)) {
+    switch (Between(0, 20)) {
       case 0:
         return AddUnary(x);
       case 1:
@@ -112,6 +112,16 @@ class RandomGraph {
         return AddConstants();
       case 14:
         return AddSoftmax(value);
+      case 15:
+        return AddConvTranspose(value);
+      case 16:
+        return AddBlocks(value);
+      case 17:
+        return AddResize(value);
+      case 18:
+        return AddNormalization(value);
+      case 19:
+        return AddTokens(value);
       default:
         return AddUnary(x);
     }
@@ -234,6 +244,65 @@ class RandomGraph {
     Attributes attributes;
     attributes.Set("axis", Between(-1, value.second.rank() - 1));
     Add("Softmax", {value.first}, attributes);
+  }
+
+  std::string Last() const { return StrCat("v", count_ - 1); }
+
+  void AddConvTranspose(const Named& value) {
+    if (value.second.rank() != 4) return AddUnary(value.first);
+    const int64_t kernel = Between(2, 4), pad = kernel > 2 ? Between(0, 1) : 0;
+    Attributes attributes;
+    attributes.Set("strides", std::vector<int64_t>(2, 2));
+    attributes.Set("pads", std::vector<int64_t>(4, pad));
+    Add("ConvTranspose",
+        {value.first, Constant(Random({value.second[1], Between(1, 3), kernel, kernel}))},
+        attributes);
+  }
+
+  void AddBlocks(const Named& value) {
+    if (value.second.rank() != 4 || value.second[1] % 4 != 0) return AddConvolution(value);
+    Attributes attributes;
+    attributes.Set("blocksize", int64_t{2});
+    Add("DepthToSpace", {value.first}, attributes);
+  }
+
+  void AddResize(const Named& value) {
+    if (value.second.rank() != 4) return AddUnary(value.first);
+    Attributes attributes;
+    if (Between(0, 1) == 0) attributes.Set("mode", "linear");
+    Add("Resize", {value.first, "", Constant(Floats(Shape{4}, {1, 1, 2, 1}))}, attributes);
+  }
+
+  // Of channels, or of groups as exporters write it. Epsilon bounds how much differences grow.
+  void AddNormalization(const Named& value) {
+    if (value.second.rank() != 4) return AddUnary(value.first);
+    const int64_t channels = value.second[1], groups = channels % 2 == 0 ? channels / 2 : channels;
+    Attributes attributes;
+    attributes.Set("epsilon", 0.1f);
+    if (Between(0, 1) == 0) {
+      return Add("InstanceNormalization",
+                 {value.first, Constant(Random({channels})), Constant(Random({channels}))},
+                 attributes);
+    }
+    Add("Reshape", {value.first, Integers({0, groups, -1})});
+    Tensor ones = Random({groups}), zeros = Random({groups});
+    std::fill_n(ones.mutable_data<float>(), groups, 1.0f);
+    std::fill_n(zeros.mutable_data<float>(), groups, 0.0f);
+    Add("InstanceNormalization", {Last(), Constant(std::move(ones)), Constant(std::move(zeros))},
+        attributes);
+    Add("Reshape", {Last(), Integers(value.second.dims())});
+    Add("Mul", {Last(), Constant(Random({channels, 1, 1}))});
+    Add("Add", {Last(), Constant(Random({channels, 1, 1}))});
+  }
+
+  // An image as rows of channels, and back.
+  void AddTokens(const Named& value) {
+    if (value.second.rank() != 4) return AddUnary(value.first);
+    Add("Reshape", {value.first, Integers({0, 0, -1})});
+    Add("Transpose", {Last()}, Order({0, 2, 1}));
+    AddUnary(Last());
+    Add("Transpose", {Last()}, Order({0, 2, 1}));
+    Add("Reshape", {Last(), Integers(value.second.dims())});
   }
 
   std::mt19937_64 random_;
