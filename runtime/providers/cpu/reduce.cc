@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -462,20 +463,23 @@ Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
 
 namespace {
 
-// The first `count` of the numbers below `extent`, in the order of `comes_before`, in
-// order[extent].
-template <typename Before>
-void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before) {
+// The first `count` of the numbers below `extent`, in the order of `comes_before`, in order[extent].
+// `is_behind` may say sooner that a number does not come before a lower one.
+template <typename Before, typename Behind>
+void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before,
+               Behind is_behind) {
   constexpr int64_t kMostInserted = 32;
-  for (int64_t i = 0; i < extent; ++i) order[i] = i;
   if (count == 0) return;
-  if (count > kMostInserted || count > extent / 4) {
+  const bool by_insertion = count <= kMostInserted && count <= extent / 4;
+  std::iota(order, order + (by_insertion ? count : extent), int64_t{0});
+  if (!by_insertion) {
     std::partial_sort(order, order + count, order + extent, comes_before);
     return;
   }
   std::sort(order, order + count, comes_before);
   for (int64_t i = count; i < extent; ++i) {
-    if (!comes_before(i, order[count - 1])) continue;
+    const int64_t last = order[count - 1];
+    if (is_behind(i, last) || !comes_before(i, last)) continue;
     int64_t at = count - 1;
     for (; at > 0 && comes_before(i, order[at - 1]); --at) order[at] = order[at - 1];
     order[at] = i;
@@ -507,7 +511,7 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
         for (int64_t row = 0; row < outer; ++row) {
           for (int64_t column = 0; column < inner; ++column) {
             const T* base = k.input<T>(0) + row * extent * inner + column;
-            FirstOnes(order, count, extent, [&](int64_t a, int64_t b) {
+            const auto comes_before = [&](int64_t a, int64_t b) {
               const T x = base[a * inner], y = base[b * inner];
               // NaN sorts as the largest, so that the order is total.
               if (x != x || y != y) {
@@ -516,6 +520,10 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
               }
               if (x == y) return a < b;
               return largest ? x > y : x < y;
+            };
+            FirstOnes(order, count, extent, comes_before, [&](int64_t a, int64_t b) {
+              const T x = base[a * inner], y = base[b * inner];
+              return largest ? x <= y : x >= y;
             });
             for (int64_t i = 0; i < count; ++i) {
               const int64_t at = (row * count + i) * inner + column;

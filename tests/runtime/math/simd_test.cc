@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -133,7 +134,11 @@ TEST_P(EverySimd, NormalizesColumns) {
 
 TEST_P(EverySimd, NanComesThrough) {
   std::vector<float> x(40, std::numeric_limits<float>::quiet_NaN()), out(40);
-  for (const Unary op : {Unary::kRelu, Unary::kSigmoid, Unary::kTanh, Unary::kExp, Unary::kErf}) {
+  // Also with every bit set.
+  for (size_t i = 0; i < 20; ++i) x[i] = std::bit_cast<float>(i % 2 == 0 ? 0x7fffffffu : ~0u);
+  for (const Unary op :
+       {Unary::kRelu, Unary::kSigmoid, Unary::kTanh, Unary::kExp, Unary::kErf, Unary::kFloor,
+        Unary::kRound, Unary::kLog, Unary::kSoftplus, Unary::kMish, Unary::kSin, Unary::kCos}) {
     CurrentSimd().unary(op, x.data(), out.data(), 40);
     for (const float y : out) EXPECT_TRUE(std::isnan(y)) << static_cast<int>(op);
   }
