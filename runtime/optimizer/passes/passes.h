@@ -34,11 +34,11 @@ const GraphPass* TransposedRegrouping();
 // MatMul with a constant matrix (+ Add of a row) * constant row or number: scaled weights.
 // Extended.
 const GraphPass* MatMulScaleFusion();
-// Einsum of two tensors that is a product of matrices, in a batch or with axes that make one: MatMul,
-// with Transpose and Reshape around it. Basic.
+// Einsum of two tensors that is a product of matrices, in a batch or with axes that make one:
+// MatMul, with Transpose and Reshape around it. Basic.
 const GraphPass* EinsumProduct();
-// MatMul of rows that are 1 at one place (OneHot, or Cast of Equal with 0, 1, 2, ...) with a constant
-// matrix: Gather of its rows. Extended.
+// MatMul of rows that are 1 at one place (OneHot, or Cast of Equal with 0, 1, 2, ...) with a
+// constant matrix: Gather of its rows. Extended.
 const GraphPass* OneHotProduct();
 // The arithmetic of x / 2 * (1 + erf(x / sqrt(2))), or its tanh approximation, in any of the
 // exporters' orders: com.microsoft Gelu or FastGelu. Extended.

@@ -463,8 +463,8 @@ Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
 
 namespace {
 
-// The first `count` of the numbers below `extent`, in the order of `comes_before`, in order[extent].
-// `is_behind` may say sooner that a number does not come before a lower one.
+// The first `count` of the numbers below `extent`, in the order of `comes_before`, in
+// order[extent]. `is_behind` may say sooner that a number does not come before a lower one.
 template <typename Before, typename Behind>
 void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before,
                Behind is_behind) {

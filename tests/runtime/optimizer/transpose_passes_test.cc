@@ -7,11 +7,9 @@ namespace {
 
 TEST(TransposeElimination, JoinsTwoAndDropsWhatTheyCancel) {
   TestModel model;
-  Attributes there, back;
-  there.Set("perm", std::vector<int64_t>{0, 2, 1});
-  back.Set("perm", std::vector<int64_t>{0, 2, 1});
-  model.Input("x", DataType::kFloat, {2, 3, 4}).Node("Transpose", {"x"}, {"a"}, there);
-  model.Node("Transpose", {"a"}, {"b"}, back).Node("Relu", {"b"}, {"y"}).Output("y");
+  model.Input("x", DataType::kFloat, {2, 3, 4});
+  model.Node("Transpose", {"x"}, {"a"}, Order({0, 2, 1}));
+  model.Node("Transpose", {"a"}, {"b"}, Order({0, 2, 1})).Node("Relu", {"b"}, {"y"}).Output("y");
   TestModel copy = model;
   EXPECT_EQ(After(model, TransposeElimination()), "Transpose Identity Relu");
   ExpectSameResults(copy, {Ramp(Shape{2, 3, 4}, 0.5f)});
@@ -19,11 +17,9 @@ TEST(TransposeElimination, JoinsTwoAndDropsWhatTheyCancel) {
 
 TEST(TransposeElimination, ComposesOrdersOfAxes) {
   TestModel model;
-  Attributes first, second;
-  first.Set("perm", std::vector<int64_t>{1, 2, 0});
-  second.Set("perm", std::vector<int64_t>{0, 2, 1});
-  model.Input("x", DataType::kFloat, {2, 3, 4}).Node("Transpose", {"x"}, {"a"}, first);
-  model.Node("Transpose", {"a"}, {"y"}, second).Output("y");
+  model.Input("x", DataType::kFloat, {2, 3, 4});
+  model.Node("Transpose", {"x"}, {"a"}, Order({1, 2, 0}));
+  model.Node("Transpose", {"a"}, {"y"}, Order({0, 2, 1})).Output("y");
   TestModel copy = model;
   EXPECT_EQ(After(model, TransposeElimination()), "Transpose Transpose");
   EXPECT_EQ(model.graph().nodes[1].attributes.Ints("perm"), (std::vector<int64_t>{1, 0, 2}));

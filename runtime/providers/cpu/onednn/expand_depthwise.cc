@@ -23,8 +23,8 @@ struct Slice {
   int64_t panel;
 };
 
-// Slices are as wide as a panel of the GEMM. The last one has whole registers and ends with the last
-// channel, so that some channels may be in two slices.
+// Slices are as wide as a panel of the GEMM. The last one has whole registers and ends with the
+// last channel, so that some channels may be in two slices.
 std::vector<Slice> SlicesOf(int64_t channels, const math::Simd& simd) {
   const int64_t width = simd.gemm_width, lanes = width / 2;
   std::vector<Slice> slices;
@@ -62,7 +62,8 @@ std::pair<int64_t, int64_t> RowsBelow(const ExpandPlan& plan, int64_t begin, int
 void CutIntoStrips(int threads, ExpandPlan* plan) {
   const Shape& y = plan->y;
   const Window& window = plan->window;
-  const int64_t row_bytes = plan->x[2] * plan->slices.front().count * static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes =
+      plan->x[2] * plan->slices.front().count * static_cast<int64_t>(sizeof(float));
   const int64_t overlap = std::max<int64_t>(0, window.kernel[0] - window.strides[0]);
   const int64_t fit = kBandBytes / std::max<int64_t>(1, row_bytes) - overlap;
   plan->band = std::clamp<int64_t>(fit / window.strides[0], 1, y[1]);

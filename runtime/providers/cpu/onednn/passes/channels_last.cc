@@ -66,7 +66,7 @@ bool IsPool(const Node& node) {
 std::optional<Attributes> GroupsOf(const Graph& graph, const Node& node) {
   const bool is_instance = node.Is("InstanceNormalization") && node.since_version >= 6;
   const bool is_group = node.Is("GroupNormalization") && node.since_version >= 21;
-  if (!is_instance && !is_group) return std::nullopt;
+  if ((!is_instance && !is_group) || !IsImage(graph, node.inputs[0])) return std::nullopt;
   for (const ValueId id : node.inputs) {
     if (!IsFloat(graph, id)) return std::nullopt;
   }

@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 
-#include "runtime/base/checked_math.h"
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
@@ -35,8 +34,9 @@ std::optional<SubPixel::Axis> AxisOf(const Attributes& attributes, int64_t windo
     return at < values.size() ? values[at] : fallback;
   };
   const int64_t stride = value("strides", axis, 1), first = value("pads", axis, 0);
-  const int64_t last =
-      SaturatingAdd(value("pads", axes + axis, 0), -value("output_padding", axis, 0));
+  const int64_t pad = value("pads", axes + axis, 0), added = value("output_padding", axis, 0);
+  if (pad < 0 || added < 0) return std::nullopt;
+  const int64_t last = pad - added;
   if (value("dilations", axis, 1) != 1 || stride < 2 || window < stride || window % stride != 0 ||
       first < 0 || first >= window || last < 0 || last >= window) {
     return std::nullopt;
