@@ -8,7 +8,6 @@
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/eager_kernel.h"
-#include "runtime/providers/cpu/sampling.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
