@@ -38,12 +38,18 @@ void* CountedAllocation(size_t bytes, const void* caller) {
 
 }  // namespace
 
-void* operator new(size_t bytes) { return CountedAllocation(bytes, __builtin_return_address(0)); }
-void* operator new[](size_t bytes) { return CountedAllocation(bytes, __builtin_return_address(0)); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+// Out of line: the caller's address is asked for, and a compiler that sees free() inside of one but
+// not malloc() inside of the other warns of a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  return CountedAllocation(bytes, __builtin_return_address(0));
+}
+[[gnu::noinline]] void* operator new[](size_t bytes) {
+  return CountedAllocation(bytes, __builtin_return_address(0));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace onnxd {
 namespace {
