@@ -18,6 +18,7 @@ ENCODERS = {"bert_base": {}, "minilm": {"hidden_size": 384, "num_hidden_layers":
 # NAME_KIND: a model quantized by onnxruntime's tools.
 QUANTIZED = [f"{name}_qdq" for name in ("resnet18", "resnet50", "mobilenet_v2", "bert_base", "minilm")]
 QUANTIZED += ["resnet18_qdqs8", "bert_base_dyn", "minilm_dyn", "gpt2_dyn", "gpt2_int4_a0", "gpt2_int4_a4", "gpt2_int8_a4"]
+DECODERS = {"gpt2": "float32", "gpt2_fp16": "float16"}
 SEQUENCE = 128  # tokens
 
 
@@ -57,7 +58,7 @@ def make_encoder(name, path):
     export(Encoder(), (ids, torch.ones_like(ids)), path, ["input_ids", "attention_mask"], ["hidden"], axes, 17)
 
 
-def make_decoder(path):
+def make_decoder(path, dtype="float32"):
     """GPT-2: one token after SEQUENCE - 1 others, whose keys and values come in and go out."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -69,7 +70,7 @@ def make_decoder(path):
     class Decoder(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.model = GPT2LMHeadModel(config).eval()
+            self.model = GPT2LMHeadModel(config).eval().to(getattr(torch, dtype))
 
         def forward(self, ids, mask, *past):
             cache = DynamicCache()
@@ -80,7 +81,7 @@ def make_decoder(path):
             present = [tensor for layer in out.past_key_values.layers for tensor in (layer.keys, layer.values)]
             return tuple([out.logits] + present)
 
-    past = [torch.randn(1, heads, SEQUENCE - 1, width) * 0.3 for _ in range(2 * layers)]
+    past = [(torch.randn(1, heads, SEQUENCE - 1, width) * 0.3).to(getattr(torch, dtype)) for _ in range(2 * layers)]
     ids, mask = torch.ones(1, 1, dtype=torch.long), torch.ones(1, SEQUENCE, dtype=torch.long)
     kinds = [f"{i}_{kind}" for i in range(layers) for kind in "kv"]
     axes = {"attention_mask": {1: "total"}}
@@ -164,10 +165,10 @@ def make(folder, name):
         make_vision(name, path)
     elif name in ENCODERS:
         make_encoder(name, path)
-    elif name == "gpt2":
-        make_decoder(path)
+    elif name in DECODERS:
+        make_decoder(path, DECODERS[name])
     elif name in QUANTIZED:
-        origin = next(base for base in VISION + list(ENCODERS) + ["gpt2"] if name.startswith(base + "_"))
+        origin = next(base for base in VISION + list(ENCODERS) + list(DECODERS) if name.startswith(base + "_"))
         quantize(name, make(folder, origin), path)
     else:
         sys.exit(f"there is no model {name}; --list names them")
@@ -175,7 +176,7 @@ def make(folder, name):
 
 
 def main():
-    names = VISION + list(ENCODERS) + ["gpt2"] + QUANTIZED
+    names = VISION + list(ENCODERS) + list(DECODERS) + QUANTIZED
     if sys.argv[1:] == ["--list"]:
         print("\n".join(names))
         return

@@ -24,17 +24,17 @@ class Rewriter {
     }
   }
 
-  Result<bool> Run() {
+  bool Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     bool changed = false;
     for (Node& node : nodes) {
       const std::vector<size_t> inputs = rules_.inputs(graph_, node);
       if (!inputs.empty()) {
-        ONNXD_RETURN_IF_ERROR(RetypeNode(std::move(node), inputs));
+        RetypeNode(std::move(node), inputs);
         changed = true;
       } else if (Moves(node) && twins_.contains(node.inputs[0])) {
-        ONNXD_RETURN_IF_ERROR(Rewrite(std::move(node), {0}));
+        Rewrite(std::move(node), {0});
         changed = true;
       } else {
         if (node.Is("Shape") && twins_.contains(node.inputs[0])) {
@@ -81,22 +81,21 @@ class Rewriter {
 
   DataType ElementOf(ValueId id) const { return graph_.value(id).type.element; }
 
-  Status RetypeNode(Node node, const std::vector<size_t>& inputs) {
+  void RetypeNode(Node node, const std::vector<size_t>& inputs) {
     if (!CanEndInFloat(node) || read_.contains(node.outputs[0])) {
       return Rewrite(std::move(node), inputs);
     }
     // A product that only floats are wanted of: it gives them, and adds them, as its sums are.
     for (const size_t i : inputs) {
-      if (i < kOperands) ONNXD_RETURN_IF_ERROR(RetypeInput(node, i));
+      if (i < kOperands) RetypeInput(node, i);
     }
     node.attributes.Set("output_dtype", static_cast<int64_t>(DataType::kFloat));
     graph_.nodes.push_back(std::move(node));
-    return Status::Ok();
   }
 
   // These inputs and all outputs that were of the old type.
-  Status Rewrite(Node node, const std::vector<size_t>& inputs) {
-    for (const size_t i : inputs) ONNXD_RETURN_IF_ERROR(RetypeInput(node, i));
+  void Rewrite(Node node, const std::vector<size_t>& inputs) {
+    for (const size_t i : inputs) RetypeInput(node, i);
     const std::vector<ValueId> old = node.outputs;
     for (ValueId& output : node.outputs) {
       if (output != kNoValue && ElementOf(output) == rules_.from) output = AddTwin(output);
@@ -108,24 +107,22 @@ class Rewriter {
       AddCast(made[i], old[i], rules_.from);
       twins_[old[i]] = made[i];
     }
-    return Status::Ok();
   }
 
   // The value in the new type: what it was made from, if that was of it.
-  Status RetypeInput(Node& node, size_t i) {
-    if (node.input(i) == kNoValue) return Status::Ok();
+  void RetypeInput(Node& node, size_t i) {
+    if (node.input(i) == kNoValue) return;
     ValueId& value = node.inputs[i];
     if (const auto found = twins_.find(value); found != twins_.end()) {
       value = found->second;
     } else if (graph_.IsInitializer(value)) {
-      ONNXD_ASSIGN_OR_RETURN(const ValueId twin, RetypeConstant(value));
+      const ValueId twin = RetypeConstant(value);
       value = twins_[value] = twin;
     } else {
       const ValueId twin = AddTwin(value);
       AddCast(value, twin, rules_.to);
       value = twins_[value] = twin;
     }
-    return Status::Ok();
   }
 
   std::string TwinName(ValueId id) const { return graph_.value(id).name + rules_.suffix; }
@@ -147,15 +144,15 @@ class Rewriter {
     graph_.nodes.push_back(std::move(node));
   }
 
-  Result<ValueId> RetypeConstant(ValueId id) {
-    ONNXD_ASSIGN_OR_RETURN(const Tensor old, graph_.initializers.at(id).Materialize());
-    ONNXD_ASSIGN_OR_RETURN(Tensor made, Tensor::Create(rules_.to, old.shape()));
-    if (rules_.convert) {
-      rules_.convert(old.raw(), made.mutable_raw(), old.ElementCount());
-    } else {
-      ConvertElements(rules_.from, old.raw(), rules_.to, made.mutable_raw(), old.ElementCount());
+  ValueId RetypeConstant(ValueId id) {
+    Initializer::Conversion convert = rules_.convert;
+    if (!convert) {
+      convert = [from = rules_.from, to = rules_.to](const void* in, void* out, int64_t count) {
+        ConvertElements(from, in, to, out, count);
+      };
     }
-    return graph_.AddInitializer(TwinName(id), std::move(made));
+    return graph_.AddInitializer(
+        TwinName(id), Initializer(rules_.to, graph_.initializers.at(id), std::move(convert)));
   }
 
   Graph& graph_;
@@ -166,8 +163,6 @@ class Rewriter {
 
 }  // namespace
 
-Result<bool> RetypeNodes(Graph& graph, const RetypingRules& rules) {
-  return Rewriter(graph, rules).Run();
-}
+bool RetypeNodes(Graph& graph, const RetypingRules& rules) { return Rewriter(graph, rules).Run(); }
 
 }  // namespace onnxd

@@ -5,7 +5,6 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/base/status.h"
 #include "runtime/graph/graph.h"
 
 namespace onnxd {
@@ -28,8 +27,8 @@ struct RetypingRules {
 
 // Cast nodes stand where the old type begins and ends, and pairs of them cancel, so that neighbours
 // hand each other values of the new one, also through nodes that only move elements. Constants are
-// converted once. Returns whether the graph changed. A node that ends in float has the attribute
-// output_dtype.
-Result<bool> RetypeNodes(Graph& graph, const RetypingRules& rules);
+// converted when someone needs them. Returns whether the graph changed. A node that ends in float
+// has the attribute output_dtype.
+bool RetypeNodes(Graph& graph, const RetypingRules& rules);
 
 }  // namespace onnxd

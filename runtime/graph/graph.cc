@@ -42,9 +42,13 @@ ValueId Graph::AddUniqueValue(const std::string& hint, ValueType type) {
 }
 
 ValueId Graph::AddInitializer(const std::string& hint, Tensor tensor) {
-  const ValueId id =
-      AddUniqueValue(hint, ValueType::TensorOf(tensor.type(), ToSymbolic(tensor.shape())));
-  initializers[id] = Initializer(std::move(tensor));
+  return AddInitializer(hint, Initializer(std::move(tensor)));
+}
+
+ValueId Graph::AddInitializer(const std::string& hint, Initializer initializer) {
+  const ValueId id = AddUniqueValue(
+      hint, ValueType::TensorOf(initializer.type(), ToSymbolic(initializer.shape())));
+  initializers[id] = std::move(initializer);
   return id;
 }
 

@@ -63,6 +63,7 @@ class Graph {
   // A value named like `hint` that no other value is called.
   ValueId AddUniqueValue(const std::string& hint, ValueType type = {});
   ValueId AddInitializer(const std::string& hint, Tensor tensor);
+  ValueId AddInitializer(const std::string& hint, Initializer initializer);
   const ValueInfo& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
   ValueInfo& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
   size_t value_count() const { return values_.size(); }

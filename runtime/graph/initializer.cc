@@ -21,6 +21,8 @@ struct Initializer::Plain {
   Tensor tensor;  // undefined until materialised
   std::shared_ptr<const ByteSource> source;
   uint64_t offset = 0;
+  Initializer converted_from = {};  // in place of `source`
+  Conversion convert = {};
 };
 
 Initializer::Initializer(Tensor tensor)
@@ -31,6 +33,11 @@ Initializer::Initializer(DataType type, Shape shape, std::shared_ptr<const ByteS
                          uint64_t offset)
     : state_(std::make_shared<State>(type, std::move(shape))),
       plain_(std::make_shared<Plain>(Plain{Tensor(), std::move(source), offset})) {}
+
+Initializer::Initializer(DataType type, Initializer source, Conversion convert)
+    : state_(std::make_shared<State>(type, source.shape())),
+      plain_(std::make_shared<Plain>(
+          Plain{Tensor(), nullptr, 0, std::move(source), std::move(convert)})) {}
 
 Initializer::Initializer(DataType type, Shape shape)
     : state_(std::make_shared<State>(type, std::move(shape))) {}
@@ -50,6 +57,13 @@ Result<Tensor> Initializer::Read() const {
   ONNXD_ASSIGN_OR_RETURN(const auto plain, Find());
   if (plain->tensor.defined()) return plain->tensor;
   ONNXD_ASSIGN_OR_RETURN(Tensor read, Tensor::Create(state_->type, state_->shape));
+  if (plain->converted_from.defined()) {
+    const Initializer& from = plain->converted_from;
+    std::lock_guard lock(from.state_->mutex);
+    ONNXD_ASSIGN_OR_RETURN(const Tensor elements, from.Read());
+    plain->convert(elements.raw(), read.mutable_raw(), elements.ElementCount());
+    return read;
+  }
   ONNXD_RETURN_IF_ERROR(plain->source->ReadAt(plain->offset, read.mutable_raw(), read.bytes()));
   return read;
 }
@@ -59,6 +73,7 @@ Result<Tensor> Initializer::ReadAndKeep() const {
   ONNXD_ASSIGN_OR_RETURN(const auto plain, Find());
   ONNXD_ASSIGN_OR_RETURN(plain->tensor, Read());
   plain->source.reset();
+  plain->converted_from = {};
   return plain->tensor;
 }
 
@@ -70,7 +85,22 @@ Result<Tensor> Initializer::Materialize() const {
 
 Status Initializer::Load() const {
   std::lock_guard lock(state_->mutex);
-  return released() ? Status::Ok() : ReadAndKeep().status();
+  if (released()) return Status::Ok();
+  ONNXD_ASSIGN_OR_RETURN(const auto plain, Find());
+  if (plain->converted_from.defined()) return plain->converted_from.Load();
+  return ReadAndKeep().status();
+}
+
+bool Initializer::in_memory() const {
+  std::lock_guard lock(state_->mutex);
+  const auto plain = plain_ != nullptr ? plain_ : others_.lock();
+  return plain != nullptr && plain->tensor.defined();
+}
+
+Initializer Initializer::converted_from() const {
+  std::lock_guard lock(state_->mutex);
+  const auto plain = plain_ != nullptr ? plain_ : others_.lock();
+  return plain == nullptr ? Initializer() : plain->converted_from;
 }
 
 void Initializer::Release() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@ namespace onnxd {
 class Initializer {
  public:
   using Forms = std::map<std::string, Tensor>;
+  using Conversion = std::function<void(const void* from, void* to, int64_t count)>;
 
   Initializer() = default;
   explicit Initializer(Tensor tensor);
@@ -26,6 +28,8 @@ class Initializer {
   // Requires a validated shape, a type that is not string, and a range inside the source.
   Initializer(DataType type, Shape shape, std::shared_ptr<const ByteSource> source,
               uint64_t offset);
+  // The elements of `source` in another type, made when someone needs them.
+  Initializer(DataType type, Initializer source, Conversion convert);
   // Of which there will be nothing but forms.
   Initializer(DataType type, Shape shape);
 
@@ -36,8 +40,12 @@ class Initializer {
   // The elements, 64-byte aligned; read from the source on the first call and kept. kDataLoss when
   // the file changed or the elements were released, kResourceExhausted when memory is refused.
   Result<Tensor> Materialize() const;
-  // Reads the elements now if they are still in their file.
+  // Reads the elements now if they are still in their file; those of a conversion stay unconverted.
   Status Load() const;
+  // Whether the elements are there without a file or a conversion.
+  bool in_memory() const;
+  // What this is a conversion of; undefined where it is none, or its elements were asked for.
+  Initializer converted_from() const;
   // Whether any copy was materialised since the last ForgetUses.
   bool was_read() const;
   // Forgets that as well as all forms.

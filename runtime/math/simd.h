@@ -32,6 +32,7 @@ enum class Unary {
   kCos
 };
 enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
+enum class NarrowFloat { kFloat16, kBfloat16 };
 
 // Row-major C[m, n] = A[m, k] * B packed by PackB (+ C when accumulate), kept between `low` and
 // `high`. lda and ldc in elements. With `pieces`, rows of A are in pieces of `piece` elements, of
@@ -51,6 +52,7 @@ struct GemmArguments {
   const float* const* pieces = nullptr;
   int64_t piece = 0;
   int64_t panel_rows = 0;  // of a packed panel of which k rows from packed_b on are wanted; 0: k
+  const float* ahead = nullptr;  // what is read next; null: what follows a panel
 };
 
 // Columns that few_columns takes.
@@ -338,6 +340,8 @@ struct Simd {
   // float16 (IEEE 754 binary16): to the nearest, ties to even, infinity from 65520 on; and back.
   void (*narrow_float16)(const float* x, uint16_t* out, int64_t n);
   void (*widen_float16)(const uint16_t* x, float* out, int64_t n);
+  // As gemm, with a B of 16-bit floats in the same panels in place of arguments.packed_b.
+  void (*narrow_gemm)(const GemmArguments& arguments, const uint16_t* packed_b, NarrowFloat type);
   // To bfloat16, the nearest, ties to even. `low`, where it is not null, takes what that left of x,
   // narrowed as well; 0 where x is not finite.
   void (*narrow)(const float* x, uint16_t* high, uint16_t* low, int64_t n);

@@ -78,6 +78,7 @@ constexpr InferenceRule kRules[] = {
     {"com.microsoft", "FusedMatMul", FusedMatMul},
     {"onnxd", "MatMulBfloat16x3", MatMulBiasActivation},
     {"onnxd", "MatMulBiasActivation", MatMulBiasActivation},
+    {"onnxd", "MatMulNarrowWeights", MatMulBiasActivation},
 };
 
 }  // namespace

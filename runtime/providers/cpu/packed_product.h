@@ -40,9 +40,12 @@ struct ProductResult {
 
 // The right side, [k, n].
 struct ProductOperand {
-  const float* packed;
+  const float* packed;  // from first_column on
   int64_t k, n;
-  bool by_column = false;  // for Simd::few_columns; else in panels for its gemm
+  bool by_column = false;                   // for Simd::few_columns; else in panels for its gemm
+  const uint16_t* narrow_packed = nullptr;  // for narrow_gemm, in place of `packed`
+  math::NarrowFloat narrow = {};
+  int64_t first_column = 0;
 };
 
 // One unit, of which `g` says where A is, its rows in front: a, lda, pieces and piece.

@@ -220,6 +220,18 @@ TEST_P(EverySimd, GemmStoresEveryWidth) {
         if (in_pieces) g.pieces = addresses.data(), g.piece = piece;
         CurrentSimd().gemm(g);
         ASSERT_EQ(c, wanted) << m << " x " << n << (in_pieces ? ", in pieces" : "");
+        std::vector<uint16_t> narrow(packed.size());
+        for (const NarrowFloat type : {NarrowFloat::kFloat16, NarrowFloat::kBfloat16}) {
+          const auto count = static_cast<int64_t>(packed.size());
+          if (type == NarrowFloat::kFloat16) {
+            CurrentSimd().narrow_float16(packed.data(), narrow.data(), count);
+          } else {
+            CurrentSimd().narrow(packed.data(), narrow.data(), nullptr, count);
+          }
+          std::fill(c.begin(), c.end(), 9.0f);
+          CurrentSimd().narrow_gemm(g, narrow.data(), type);
+          ASSERT_EQ(c, wanted) << m << " x " << n << " of type " << static_cast<int>(type);
+        }
         if (n > kMostFewColumns) continue;
         const int64_t depth = k + 2;
         std::vector<float> columns(static_cast<size_t>(n * depth));

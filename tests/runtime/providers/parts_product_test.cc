@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/tensor/convert.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -51,10 +52,18 @@ Tensor OutputOf(const TestModel& model, const std::vector<Value>& inputs, int th
   return (*outputs)[0].tensor();
 }
 
-TEST(PartsProduct, AddsBiasAndResidualAndActivates) {
+// As near as numbers of that type come, so that the matrix may be kept in it.
+Tensor Rounded(DataType type, const Tensor& floats) {
+  return std::move(Converted(*Converted(floats, type), DataType::kFloat)).value();
+}
+
+class Products : public testing::TestWithParam<DataType> {};  // of a matrix of such numbers
+
+TEST_P(Products, AddBiasAndResidualAndActivate) {
   for (const Sizes& s :
        {Sizes{64, 256, 192}, {70, 257, 200}, {130, 2100, 196}, {300, 768, 193}, {600, 300, 320}}) {
-    const Tensor w = Waves(Shape{s.k, s.n}, 0.05f, 0.1f), b = Waves(Shape{s.n}, 0.5f, 0.7f);
+    const Tensor w = Rounded(GetParam(), Waves(Shape{s.k, s.n}, 0.05f, 0.1f));
+    const Tensor b = Waves(Shape{s.n}, 0.5f, 0.7f);
     const Tensor x = Waves(Shape{s.m, s.k}, 1, 0.9f), z = Waves(Shape{s.m, s.n}, 1, 0.4f);
     TestModel model(20);
     model.Input("x", DataType::kFloat, {Dimension::Symbol("rows"), s.k})
@@ -78,6 +87,10 @@ TEST(PartsProduct, AddsBiasAndResidualAndActivates) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, Products,
+                         testing::Values(DataType::kFloat, DataType::kFloat16,
+                                         DataType::kBfloat16));
 
 Tensor Copy(const Tensor& from) {
   Tensor copy = *Tensor::Create(from.type(), from.shape());
@@ -126,6 +139,7 @@ TEST(PartsProduct, TakesTinyHugeAndNonFiniteNumbers) {
     for (int64_t p = 0; p < s.k; ++p) odd_column.mutable_data<float>()[p * s.n + 100] = odd_at(p);
     ExpectExactProduct(s, x, odd_column);
     ExpectExactProduct(s, odd_row, odd_column);
+    ExpectExactProduct(s, odd_row, Rounded(DataType::kBfloat16, odd_column));
   }
 }
 

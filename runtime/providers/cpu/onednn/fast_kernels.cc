@@ -11,6 +11,7 @@
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/group_normalization.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
+#include "runtime/providers/cpu/onednn/passes/narrow_weights.h"
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 #include "runtime/providers/cpu/onednn/passes/signal_images.h"
 #include "runtime/providers/cpu/onednn/passes/sub_pixel_conv.h"
@@ -26,6 +27,7 @@ Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeMatMulNarrowWeights(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGroupNormalizationChannelsLast(const KernelInfo&);
@@ -43,6 +45,7 @@ std::span<const KernelEntry> FastKernels() {
       {"onnxd", "GroupNormalizationChannelsLast", 1, kLatestVersion,
        MakeGroupNormalizationChannelsLast},
       {"onnxd", "MatMulBiasActivation", 1, kLatestVersion, MakeMatMulBiasActivation},
+      {"onnxd", "MatMulNarrowWeights", 1, kLatestVersion, MakeMatMulNarrowWeights},
       {"onnxd", "MaxPoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
       {"onnxd", "QLinearConvChannelsLast", 1, kLatestVersion, MakeQLinearConvChannelsLast},
   };
@@ -78,9 +81,9 @@ bool TakesQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 std::vector<const GraphPass*> FastPasses() {
-  return {SubPixelConv(),   VolumeImages(),    SignalImages(),      GroupNormalizationFusion(),
-          ChannelsLast(),   WideGroups(),      WinogradSelection(), ExpandDepthwiseFusion(),
-          MatMulEpilogue(), ReducedPrecision()};
+  return {SubPixelConv(),   VolumeImages(),     SignalImages(),      GroupNormalizationFusion(),
+          ChannelsLast(),   WideGroups(),       WinogradSelection(), ExpandDepthwiseFusion(),
+          MatMulEpilogue(), ReducedPrecision(), NarrowWeights()};
 }
 
 }  // namespace onnxd

@@ -1,6 +1,6 @@
-// MatMul, Gemm and onnxd::MatMulBiasActivation with a constant right side, computed by oneDNN, or
-// by our own loops where these are faster. Small matrices stay with the plain kernels, whose calls
-// cost less.
+// MatMul, Gemm, onnxd::MatMulBiasActivation and onnxd::MatMulNarrowWeights with a constant right
+// side, computed by oneDNN, or by our own loops where these are faster or the weights are narrow.
+// Small matrices stay with the plain kernels, whose calls cost less.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -52,7 +52,7 @@ Status CheckOperands(const PrepareContext& context, int64_t n) {
   return Status::Ok();
 }
 
-// By math::Simd::gemm.
+// By math::Simd::gemm; by its narrow_gemm where the weights are of 16 bits.
 class OwnProduct : public Kernel {
  public:
   OwnProduct(Initializer weights, bool transposed, Activation activation)
@@ -61,7 +61,9 @@ class OwnProduct : public Kernel {
         n_(weights.shape()[transposed ? 0 : 1]),
         transposed_(transposed),
         activation_(activation),
-        weights_(std::make_unique<LazyForm>(std::move(weights), GemmForm(transposed))) {}
+        type_(weights.type()),
+        weights_(std::make_unique<LazyForm>(
+            std::move(weights), is_narrow() ? NarrowGemmForm(transposed) : GemmForm(transposed))) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
 
@@ -76,21 +78,30 @@ class OwnProduct : public Kernel {
     ONNXD_ASSIGN_OR_RETURN(
         const Tensor packed, weights_->Get([&](const Tensor& plain) -> Result<Tensor> {
           ONNXD_ASSIGN_OR_RETURN(PackedMatrix made,
-                                 PackMatrix(plain.data<float>(), transposed_, k_, n_));
+                                 is_narrow()
+                                     ? PackNarrowMatrix(plain, transposed_, k_, n_)
+                                     : PackMatrix(plain.data<float>(), transposed_, k_, n_));
           return made.elements;
         }));
-    return PreparePackedProduct({elements / k_,
-                                 {&simd_, packed, k_, n_},
-                                 activation_,
-                                 context.HasInput(3),
-                                 context.threads});
+    const int64_t m = elements / k_;
+    const bool has_sum = context.HasInput(3);
+    if (is_narrow() && onednn::PartsAreFaster(m, k_, n_)) {
+      const onednn::NarrowPanels panels{packed.data<uint16_t>(), NarrowFloatOf(type_)};
+      return onednn::PreparePartsProduct(
+          {m, k_, n_, panels, activation_, has_sum, context.threads});
+    }
+    return PreparePackedProduct(
+        {m, {&simd_, packed, k_, n_, NarrowFloatOf(type_)}, activation_, has_sum, context.threads});
   }
 
  private:
+  bool is_narrow() const { return type_ != DataType::kFloat; }
+
   const math::Simd& simd_;
   int64_t k_, n_;
   bool transposed_;
   Activation activation_;
+  DataType type_;
   std::unique_ptr<LazyForm> weights_;
 };
 
@@ -266,6 +277,18 @@ Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo& info) {
 
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo& info) {
   return MakeProduct(info, info.node.attributes.Int("transB", 0) != 0);
+}
+
+Result<std::unique_ptr<Kernel>> MakeMatMulNarrowWeights(const KernelInfo& info) {
+  const Initializer* b = info.constant_input(1);
+  if (b == nullptr || b->shape().rank() != 2 || info.InputType(0) != DataType::kFloat ||
+      (b->type() != DataType::kFloat16 && b->type() != DataType::kBfloat16)) {
+    return Unimplemented("MatMulNarrowWeights needs floats and a constant matrix of 16 bits");
+  }
+  if (!info.only_asks) ONNXD_RETURN_IF_ERROR(b->Load());
+  ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
+  const bool transposed = info.node.attributes.Int("transB", 0) != 0;
+  return std::unique_ptr<Kernel>(std::make_unique<OwnProduct>(*b, transposed, activation));
 }
 
 // C must be a row that is added as it is.

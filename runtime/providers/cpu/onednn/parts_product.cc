@@ -21,11 +21,18 @@ struct Plan {
   int64_t depth;  // of k that is multiplied at once, but for the last part
   int64_t lda;
   int64_t row_elements, panel_elements;  // of one of the parts
+  int64_t wide_floats;                   // of a chunk: a part of a narrow panel
   int64_t chunks, panels;
 
-  size_t scratch_bytes() const {
+  size_t parts_bytes() const {
     return static_cast<size_t>(math::kFloatParts * (row_elements + chunks * panel_elements)) *
            sizeof(uint16_t);
+  }
+  size_t scratch_bytes() const {
+    return parts_bytes() + static_cast<size_t>(chunks * wide_floats) * sizeof(float);
+  }
+  float* WideFloats(const KernelContext& k, int64_t chunk) const {
+    return reinterpret_cast<float*>(k.scratch<std::byte>() + parts_bytes()) + chunk * wide_floats;
   }
   Parts RowParts(const KernelContext& k) const {
     return PartsAt(k.scratch<uint16_t>(), row_elements);
@@ -70,65 +77,140 @@ bool SplitRows(const Plan& plan, const KernelContext& k, int64_t begin, int64_t 
   return fits.load(std::memory_order_relaxed);
 }
 
+// Where the floats of a slice of a panel are: those of `side`, gemm_width columns of it, begin
+// side * side_step after `at`, in rows of `row_step`.
+struct PanelFloats {
+  const float* at;
+  int64_t row_step, side_step;
+};
+
+// What one thread works in.
+struct Workplace {
+  Parts parts;
+  float* wide;
+};
+
+// The sides of a panel that are there: a narrow matrix ends with gemm_width columns.
+int64_t SidesOf(const PartsProduct& p, int64_t panel) {
+  const int64_t width = math::CurrentSimd().gemm_width;
+  const int64_t columns = std::min(math::kFewRowsPanel, p.n - panel * math::kFewRowsPanel);
+  return (columns + width - 1) / width;
+}
+
+const uint16_t* NarrowSlice(const NarrowPanels& from, const PartsProduct& p, int64_t panel,
+                            int64_t side, const Slice& slice) {
+  const int64_t width = math::CurrentSimd().gemm_width;
+  return from.data + (panel * math::kFewRowsPanel + side * width) * p.k + slice.from * width;
+}
+
+PanelFloats FloatsOf(const PartsProduct& p, int64_t panel, const Slice& slice, float* wide) {
+  const math::Simd& simd = math::CurrentSimd();
+  const int64_t width = simd.gemm_width;
+  if (const auto* floats = std::get_if<Panels>(&p.panels)) {
+    return {floats->data + panel * floats->stride + slice.from * math::kFewRowsPanel,
+            math::kFewRowsPanel, width};
+  }
+  const auto& narrow = std::get<NarrowPanels>(p.panels);
+  const auto widen = narrow.type == math::NarrowFloat::kFloat16 ? simd.widen_float16 : simd.widen;
+  for (int64_t side = 0; side < SidesOf(p, panel); ++side) {
+    widen(NarrowSlice(narrow, p, panel, side, slice), wide + side * slice.depth * width,
+          slice.depth * width);
+  }
+  return {wide, width, slice.depth * width};
+}
+
 // The columns of one panel without parts.
 void MultiplyFloats(const Plan& plan, const KernelContext& k, const Group& group,
                     const Slice& slice, int64_t panel, bool accumulate) {
   const PartsProduct& p = plan.product;
-  for (int64_t row = 0; row < group.count; row += math::kMostFewRows) {
-    const int64_t at = group.begin + row;
-    math::CurrentSimd().few_rows({std::min(math::kMostFewRows, group.count - row), p.n, slice.depth,
-                                  k.input<float>(0) + at * p.k + slice.from, p.k,
-                                  p.panels.data + slice.from * math::kFewRowsPanel, p.panels.stride,
-                                  k.output<float>(0) + at * p.n, p.n,
-                                  slice.from == 0 ? k.input<float>(2) : nullptr, accumulate},
-                                 panel, panel + 1);
+  const math::Simd& simd = math::CurrentSimd();
+  const float* a = k.input<float>(0) + group.begin * p.k + slice.from;
+  float* c = k.output<float>(0) + group.begin * p.n;
+  const float* bias = slice.from == 0 ? k.input<float>(2) : nullptr;
+  if (const auto* floats = std::get_if<Panels>(&p.panels)) {
+    for (int64_t row = 0; row < group.count; row += math::kMostFewRows) {
+      simd.few_rows({std::min(math::kMostFewRows, group.count - row), p.n, slice.depth,
+                     a + row * p.k, p.k, floats->data + slice.from * math::kFewRowsPanel,
+                     floats->stride, c + row * p.n, p.n, bias, accumulate},
+                    panel, panel + 1);
+    }
+    return;
+  }
+  const auto& narrow = std::get<NarrowPanels>(p.panels);
+  for (int64_t side = 0; side < SidesOf(p, panel); ++side) {
+    const int64_t column = panel * math::kFewRowsPanel + side * simd.gemm_width;
+    math::GemmArguments g{};
+    g.m = group.count;
+    g.n = std::min(simd.gemm_width, p.n - column);
+    g.k = slice.depth;
+    g.a = a;
+    g.lda = p.k;
+    g.c = c + column;
+    g.ldc = p.n;
+    if (bias != nullptr) g.bias = bias + column;
+    g.accumulate = accumulate;
+    simd.narrow_gemm(g, NarrowSlice(narrow, p, panel, side, slice), narrow.type);
   }
 }
 
-const float* PanelSlice(const PartsProduct& p, int64_t panel, const Slice& slice) {
-  return p.panels.data + panel * p.panels.stride + slice.from * math::kFewRowsPanel;
+// What the tiles of a panel bring near meanwhile: a side of the next one.
+void FetchNext(const PartsProduct& p, int64_t panel, int64_t side, const Slice& slice,
+               math::PartsGemmArguments& g) {
+  const int64_t width = math::CurrentSimd().gemm_width;
+  if (const auto* floats = std::get_if<Panels>(&p.panels)) {
+    g.next_floats = slice.depth * width;
+    g.next = floats->data + (panel + 1) * floats->stride + slice.from * math::kFewRowsPanel +
+             side * g.next_floats;
+  } else if (side < SidesOf(p, panel + 1)) {
+    g.next_floats = slice.depth * width / 2;
+    g.next = reinterpret_cast<const float*>(
+        NarrowSlice(std::get<NarrowPanels>(p.panels), p, panel + 1, side, slice));
+  }
 }
 
-// The columns of one panel, of which `parts` takes those of the matrix. `next` is as much of the
-// one that follows, or null.
+// The columns of one panel; `has_next`: those of the one that follows come next.
 void MultiplyPanel(const Plan& plan, const KernelContext& k, const Group& group, const Slice& slice,
-                   int64_t panel, const float* next, const Parts& parts) {
+                   int64_t panel, bool has_next, const Workplace& place) {
   const math::Simd& simd = math::CurrentSimd();
   const PartsProduct& p = plan.product;
   const bool accumulate = p.has_sum || slice.from > 0;
-  const float* from = PanelSlice(p, panel, slice);
-  if (!group.fits || !simd.split_panels(from, math::kFewRowsPanel, slice.depth,
-                                        math::kFewRowsPanel / simd.gemm_width, parts.data())) {
-    return MultiplyFloats(plan, k, group, slice, panel, accumulate);
+  const int64_t sides = SidesOf(p, panel);
+  const int64_t side_elements = math::PackedBfloat16Size(simd, slice.depth, simd.gemm_width);
+  bool fits = group.fits;
+  if (fits) {
+    const PanelFloats floats = FloatsOf(p, panel, slice, place.wide);
+    for (int64_t side = 0; fits && side < sides; ++side) {
+      Parts to = place.parts;
+      for (uint16_t*& part : to) part += side * side_elements;
+      fits = simd.split_panels(floats.at + side * floats.side_step, floats.row_step, slice.depth, 1,
+                               to.data());
+    }
   }
+  if (!fits) return MultiplyFloats(plan, k, group, slice, panel, accumulate);
   const Parts rows = plan.RowParts(k);
-  const int64_t end = std::min(p.n, (panel + 1) * math::kFewRowsPanel);
-  for (int64_t column = panel * math::kFewRowsPanel; column < end; column += simd.gemm_width) {
-    const int64_t side = column % math::kFewRowsPanel / simd.gemm_width;
+  for (int64_t side = 0; side < sides; ++side) {
+    const int64_t column = panel * math::kFewRowsPanel + side * simd.gemm_width;
     math::PartsGemmArguments g{};
     g.m = group.count;
-    g.n = std::min(simd.gemm_width, end - column);
+    g.n = std::min(simd.gemm_width, p.n - column);
     g.k = slice.depth;
     g.lda = plan.lda;
     for (size_t part = 0; part < math::kFloatParts; ++part) {
       g.a[part] = rows[part] + slice.from;
-      g.b[part] = parts[part] + side * math::PackedBfloat16Size(simd, slice.depth, simd.gemm_width);
+      g.b[part] = place.parts[part] + side * side_elements;
     }
     g.c = k.output<float>(0) + group.begin * p.n + column;
     g.ldc = p.n;
     if (slice.from == 0 && k.input<float>(2) != nullptr) g.bias = k.input<float>(2) + column;
     g.accumulate = accumulate;
-    if (next != nullptr) {
-      g.next_floats = slice.depth * simd.gemm_width;
-      g.next = next + side * g.next_floats;
-    }
+    if (has_next) FetchNext(p, panel, side, slice, g);
     simd.parts_gemm(g);
   }
 }
 
 // The columns of panels [first, last).
 void RunChunk(const Plan& plan, const KernelContext& k, const Group& group, int64_t first,
-              int64_t last, const Parts& parts) {
+              int64_t last, const Workplace& place) {
   const PartsProduct& p = plan.product;
   const int64_t column = first * math::kFewRowsPanel;
   const int64_t width = std::min(p.n, last * math::kFewRowsPanel) - column;
@@ -140,8 +222,7 @@ void RunChunk(const Plan& plan, const KernelContext& k, const Group& group, int6
   for (int64_t from = 0; from < p.k; from += plan.depth) {
     const Slice slice{from, std::min(plan.depth, p.k - from)};
     for (int64_t panel = first; panel < last; ++panel) {
-      const float* next = panel + 1 < last ? PanelSlice(p, panel + 1, slice) : nullptr;
-      MultiplyPanel(plan, k, group, slice, panel, next, parts);
+      MultiplyPanel(plan, k, group, slice, panel, panel + 1 < last, place);
     }
   }
   for (int64_t row = 0; row < group.count; ++row) p.activation.Apply(y + row * p.n, width);
@@ -159,6 +240,8 @@ Plan MakePlan(const PartsProduct& product) {
   plan.lda = math::PaddedBytes(simd, 2 * product.k) / 2;
   plan.row_elements = (plan.rows * plan.lda + 31) / 32 * 32;
   plan.panel_elements = math::PackedBfloat16Size(simd, plan.depth, math::kFewRowsPanel);
+  const bool is_narrow = std::holds_alternative<NarrowPanels>(product.panels);
+  plan.wide_floats = is_narrow ? plan.depth * math::kFewRowsPanel : 0;
   plan.panels = (product.n + math::kFewRowsPanel - 1) / math::kFewRowsPanel;
   plan.chunks = std::clamp<int64_t>(plan.panels, 1, product.threads);
   return plan;
@@ -185,7 +268,8 @@ PreparedKernel PreparePartsProduct(const PartsProduct& product) {
       k.pool().ParallelFor(plan.chunks, 1, [&](int64_t first, int64_t last) {
         for (int64_t chunk = first; chunk < last; ++chunk) {
           RunChunk(plan, k, group, plan.panels * chunk / plan.chunks,
-                   plan.panels * (chunk + 1) / plan.chunks, plan.PanelParts(k, chunk));
+                   plan.panels * (chunk + 1) / plan.chunks,
+                   {plan.PanelParts(k, chunk), plan.WideFloats(k, chunk)});
         }
       });
     }

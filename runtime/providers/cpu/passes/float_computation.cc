@@ -98,8 +98,7 @@ class Pass : public GraphPass {
         ConvertFloats(narrow, from, DataType::kFloat, to, count);
       };
       rules.also_moves = FollowsItsInput;
-      ONNXD_ASSIGN_OR_RETURN(const bool retyped, RetypeNodes(graph, rules));
-      changed = changed || retyped;
+      changed = RetypeNodes(graph, rules) || changed;
     }
     return changed;
   }

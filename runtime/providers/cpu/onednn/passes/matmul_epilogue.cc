@@ -59,13 +59,23 @@ std::string ActivationName(const Node& node) {
   return "";
 }
 
+// The product as MatMulBiasActivation.
+Node AsFused(Node product, const Matrix& matrix) {
+  product.op_type = "MatMulBiasActivation";
+  product.domain = "onnxd";
+  product.since_version = 1;
+  for (const char* name : {"transA", "alpha", "beta"}) product.attributes.Erase(name);
+  if (matrix.transposed) product.attributes.Set("transB", int64_t{1});
+  while (product.inputs.back() == kNoValue) product.inputs.pop_back();
+  return product;
+}
+
 class Fusion {
  public:
-  Fusion(Graph& graph, size_t product, Matrix matrix, const GraphIndex& index)
+  Fusion(Graph& graph, size_t product, const Matrix& matrix, const GraphIndex& index)
       : graph_(graph), index_(index), columns_(matrix.columns), last_(product) {
-    fused_ = graph.nodes[product];
+    fused_ = AsFused(graph.nodes[product], matrix);
     fused_.inputs.resize(4, kNoValue);
-    if (matrix.transposed) fused_.attributes.Set("transB", int64_t{1});
     positions_.push_back(product);
   }
 
@@ -78,11 +88,7 @@ class Fusion {
 
   // The fused node, in the last consumer's place, and the positions that it stands for.
   Node Result() {
-    fused_.op_type = "MatMulBiasActivation";
-    fused_.domain = "onnxd";
-    fused_.since_version = 1;
     fused_.outputs = {Out()};
-    for (const char* name : {"transA", "alpha", "beta"}) fused_.attributes.Erase(name);
     while (fused_.inputs.back() == kNoValue) fused_.inputs.pop_back();
     return fused_;
   }
@@ -169,14 +175,25 @@ class Pass : public GraphPass {
 
 bool BareProductsAsFused(Graph& graph) {
   bool changed = false;
-  const GraphIndex index(graph);
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (const auto matrix = MatrixOf(graph, graph.nodes[i])) {
-      graph.nodes[i] = Fusion(graph, i, *matrix, index).Result();
+  for (Node& node : graph.nodes) {
+    if (const auto matrix = MatrixOf(graph, node)) {
+      node = AsFused(std::move(node), *matrix);
       changed = true;
     }
   }
   return changed;
+}
+
+std::optional<Node> ProductAsFused(const Graph& graph, const Node& node) {
+  if (node.Is("MatMulBiasActivation", "onnxd")) {
+    const auto matrix = graph.initializers.find(node.inputs[1]);
+    const bool is_float = matrix != graph.initializers.end() &&
+                          matrix->second.type() == DataType::kFloat &&
+                          IsFloat(graph, node.inputs[0]) && IsFloat(graph, node.outputs[0]);
+    return is_float ? std::optional<Node>(node) : std::nullopt;
+  }
+  const auto matrix = MatrixOf(graph, node);
+  return matrix ? std::optional<Node>(AsFused(node, *matrix)) : std::nullopt;
 }
 
 const GraphPass* MatMulEpilogue() {

@@ -35,7 +35,7 @@ bool AttendsInBfloat16(const Graph& graph, const Node& node) {
          IsFloatTensor(graph, node.input(4));
 }
 
-Result<bool> Narrow(Graph& graph) {
+bool Narrow(Graph& graph) {
   RetypingRules rules;
   rules.to = DataType::kBfloat16;
   rules.suffix = "_bf16";
@@ -75,9 +75,7 @@ class Pass : public GraphPass {
       return false;
     }
     const bool products = BareProductsAsFused(graph);
-    ONNXD_ASSIGN_OR_RETURN(const bool changed, context.precision == Precision::kBfloat16
-                                                   ? Narrow(graph)
-                                                   : Result<bool>(Split(graph)));
+    const bool changed = context.precision == Precision::kBfloat16 ? Narrow(graph) : Split(graph);
     return products || changed;
   }
 };
