@@ -1,9 +1,11 @@
 // DFT-17 to -20, STFT-17, BlackmanWindow-, HammingWindow-, HannWindow-17, MelWeightMatrix-17.
 #include <algorithm>
 #include <cmath>
-#include <complex>
+#include <memory>
+#include <mutex>
 #include <numbers>
 
+#include "runtime/math/fourier.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -11,59 +13,61 @@ namespace onnxd {
 namespace {
 
 using Values = std::vector<Value>;
-using Complex = std::complex<double>;
-
 constexpr double kPi = std::numbers::pi;
 
-// In place, length a power of two: iterative radix-2 (Cooley and Tukey, 1965). Unscaled.
-void PowerOfTwoTransform(std::vector<Complex>& x, bool inverse) {
-  const size_t n = x.size();
-  for (size_t i = 1, j = 0; i < n; ++i) {
-    size_t bit = n >> 1;
-    for (; (j & bit) != 0; bit >>= 1) j ^= bit;
-    j ^= bit;
-    if (i < j) std::swap(x[i], x[j]);
-  }
-  for (size_t length = 2; length <= n; length *= 2) {
-    const double angle = (inverse ? 2 : -2) * kPi / static_cast<double>(length);
-    for (size_t begin = 0; begin < n; begin += length) {
-      for (size_t i = 0; i < length / 2; ++i) {
-        const Complex twiddle = std::polar(1.0, angle * static_cast<double>(i));
-        const Complex even = x[begin + i], odd = x[begin + i + length / 2] * twiddle;
-        x[begin + i] = even + odd;
-        x[begin + i + length / 2] = even - odd;
-      }
-    }
-  }
-}
-
-// Any length through a convolution of a power of two (Bluestein, 1970). Unscaled.
-std::vector<Complex> Transform(std::vector<Complex> x, bool inverse) {
-  const size_t n = x.size();
-  if (n <= 1) return x;
-  if ((n & (n - 1)) == 0) {
-    PowerOfTwoTransform(x, inverse);
-    return x;
-  }
-  size_t padded = 1;
-  while (padded < 2 * n - 1) padded *= 2;
-  std::vector<Complex> chirp(n), a(padded), b(padded);
-  for (size_t i = 0; i < n; ++i) {
-    const auto square = static_cast<double>(i * i % (2 * n));
-    chirp[i] = std::polar(1.0, (inverse ? 1 : -1) * kPi * square / static_cast<double>(n));
-    a[i] = x[i] * chirp[i];
-    b[i] = std::conj(chirp[i]);
-    if (i > 0) b[padded - i] = b[i];
-  }
-  PowerOfTwoTransform(a, false);
-  PowerOfTwoTransform(b, false);
-  for (size_t i = 0; i < padded; ++i) a[i] *= b[i];
-  PowerOfTwoTransform(a, true);
-  for (size_t i = 0; i < n; ++i) x[i] = a[i] * chirp[i] / static_cast<double>(padded);
-  return x;
-}
-
 constexpr int64_t kMaxLength = int64_t{1} << 24;
+
+// The transform of a node's last length.
+class Transforms {
+ public:
+  std::shared_ptr<const math::FourierTransform> Get(int64_t length) {
+    std::lock_guard lock(mutex_);
+    if (last_ == nullptr || last_->length() != length) {
+      last_ = std::make_shared<const math::FourierTransform>(length);
+    }
+    return last_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<const math::FourierTransform> last_;  // guarded by mutex_
+};
+
+// So many that they stay in the second-level cache.
+int64_t SignalsTogether(int64_t length) {
+  constexpr int64_t kElements = 1 << 13, kMost = 16;
+  return std::clamp<int64_t>(kElements / length, 1, kMost);
+}
+
+// Signals of complex numbers that are transformed together.
+class Signals {
+ public:
+  Signals(int64_t length, int64_t count)
+      : count_(std::max<int64_t>(count, 1)), numbers_(static_cast<size_t>(2 * length * count_)) {}
+
+  int64_t count() const { return count_; }
+  void Clear() { std::fill(numbers_.begin(), numbers_.end(), 0.0); }
+  void Set(int64_t t, int64_t signal, double real, double imaginary) {
+    numbers_[At(t, signal)] = real;
+    numbers_[numbers_.size() / 2 + At(t, signal)] = imaginary;
+  }
+  double real(int64_t t, int64_t signal) const { return numbers_[At(t, signal)]; }
+  double imaginary(int64_t t, int64_t signal) const {
+    return numbers_[numbers_.size() / 2 + At(t, signal)];
+  }
+  // Unscaled.
+  void Transform(const math::FourierTransform& transform, bool inverse) {
+    double *first = numbers_.data(), *second = first + numbers_.size() / 2;
+    if (inverse) std::swap(first, second);
+    transform.Run(first, second, count_, scratch_);
+  }
+
+ private:
+  size_t At(int64_t t, int64_t signal) const { return static_cast<size_t>(t * count_ + signal); }
+
+  int64_t count_;
+  std::vector<double> numbers_, scratch_;
+};
 
 Result<int64_t> OneInt(const Node& node, const Tensor& tensor, std::string_view what) {
   const auto values = ElementsAs<int64_t>(tensor);
@@ -81,7 +85,7 @@ Result<int> TransformAxis(const Node& node, std::span<const Value> inputs, int r
   return at;
 }
 
-Result<Values> Dft(const Node& node, std::span<const Value> inputs) {
+Result<Values> Dft(const Node& node, std::span<const Value> inputs, Transforms& transforms) {
   const Tensor& signal = inputs[0].tensor();
   const Shape& shape = signal.shape();
   const int rank = shape.rank();
@@ -109,29 +113,36 @@ Result<Values> Dft(const Node& node, std::span<const Value> inputs) {
   const std::vector<double> in = ElementsAs<double>(signal);
   std::vector<double> out(static_cast<size_t>(out_shape.ElementCount()));
   const int64_t outer = shape.ElementCount(0, axis), inner = shape.ElementCount(axis + 1, rank - 1);
-  for (int64_t lane = 0; lane < outer * inner; ++lane) {
-    const int64_t o = lane / inner, i = lane % inner;
-    std::vector<Complex> x(static_cast<size_t>(length));
-    for (int64_t t = 0; t < std::min(extent, length); ++t) {
-      const auto at = static_cast<size_t>(((o * extent + t) * inner + i) * parts);
-      x[static_cast<size_t>(t)] = {in[at], parts == 2 ? in[at + 1] : 0.0};
-      // The other half of a real signal's spectrum mirrors this one.
-      if (from_half && t > 0 && length - t > t) {
-        x[static_cast<size_t>(length - t)] = std::conj(x[static_cast<size_t>(t)]);
+  const auto transform = transforms.Get(length);
+  Signals signals(length, std::min(SignalsTogether(length), outer * inner));
+  const double scale = inverse ? 1.0 / static_cast<double>(length) : 1.0;
+  for (int64_t first = 0; first < outer * inner; first += signals.count()) {
+    const int64_t count = std::min(signals.count(), outer * inner - first);
+    signals.Clear();
+    for (int64_t s = 0; s < count; ++s) {
+      const int64_t o = (first + s) / inner, i = (first + s) % inner;
+      for (int64_t t = 0; t < std::min(extent, length); ++t) {
+        const auto at = static_cast<size_t>(((o * extent + t) * inner + i) * parts);
+        const double imaginary = parts == 2 ? in[at + 1] : 0.0;
+        signals.Set(t, s, in[at], imaginary);
+        // The other half of a real signal's spectrum mirrors this one.
+        if (from_half && t > 0 && length - t > t) signals.Set(length - t, s, in[at], -imaginary);
       }
     }
-    x = Transform(std::move(x), inverse);
-    const double scale = inverse ? 1.0 / static_cast<double>(length) : 1.0;
-    for (int64_t t = 0; t < kept; ++t) {
-      const auto at = static_cast<size_t>(((o * kept + t) * inner + i) * out_parts);
-      out[at] = x[static_cast<size_t>(t)].real() * scale;
-      if (out_parts == 2) out[at + 1] = x[static_cast<size_t>(t)].imag() * scale;
+    signals.Transform(*transform, inverse);
+    for (int64_t s = 0; s < count; ++s) {
+      const int64_t o = (first + s) / inner, i = (first + s) % inner;
+      for (int64_t t = 0; t < kept; ++t) {
+        const auto at = static_cast<size_t>(((o * kept + t) * inner + i) * out_parts);
+        out[at] = signals.real(t, s) * scale;
+        if (out_parts == 2) out[at + 1] = signals.imaginary(t, s) * scale;
+      }
     }
   }
   return OneValue(TensorFrom(signal.type(), out_shape, out));
 }
 
-Result<Values> Stft(const Node& node, std::span<const Value> inputs) {
+Result<Values> Stft(const Node& node, std::span<const Value> inputs, Transforms& transforms) {
   const Tensor& signal = inputs[0].tensor();
   const Shape& shape = signal.shape();
   if (shape.rank() != 2 && shape.rank() != 3) {
@@ -157,20 +168,26 @@ Result<Values> Stft(const Node& node, std::span<const Value> inputs) {
   const std::vector<double> weights = window != nullptr
                                           ? ElementsAs<double>(*window)
                                           : std::vector<double>(static_cast<size_t>(frame), 1.0);
-  std::vector<double> out;
-  out.reserve(static_cast<size_t>(out_shape.ElementCount()));
-  for (int64_t b = 0; b < shape[0]; ++b) {
-    for (int64_t f = 0; f < frames; ++f) {
-      std::vector<Complex> x(static_cast<size_t>(frame));
+  std::vector<double> out(static_cast<size_t>(out_shape.ElementCount()));
+  const auto transform = transforms.Get(frame);
+  const int64_t all = shape[0] * frames;
+  Signals signals(frame, std::min(SignalsTogether(frame), all));
+  for (int64_t first = 0; first < all; first += signals.count()) {
+    const int64_t count = std::min(signals.count(), all - first);
+    for (int64_t s = 0; s < count; ++s) {
+      const int64_t b = (first + s) / frames, f = (first + s) % frames;
       for (int64_t t = 0; t < frame; ++t) {
         const auto at = static_cast<size_t>((b * length + f * step + t) * parts);
-        x[static_cast<size_t>(t)] =
-            Complex(in[at], parts == 2 ? in[at + 1] : 0.0) * weights[static_cast<size_t>(t)];
+        const double weight = weights[static_cast<size_t>(t)];
+        signals.Set(t, s, in[at] * weight, parts == 2 ? in[at + 1] * weight : 0.0);
       }
-      x = Transform(std::move(x), false);
+    }
+    signals.Transform(*transform, false);
+    for (int64_t s = 0; s < count; ++s) {
+      double* to = out.data() + (first + s) * bins * 2;
       for (int64_t k = 0; k < bins; ++k) {
-        out.push_back(x[static_cast<size_t>(k)].real());
-        out.push_back(x[static_cast<size_t>(k)].imag());
+        *to++ = signals.real(k, s);
+        *to++ = signals.imaginary(k, s);
       }
     }
   }
@@ -244,11 +261,17 @@ Result<Values> MelWeightMatrix(const Node& node, std::span<const Value> inputs, 
 
 Result<std::unique_ptr<Kernel>> MakeDft(const KernelInfo& info) {
   if (!IsFloatOrDouble(info.InputType(0))) return DeclineType("DFT", info.InputType(0));
-  return MakeEagerKernel(Dft);
+  return MakeEagerKernel([transforms = std::make_shared<Transforms>()](
+                             const Node& node, std::span<const Value> inputs) {
+    return Dft(node, inputs, *transforms);
+  });
 }
 Result<std::unique_ptr<Kernel>> MakeStft(const KernelInfo& info) {
   if (!IsFloatOrDouble(info.InputType(0))) return DeclineType("STFT", info.InputType(0));
-  return MakeEagerKernel(Stft);
+  return MakeEagerKernel([transforms = std::make_shared<Transforms>()](
+                             const Node& node, std::span<const Value> inputs) {
+    return Stft(node, inputs, *transforms);
+  });
 }
 Result<std::unique_ptr<Kernel>> MakeWindow(const KernelInfo& info) {
   const DataType type = info.OutputType(0);
