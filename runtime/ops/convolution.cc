@@ -4,6 +4,7 @@
 
 #include "runtime/base/checked_math.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/ops/depth_windows.h"
 #include "runtime/ops/inference_rules.h"
 
 namespace onnxd {
@@ -252,6 +253,28 @@ Status GlobalPoolShape(InferenceContext& context, bool channels_last) {
 Status GlobalPool(InferenceContext& context) { return GlobalPoolShape(context, false); }
 Status GlobalPoolChannelsLast(InferenceContext& context) { return GlobalPoolShape(context, true); }
 
+Status DepthWindowsShape(InferenceContext& context) {
+  ONNXD_ASSIGN_OR_RETURN(const DepthWindows windows, DepthWindowsOf(context.node()));
+  const SymbolicShape* x = context.shape(0);
+  if (x == nullptr) return Status::Ok();
+  if (x->size() != 4) return context.Fail("X does not have four axes");
+  SymbolicShape out = *x;
+  Dimension& channels = out[windows.channels_last ? 3 : 1];
+  if (channels.known()) {
+    channels = Dimension(SaturatingMultiply(channels.value, windows.kernel));
+  } else {
+    channels = Dimension();
+  }
+  if (out[0].known()) {
+    if (out[0].value % windows.depth != 0) return context.Fail("X is not of whole volumes");
+    out[0] = Dimension(SaturatingMultiply(out[0].value / windows.depth, windows.outputs()));
+  } else if (windows.outputs() != windows.depth) {
+    out[0] = Dimension();
+  }
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "AveragePool", Pool},
     {"", "Conv", Conv},
@@ -267,6 +290,7 @@ constexpr InferenceRule kRules[] = {
     {"onnxd", "AveragePoolChannelsLast", PoolChannelsLast},
     {"onnxd", "ConvChannelsLast", ConvChannelsLast},
     {"onnxd", "ConvWinograd", ConvChannelsLast},
+    {"onnxd", "DepthWindows", DepthWindowsShape},
     {"onnxd", "ExpandDepthwise", ExpandDepthwise},
     {"onnxd", "GlobalAveragePoolChannelsLast", GlobalPoolChannelsLast},
     {"onnxd", "MaxPoolChannelsLast", PoolChannelsLast},

@@ -302,6 +302,26 @@ TEST(VolumeImages, ComputesAsPlainConvolutionsDo) {
   }
 }
 
+// What one convolution gives the next one, and its sum, stays images.
+TEST(VolumeImages, HandEachOtherImages) {
+  if (ProviderPass("volume_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  TestModel model;
+  Attributes window;
+  window.Set("pads", std::vector<int64_t>{1, 1, 1, 1, 1, 1});
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 4, 5, 6, 7});
+  model.Constant("w", Ramp(Shape{4, 4, 3, 3, 3}, 0.1f));
+  Attributes activation = window;
+  activation.Set("activation", "Relu");
+  model.Node("FusedConv", {"x", "w"}, {"a"}, activation, "com.microsoft");
+  model.Node("FusedConv", {"a", "w", "", "x"}, {"y"}, activation, "com.microsoft").Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("volume_images"), DeadCodeElimination(),
+                          ProviderPass("channels_last")}),
+            "Transpose Reshape Transpose DepthWindows ConvChannelsLast DepthWindows "
+            "ConvChannelsLast Transpose Reshape Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{2, 4, 5, 6, 7}, 0.1f)});
+}
+
 class Winograd : public testing::Test {
  protected:
   void SetUp() override {

@@ -211,6 +211,12 @@ class Rewriter {
     if (node.Is("Transpose")) return RewriteTranspose(node);
     if (node.Is("DepthToSpace")) return RewriteDepthToSpace(node);
     if (node.Is("Slice") && HasTwin(node.inputs[0])) return RewriteSlice(node);
+    if (node.Is("DepthWindows", "onnxd")) {
+      node.attributes.Set("channels_last", int64_t{1});
+      node.inputs[0] = Twin(node.inputs[0]);
+      Emit(std::move(node), out);
+      return true;
+    }
     if (node.Is("Resize") && HasTwin(node.inputs[0])) return RewriteResize(node);
     if (node.Is("Concat")) return RewriteConcat(node, 0, 1);
     return false;

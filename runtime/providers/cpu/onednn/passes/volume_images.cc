@@ -1,6 +1,7 @@
 #include "runtime/providers/cpu/onednn/passes/volume_images.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
@@ -43,32 +44,31 @@ Result<Tensor> PlanesAsChannels(const Tensor& w) {
   return out;
 }
 
-class Pass : public GraphPass {
+// Rebuilds the node list in order.
+class Rewriter {
  public:
-  std::string_view name() const override { return "volume_images"; }
-  OptimizationLevel level() const override { return OptimizationLevel::kAll; }
+  explicit Rewriter(Graph& graph) : graph_(graph) {}
 
-  Result<bool> Run(Graph& graph, const PassContext&) const override {
-    std::vector<Node> made;
+  Result<bool> Run() {
     bool changed = false;
-    const std::vector<Node> nodes = graph.nodes;
+    const std::vector<Node> nodes = graph_.nodes;
     for (const Node& node : nodes) {
-      ONNXD_ASSIGN_OR_RETURN(const bool rewritten, TryRewrite(graph, node, made));
-      if (!rewritten) made.push_back(node);
+      ONNXD_ASSIGN_OR_RETURN(const bool rewritten, TryRewrite(node));
+      if (!rewritten) made_.push_back(node);
       changed = changed || rewritten;
     }
-    if (changed) graph.nodes = std::move(made);
+    if (changed) graph_.nodes = std::move(made_);
     return changed;
   }
 
  private:
-  static Result<bool> TryRewrite(Graph& graph, const Node& node, std::vector<Node>& made) {
+  Result<bool> TryRewrite(const Node& node) {
     if (!node.Is("Conv") && !node.Is("FusedConv", "com.microsoft")) return false;
-    const auto weights = graph.initializers.find(node.input(1));
-    const auto extents = Extents(graph, node.inputs[0]);
-    if (weights == graph.initializers.end() || weights->second.shape().rank() != kRank ||
-        weights->second.type() != DataType::kFloat || !extents || !IsFloat(graph, node.inputs[0]) ||
-        node.attributes.Int("group", 1) != 1) {
+    const auto weights = graph_.initializers.find(node.input(1));
+    const auto extents = Extents(graph_, node.inputs[0]);
+    if (weights == graph_.initializers.end() || weights->second.shape().rank() != kRank ||
+        weights->second.type() != DataType::kFloat || !extents ||
+        !IsFloat(graph_, node.inputs[0]) || node.attributes.Int("group", 1) != 1) {
       return false;
     }
     const auto& dims = weights->second.shape().dims();
@@ -76,47 +76,56 @@ class Pass : public GraphPass {
     if (!window.ok() || std::min(window->pads_begin[0], window->pads_end[0]) < 0) return false;
     ONNXD_ASSIGN_OR_RETURN(const Tensor plain, weights->second.Materialize());
     ONNXD_ASSIGN_OR_RETURN(Tensor planes, PlanesAsChannels(plain));
-    const std::string name = graph.value(node.outputs[0]).name;
-    NodeWriter writer(graph, made, name);
-    const int64_t channels = planes.shape()[1];
+    const std::string name = graph_.value(node.outputs[0]).name;
+    NodeWriter writer(graph_, made_, name);
+    const int64_t in = dims[1], out = dims[0];
     Node conv = node;
-    conv.inputs[0] = writer.Reshaped(PlanesOf(writer, node.inputs[0], *window),
-                                     {-1, channels, (*extents)[1], (*extents)[2]});
-    conv.inputs[1] = graph.AddInitializer(name + "_planes", std::move(planes));
-    const int64_t out = dims[0];
+    conv.inputs[0] =
+        Windows(ImagesOf(writer, node.inputs[0], in, *extents), name, *window, (*extents)[0]);
+    conv.inputs[1] = graph_.AddInitializer(name + "_planes", std::move(planes));
     if (conv.input(3) != kNoValue) {
-      conv.inputs[3] = writer.Reshaped(writer.Transposed(conv.inputs[3], kSwapped),
-                                       {-1, out, window->output[1], window->output[2]});
+      conv.inputs[3] = ImagesOf(writer, conv.inputs[3], out, window->output);
     }
     SetWindow(conv, *window);
-    const ValueId images = graph.AddUniqueValue(name + "_images");
+    const ValueId images = graph_.AddUniqueValue(name + "_images");
+    images_[node.outputs[0]] = images;
     conv.outputs = {images};
-    made.push_back(std::move(conv));
+    made_.push_back(std::move(conv));
     const ValueId parted =
         writer.Reshaped(images, {-1, window->output[0], out, window->output[1], window->output[2]});
     writer.AddTo(node.outputs[0], "Transpose", {parted}, NodeWriter::Order(kSwapped));
     return true;
   }
 
-  // x[batch, channels, depth, ...] as [batch, depth of the result, window * channels, ...].
-  static ValueId PlanesOf(NodeWriter& writer, ValueId x, const Window& window) {
-    ValueId planes = writer.Transposed(x, kSwapped);
-    if (window.pads_begin[0] > 0 || window.pads_end[0] > 0) {
-      planes = writer.Add("Pad", {planes, writer.Integers({0, window.pads_begin[0], 0, 0, 0, 0,
-                                                           window.pads_end[0], 0, 0, 0})});
+  // x[batch, channels, depth, height, width] as [batch * depth, channels, height, width].
+  ValueId ImagesOf(NodeWriter& writer, ValueId x, int64_t channels,
+                   const std::vector<int64_t>& extents) {
+    const auto found = images_.find(x);
+    if (found != images_.end()) return found->second;
+    return images_[x] = writer.Reshaped(writer.Transposed(x, kSwapped),
+                                        {-1, channels, extents[1], extents[2]});
+  }
+
+  // What windows along the depth see of the images.
+  ValueId Windows(ValueId images, const std::string& name, const Window& window, int64_t depth) {
+    if (window.kernel[0] == 1 && window.strides[0] == 1 && window.pads_begin[0] == 0 &&
+        window.pads_end[0] == 0) {
+      return images;
     }
-    std::vector<ValueId> seen;
-    const ValueId axis = writer.Integers({1}), step = writer.Integers({window.strides[0]});
-    for (int64_t i = 0; i < window.kernel[0]; ++i) {
-      const int64_t first = i * window.dilations[0];
-      const int64_t end = first + (window.output[0] - 1) * window.strides[0] + 1;
-      seen.push_back(writer.Add(
-          "Slice", {planes, writer.Integers({first}), writer.Integers({end}), axis, step}));
-    }
-    if (seen.size() == 1) return seen.front();
-    Attributes along;
-    along.Set("axis", int64_t{2});
-    return writer.Add("Concat", std::move(seen), std::move(along));
+    Node node;
+    node.name = name;
+    node.op_type = "DepthWindows";
+    node.domain = "onnxd";
+    node.since_version = 1;
+    node.inputs = {images};
+    node.outputs = {graph_.AddUniqueValue(name + "_windows")};
+    node.attributes.Set("depth", depth);
+    node.attributes.Set("kernel", window.kernel[0]);
+    node.attributes.Set("stride", window.strides[0]);
+    node.attributes.Set("dilation", window.dilations[0]);
+    node.attributes.Set("pads", std::vector<int64_t>{window.pads_begin[0], window.pads_end[0]});
+    made_.push_back(node);
+    return node.outputs[0];
   }
 
   static void SetWindow(Node& conv, const Window& window) {
@@ -130,6 +139,20 @@ class Pass : public GraphPass {
     conv.attributes.Set("strides", of_image(window.strides));
     conv.attributes.Set("dilations", of_image(window.dilations));
     conv.attributes.Set("pads", std::move(pads));
+  }
+
+  Graph& graph_;
+  std::vector<Node> made_;
+  std::map<ValueId, ValueId> images_;  // of volumes, that are there
+};
+
+class Pass : public GraphPass {
+ public:
+  std::string_view name() const override { return "volume_images"; }
+  OptimizationLevel level() const override { return OptimizationLevel::kAll; }
+
+  Result<bool> Run(Graph& graph, const PassContext&) const override {
+    return Rewriter(graph).Run();
   }
 };
 
