@@ -141,6 +141,7 @@ Result<Values> GridSample(const Node& node, std::span<const Value> inputs) {
   std::vector<AxisTaps> taps(static_cast<size_t>(axes));
   WeightedPoints<T> some;
   for (int64_t b = 0; b < shape[0]; ++b) {
+    SampledImage<T> image(x.data<T>() + b * channels * plane, channels, plane, points);
     for (int64_t first = 0; first < points; first += some.size()) {
       some.Clear();
       for (int64_t p = first; p < std::min(points, first + kTogether); ++p) {
@@ -153,9 +154,7 @@ Result<Values> GridSample(const Node& node, std::span<const Value> inputs) {
         AddTaps<T>(taps, extents, static_cast<size_t>(mode.taps), some);
         some.EndPoint();
       }
-      for (int64_t lane = b * channels; lane < (b + 1) * channels; ++lane) {
-        some.Sample(x.data<T>() + lane * plane, out.mutable_data<T>() + lane * points + first);
-      }
+      image.Sample(some, out.mutable_data<T>() + b * channels * points + first, points);
     }
   }
   return Values{std::move(out)};

@@ -3,11 +3,15 @@
 #include <cmath>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/packed_matrix.h"
 #include "runtime/providers/cpu/post_transform.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
+
+constexpr int64_t kRowsTogether = 64;  // whose scores are computed at once
 
 // Columns of a matrix, or of a vector that is one row.
 int64_t Width(const Shape& shape) { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }
@@ -18,22 +22,55 @@ int64_t RowCount(const Shape& shape) {
 }
 
 struct LinearModel {
-  std::vector<float> coefficients, intercepts;
+  std::vector<float> coefficients, intercepts;  // [outputs, width], [outputs]
   int64_t outputs;
   PostTransform transform;
+  PackedMatrix packed;  // the coefficients, where there are more outputs than few_columns takes
 
-  // scores[o] = sum(x * coefficients[o]) + intercepts[o]
+  // Before anything else is asked: fills up the intercepts, and packs.
+  Status Finish() {
+    intercepts.resize(static_cast<size_t>(outputs));
+    const auto count = static_cast<int64_t>(coefficients.size());
+    if (outputs <= math::kMostFewColumns || count == 0 || count % outputs != 0) {
+      return Status::Ok();
+    }
+    ONNXD_ASSIGN_OR_RETURN(packed, PackMatrix(coefficients.data(), true, count / outputs, outputs));
+    return Status::Ok();
+  }
+
+  // scores[row, o] = sum(x[row] * coefficients[o]) + intercepts[o], of rows of `width` numbers.
   template <typename T>
-  void Scores(const T* x, int64_t width, float* scores) const {
-    for (int64_t o = 0; o < outputs; ++o) {
-      float total =
-          static_cast<size_t>(o) < intercepts.size() ? intercepts[static_cast<size_t>(o)] : 0;
-      const float* row = coefficients.data() + o * width;
-      for (int64_t i = 0; i < width; ++i) total += static_cast<float>(x[i]) * row[i];
-      scores[o] = total;
+  void Scores(const T* x, int64_t rows, int64_t width, float* scores) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (width > 0) return Multiply(x, rows, width, scores);
+    }
+    for (int64_t row = 0; row < rows; ++row, x += width, scores += outputs) {
+      for (int64_t o = 0; o < outputs; ++o) {
+        float total = intercepts[static_cast<size_t>(o)];
+        const float* weights = coefficients.data() + o * width;
+        for (int64_t i = 0; i < width; ++i) total += static_cast<float>(x[i]) * weights[i];
+        scores[o] = total;
+      }
     }
   }
+
+  void Multiply(const float* x, int64_t rows, int64_t width, float* scores) const {
+    math::GemmArguments g{rows, outputs, width, x, width, coefficients.data(), scores, outputs};
+    g.bias = intercepts.data();
+    if (!packed.defined()) return math::CurrentSimd().few_columns(g);
+    g.packed_b = packed.data();
+    packed.simd->gemm(g);
+  }
 };
+
+// Rows of floats, each by its largest number, the sum of sizes, or the root of the sum of squares.
+float NormOf(const std::string& norm, const float* x, int64_t width, float* sizes) {
+  const math::Simd& simd = math::CurrentSimd();
+  if (norm == "MAX") return simd.max(x, width);
+  if (norm == "L2") return std::sqrt(simd.sum_of_squares(x, width, 0));
+  simd.unary(math::Unary::kAbs, x, sizes, width);
+  return simd.sum(sizes, width);
+}
 
 Status CheckWidth(const PrepareContext& context, const LinearModel& model) {
   const int64_t width = Width(context.InputShape(0));
@@ -87,6 +124,19 @@ Result<std::unique_ptr<Kernel>> MakeNormalizer(const KernelInfo& info) {
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
     const int64_t width = Width(context.InputShape(0)), rows = RowCount(context.InputShape(0));
     PreparedKernel prepared;
+    if (type == DataType::kFloat && width > 0) {
+      prepared.compute = [=](const KernelContext& k) {
+        for (int64_t row = 0; row < rows; ++row) {
+          const float* x = k.input<float>(0) + row * width;
+          float* y = k.output<float>(0) + row * width;
+          float total = NormOf(norm, x, width, y);
+          if (total == 0.0f) total = 1.0f;
+          math::CurrentSimd().binary(math::Binary::kDiv, x, &total, y, width, 1, 0);
+        }
+        return Status::Ok();
+      };
+      return prepared;
+    }
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
         for (int64_t row = 0; row < rows; ++row) {
@@ -120,6 +170,7 @@ Result<std::unique_ptr<Kernel>> MakeLinearRegressor(const KernelInfo& info) {
   model.intercepts = info.node.attributes.Floats("intercepts");
   model.outputs = info.node.attributes.Int("targets", 1);
   if (model.outputs < 1) return InvalidArgument("LinearRegressor: targets must be positive");
+  ONNXD_RETURN_IF_ERROR(model.Finish());
   ONNXD_ASSIGN_OR_RETURN(model.transform,
                          PostTransformOf(info.node.attributes.String("post_transform", "NONE")));
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
@@ -128,9 +179,10 @@ Result<std::unique_ptr<Kernel>> MakeLinearRegressor(const KernelInfo& info) {
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
-        for (int64_t row = 0; row < rows; ++row) {
-          float* out = k.output<float>(0) + row * model.outputs;
-          model.Scores(k.input<T>(0) + row * width, width, out);
+        float* out = k.output<float>(0);
+        model.Scores(k.input<T>(0), rows, width, out);
+        if (model.transform == PostTransform::kNone) return;
+        for (int64_t row = 0; row < rows; ++row, out += model.outputs) {
           ApplyPostTransform(model.transform, out, model.outputs);
         }
       });
@@ -152,6 +204,7 @@ Result<std::unique_ptr<Kernel>> MakeLinearClassifier(const KernelInfo& info) {
   model.intercepts = info.node.attributes.Floats("intercepts");
   const bool binary = labels == 2 && model.intercepts.size() == 1;
   model.outputs = binary ? 1 : labels;
+  ONNXD_RETURN_IF_ERROR(model.Finish());
   ONNXD_ASSIGN_OR_RETURN(model.transform,
                          PostTransformOf(info.node.attributes.String("post_transform", "NONE")));
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
@@ -159,16 +212,24 @@ Result<std::unique_ptr<Kernel>> MakeLinearClassifier(const KernelInfo& info) {
     const int64_t width = Width(context.InputShape(0)), rows = RowCount(context.InputShape(0));
     const bool wants_label = context.HasOutput(0), wants_scores = context.HasOutput(1);
     PreparedKernel prepared;
-    prepared.scratch_bytes = static_cast<size_t>(labels) * sizeof(float);
+    const int64_t together = std::min(rows, kRowsTogether);
+    prepared.scratch_bytes = static_cast<size_t>(together * model.outputs + labels) * sizeof(float);
     prepared.compute = [=](const KernelContext& k) -> Status {
       Tensor text;
       if (!strings.empty() && wants_label) {
         ONNXD_ASSIGN_OR_RETURN(text, Tensor::Create(DataType::kString, Shape{rows}));
       }
       DispatchNumber(type, [&]<typename T>() {
+        float* const scores = k.scratch<float>();
         for (int64_t row = 0; row < rows; ++row) {
-          float* out = wants_scores ? k.output<float>(1) + row * labels : k.scratch<float>();
-          model.Scores(k.input<T>(0) + row * width, width, out);
+          const int64_t at = row % kRowsTogether;
+          if (at == 0) {
+            model.Scores(k.input<T>(0) + row * width, std::min(rows - row, kRowsTogether), width,
+                         scores);
+          }
+          float* out =
+              wants_scores ? k.output<float>(1) + row * labels : scores + together * model.outputs;
+          std::copy_n(scores + at * model.outputs, model.outputs, out);
           int64_t best;
           if (binary) {
             const float score = out[0];

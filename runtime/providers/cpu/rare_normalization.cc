@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -41,12 +42,46 @@ Result<Values> Lrn(const Node& node, std::span<const Value> inputs) {
   return OneValue(TensorFrom(x.type(), shape, out));
 }
 
+// x[extent, inner] by the norms of its columns; of one column, of the whole.
+void NormalizeColumns(const float* x, int64_t extent, int64_t inner, bool absolute, float* y,
+                      std::vector<float>& norms) {
+  const math::Simd& simd = math::CurrentSimd();
+  const int64_t count = extent * inner;
+  norms.assign(static_cast<size_t>(2 * inner), 0.0f);
+  float *const norm = norms.data(), *const zeros = norm + inner;
+  if (absolute) simd.unary(math::Unary::kAbs, x, y, count);
+  if (inner == 1) {
+    *norm = absolute ? simd.sum(y, count) : simd.sum_of_squares(x, count, 0);
+  } else if (absolute) {
+    simd.sum_rows(y, extent, inner, norm);
+  } else {
+    simd.sum_square_rows(x, extent, inner, zeros, norm);
+  }
+  if (!absolute) simd.unary(math::Unary::kSqrt, norm, norm, inner);
+  std::replace(norm, norm + inner, 0.0f, 1.0f);  // of zeros, which stay
+  if (inner == 1) return simd.binary(math::Binary::kDiv, x, norm, y, count, 1, 0);
+  for (int64_t i = 0; i < extent; ++i) {
+    simd.binary(math::Binary::kDiv, x + i * inner, norm, y + i * inner, inner, 1, 1);
+  }
+}
+
 Result<Values> LpNormalization(const Node& node, std::span<const Value> inputs) {
   const Tensor& x = inputs[0].tensor();
   const Shape& shape = x.shape();
   ONNXD_ASSIGN_OR_RETURN(const int axis,
                          NormalizeAxis(node.attributes.Int("axis", -1), shape.rank()));
   const bool absolute = node.attributes.Int("p", 2) == 1;
+  if (x.type() == DataType::kFloat) {
+    ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), shape));
+    const int64_t columns = shape.ElementCount(axis + 1, shape.rank());
+    const int64_t each = shape[axis] * columns;
+    std::vector<float> norms;
+    for (int64_t i = 0; each > 0 && i < shape.ElementCount(0, axis); ++i) {
+      NormalizeColumns(x.data<float>() + i * each, shape[axis], columns, absolute,
+                       out.mutable_data<float>() + i * each, norms);
+    }
+    return Values{std::move(out)};
+  }
   std::vector<double> values = ElementsAs<double>(x);
   const int64_t outer = shape.ElementCount(0, axis), extent = shape[axis];
   const int64_t inner = shape.ElementCount(axis + 1, shape.rank());

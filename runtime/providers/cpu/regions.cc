@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "runtime/math/simd.h"
@@ -154,6 +155,7 @@ Result<Values> RoiAlign(const Node& node, std::span<const Value> inputs) {
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), Shape{count, channels, oh, ow}));
   T* to = out.mutable_data<T>();
   WeightedPoints<T> means;
+  std::map<int64_t, SampledImage<T>> images;  // by batch index
   std::vector<std::vector<Sample>> grids;
   for (int64_t r = 0; r < count; ++r) {
     const int64_t batch = batches[static_cast<size_t>(r)];
@@ -200,12 +202,16 @@ Result<Values> RoiAlign(const Node& node, std::span<const Value> inputs) {
       }
       means.EndPoint();
     }
+    const int64_t plane_size = height * width;
+    const T* planes = x.data<T>() + batch * channels * plane_size;
+    if (!largest) {
+      images.try_emplace(batch, planes, channels, plane_size, count * oh * ow / shape[0])
+          .first->second.Sample(means, to, oh * ow);
+      to += channels * oh * ow;
+      continue;
+    }
     for (int64_t c = 0; c < channels; ++c, to += oh * ow) {
-      const T* plane = x.data<T>() + (batch * channels + c) * height * width;
-      if (!largest) {
-        means.Sample(plane, to);
-        continue;
-      }
+      const T* plane = planes + c * plane_size;
       for (size_t bin = 0; bin < grids.size(); ++bin) {
         to[bin] = static_cast<T>(LargestPart(grids[bin], plane));
       }

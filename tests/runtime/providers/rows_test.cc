@@ -26,7 +26,7 @@ Attributes With(std::initializer_list<std::pair<const char*, Attribute>> entries
 // The outputs of one node whose inputs are constants from the second on, as TopK wants its k.
 Result<std::vector<Value>> RunOp(const std::string& op, const std::vector<Tensor>& inputs,
                                  Attributes attributes, int64_t opset = 20, size_t outputs = 1,
-                                 int threads = 1) {
+                                 int threads = 1, const std::string& domain = "") {
   TestModel model(opset);
   std::vector<std::string> in, out;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -38,7 +38,7 @@ Result<std::vector<Value>> RunOp(const std::string& op, const std::vector<Tensor
     }
   }
   for (size_t i = 0; i < outputs; ++i) out.push_back(StrCat("out", i));
-  model.Node(op, in, out, std::move(attributes));
+  model.Node(op, in, out, std::move(attributes), domain);
   for (const auto& name : out) model.Output(name);
   SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
   options.pool = std::make_shared<ThreadPool>(threads);
@@ -350,6 +350,143 @@ TEST(DeformConv, SeesNothingBeyondTheImage) {
     wanted.push_back(sum);
   }
   ExpectNear(got, wanted, "half a pixel away");
+}
+
+// Of many channels, which are read together, and of each alone.
+TEST(Sampling, OfManyChannelsIsThatOfEach) {
+  const int64_t batches = 2, channels = 11, height = 9, width = 7, points = 300;
+  const Tensor image = Numbers(Shape{batches, channels, height, width});
+  Tensor grid = *Tensor::Create(DataType::kFloat, Shape{batches, points / 20, 20, 2});
+  for (int64_t i = 0; i < grid.ElementCount(); ++i) {
+    grid.mutable_data<float>()[i] = 1.3f * std::sin(static_cast<float>(i * i));
+  }
+  Tensor rois = *Tensor::Create(DataType::kFloat, Shape{6, 4});
+  Tensor of_batch = *Tensor::Create(DataType::kInt64, Shape{6});
+  for (int64_t r = 0; r < 6; ++r) {
+    const auto at = static_cast<float>(r);
+    const float corners[] = {0.3f * at, 0.5f * at - 1, 3 + 0.4f * at, 5 + at};
+    std::copy_n(corners, 4, rois.mutable_data<float>() + r * 4);
+    of_batch.mutable_data<int64_t>()[r] = r % batches;
+  }
+  const auto one_channel = [&](int64_t c) {
+    Tensor out = *Tensor::Create(DataType::kFloat, Shape{batches, 1, height, width});
+    for (int64_t b = 0; b < batches; ++b) {
+      std::copy_n(image.data<float>() + (b * channels + c) * height * width, height * width,
+                  out.mutable_data<float>() + b * height * width);
+    }
+    return out;
+  };
+  const auto agree = [&](const std::string& op, const std::vector<Tensor>& others,
+                         const Attributes& attributes) {
+    std::vector<Tensor> inputs = {image};
+    inputs.insert(inputs.end(), others.begin(), others.end());
+    const std::vector<float> all = Elements(RunOp(op, inputs, attributes));
+    for (int64_t c = 0; c < channels; ++c) {
+      inputs[0] = one_channel(c);
+      const std::vector<float> own = Elements(RunOp(op, inputs, attributes));
+      ASSERT_EQ(own.size() * channels, all.size());
+      const auto each = static_cast<int64_t>(own.size()) / (op == "RoiAlign" ? 6 : batches);
+      for (size_t i = 0; i < own.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        const auto of_all = static_cast<size_t>((at / each * channels + c) * each + at % each);
+        ASSERT_NEAR(all[of_all], own[i], 1e-5f) << op << " " << c << " " << i;
+      }
+    }
+  };
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      agree("GridSample", {grid}, With({{"mode", mode}, {"padding_mode", padding}}));
+    }
+  }
+  agree("RoiAlign", {rois, of_batch},
+        With({{"output_height", int64_t{3}}, {"output_width", int64_t{5}}}));
+}
+
+// [rows, columns], or its transpose, by the norm of each of its rows.
+TEST(Normalization, DividesByNormsAlongEitherAxis) {
+  const int64_t rows = 9, columns = 37;
+  Tensor x = Numbers(Shape{rows, columns});
+  std::fill_n(x.mutable_data<float>() + 2 * columns, columns, 0.0f);  // stay zeros
+  const auto at = [&](int64_t row, int64_t column) {
+    return static_cast<double>(x.data<float>()[row * columns + column]);
+  };
+  const auto norm = [&](const std::string& kind, int64_t row) {
+    double largest = -1e9, sizes = 0, squares = 0;
+    for (int64_t c = 0; c < columns; ++c) {
+      largest = std::max(largest, at(row, c));
+      sizes += std::abs(at(row, c));
+      squares += at(row, c) * at(row, c);
+    }
+    const double all = kind == "MAX" ? largest : kind == "L1" ? sizes : std::sqrt(squares);
+    return all == 0 ? 1.0 : all;
+  };
+  Tensor turned = *Tensor::Create(DataType::kFloat, Shape{columns, rows});
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    turned.mutable_data<float>()[i] = static_cast<float>(at(i % rows, i / rows));
+  }
+  for (const int64_t p : {1, 2}) {
+    const std::string kind = p == 1 ? "L1" : "L2";
+    const auto along = Elements(RunOp("LpNormalization", {x}, With({{"p", p}})));
+    const auto across =
+        Elements(RunOp("LpNormalization", {turned}, With({{"p", p}, {"axis", int64_t{0}}})));
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const auto own = static_cast<size_t>(i);
+      EXPECT_NEAR(along[own], at(i / columns, i % columns) / norm(kind, i / columns), 1e-6);
+      EXPECT_NEAR(across[own], at(i % rows, i / rows) / norm(kind, i % rows), 1e-6);
+    }
+  }
+  for (const std::string kind : {"MAX", "L1", "L2"}) {
+    const auto y =
+        Elements(RunOp("Normalizer", {x}, With({{"norm", kind}}), 20, 1, 1, "ai.onnx.ml"));
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      EXPECT_NEAR(y[static_cast<size_t>(i)], at(i / columns, i % columns) / norm(kind, i / columns),
+                  1e-5)
+          << kind;
+    }
+  }
+}
+
+// Small whole numbers, so that sums are exact in any order; more rows than are taken at once.
+TEST(LinearModels, GiveWhatPlainSumsGive) {
+  const int64_t rows = 131, width = 10;
+  Tensor x = *Tensor::Create(DataType::kFloat, Shape{rows, width});
+  for (int64_t i = 0; i < rows * width; ++i) {
+    x.mutable_data<float>()[i] = static_cast<float>(i * i % 11 - 5);
+  }
+  for (const int64_t outputs : {1, 2, 4, 5, 40}) {
+    std::vector<float> coefficients, intercepts;
+    for (int64_t i = 0; i < outputs * width; ++i) {
+      coefficients.push_back(static_cast<float>(i * 5 % 13 - 6));
+    }
+    for (int64_t o = 0; o < outputs; ++o) intercepts.push_back(static_cast<float>(o % 3));
+    const auto score = [&](int64_t row, int64_t o) {
+      float sum = intercepts[static_cast<size_t>(o)];
+      for (int64_t i = 0; i < width; ++i) {
+        sum += x.data<float>()[row * width + i] * coefficients[static_cast<size_t>(o * width + i)];
+      }
+      return sum;
+    };
+    Attributes regressor =
+        With({{"coefficients", coefficients}, {"intercepts", intercepts}, {"targets", outputs}});
+    const auto y = Elements(RunOp("LinearRegressor", {x}, regressor, 20, 1, 1, "ai.onnx.ml"));
+    std::vector<int64_t> labels(static_cast<size_t>(outputs));
+    std::iota(labels.begin(), labels.end(), 100);
+    Attributes classifier = With(
+        {{"coefficients", coefficients}, {"intercepts", intercepts}, {"classlabels_ints", labels}});
+    const auto classes = RunOp("LinearClassifier", {x}, classifier, 20, 2, 1, "ai.onnx.ml");
+    const auto label = Elements<int64_t>(classes);
+    const auto scores = Elements(classes, 1);
+    for (int64_t row = 0; row < rows; ++row) {
+      int64_t best = 0;
+      for (int64_t o = 0; o < outputs; ++o) {
+        const auto at = static_cast<size_t>(row * outputs + o);
+        EXPECT_EQ(y[at], score(row, o));
+        EXPECT_EQ(scores[at], score(row, o));
+        if (score(row, o) > score(row, best)) best = o;
+      }
+      EXPECT_EQ(label[static_cast<size_t>(row)], 100 + best);
+    }
+  }
 }
 
 }  // namespace
