@@ -54,6 +54,7 @@ TEST_F(OwnProducts, ConvolutionsOfEveryWindow) {
       {"rows of the window in padding", 2, 32, 16, 20, 7, {3, 3}, {1, 1}, {9, 2}, {9, 2, 9, 2}},
       {"the same, few channels", 2, 4, 16, 30, 7, {5, 3}, {1, 1}, {9, 1}, {18, 1, 18, 1}, "Relu"},
       {"a signal", 1, 1, 36, 1, 700, {1, 256}, {1, 16}, {1, 1}, {0, 0, 0, 0}},
+      {"a signal, few at a time", 2, 20, 1, 1, 700, {1, 5}, {1, 2}, {1, 1}, {0, 3, 0, 2}, "Relu"},
   };
   for (const ConvCase& c : cases) {
     SCOPED_TRACE(c.what);

@@ -273,13 +273,11 @@ class ProductConv : public Kernel {
 
 bool TakesProductConv(const KernelInfo& info) {
   const Shape& weights = info.constant_input(1)->shape();
-  if (info.node.attributes.Int("group", 1) != 1 ||
-      SaturatingMultiply(weights[1], weights[3]) < kLeastPiece) {
-    return false;
-  }
-  if (onednn::OwnProductsAreFaster()) return true;
+  if (info.node.attributes.Int("group", 1) != 1) return false;
   const bool is_wide = math::CurrentSimd().few_rows != nullptr;  // 512 bits
-  return is_wide && (HasFewOutputs(weights) || IsWideSignal(info));
+  if (is_wide && IsWideSignal(info)) return true;
+  if (SaturatingMultiply(weights[1], weights[3]) < kLeastPiece) return false;
+  return onednn::OwnProductsAreFaster() || (is_wide && HasFewOutputs(weights));
 }
 
 // Requires weights of floats, [out, in, height, width].
