@@ -62,6 +62,20 @@ TEST_F(ChannelsLast, TakesNormalizationsAlong) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)}, 2, 1e-4f);
 }
 
+// The file says what shape the result has, and nothing says that of the input.
+TEST_F(ChannelsLast, LeavesNormalizationsOfUnknownShape) {
+  model_.Constant("s", Ramp(Shape{4}, 0.2f)).Constant("b", Ramp(Shape{4}, 0.1f));
+  model_.Input("u", DataType::kFloat, {});
+  Graph& graph = model_.graph();
+  graph.value(graph.inputs.back()).type.shape.reset();
+  model_.Node("InstanceNormalization", {"u", "s", "b"}, {"i"});
+  graph.value(graph.nodes.back().outputs[0]).type =
+      ValueType::TensorOf(DataType::kFloat, SymbolicShape{1, 4, 6, 5});
+  model_.Node("Relu", {"i"}, {"y"}).Node("Relu", {"c"}, {"z"}).Output("y").Output("z");
+  EXPECT_EQ(After(model_, pass_),
+            "Transpose ConvChannelsLast InstanceNormalization Relu Relu Transpose");
+}
+
 TEST_F(ChannelsLast, TakesBlocksAndPartsOfImagesAlong) {
   Attributes blocks;
   blocks.Set("blocksize", int64_t{2});
