@@ -123,6 +123,7 @@ Status GraphExecutor::CompileNode(const Node& node) {
     compiled.kernel = MakeCopyKernel(node);
     compiled.provider = "session";
     compiled.side = node.op_type == "CopyToDevice" ? Side::kToDevice : Side::kToHost;
+    copies_in_ = copies_in_ || compiled.side == Side::kToDevice;
     nodes_.push_back(std::move(compiled));
     return Status::Ok();
   }
@@ -248,6 +249,18 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   }
   if (!status.ok()) return status;
   return outputs;
+}
+
+Result<Tensor> GraphExecutor::MakeInput(DataType type, const Shape& shape) const {
+  const auto bytes = TensorBytes(type, shape.Validate().ok() ? shape.ElementCount() : -1);
+  if (copies_in_ && bytes && *bytes > 0) {
+    auto pinned = device_->AllocatePinned(static_cast<size_t>(*bytes));
+    if (pinned.ok()) {
+      void* const memory = pinned->get();
+      return Tensor::Wrap(type, shape, memory, *std::move(pinned));
+    }
+  }
+  return Tensor::Create(type, shape);
 }
 
 Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,

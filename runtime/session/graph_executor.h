@@ -42,6 +42,9 @@ class GraphExecutor {
   // have the graph's element types.
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
 
+  // See InferenceSession::MakeInput.
+  Result<Tensor> MakeInput(DataType type, const Shape& shape) const;
+
   const Graph& graph() const { return *graph_; }
   const std::vector<CompiledNode>& nodes() const { return nodes_; }
   // Bytes of constants that stay in memory as they are (packed copies not included).
@@ -78,6 +81,7 @@ class GraphExecutor {
   std::map<ValueId, Tensor> constants_;
   std::map<ValueId, Tensor> device_constants_;
   Device* device_ = nullptr;  // of the nodes that run on one
+  bool copies_in_ = false;    // to it
 
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<PlanEntry>> plans_;  // guarded by mutex_, latest use first

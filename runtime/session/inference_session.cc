@@ -155,6 +155,10 @@ bool InferenceSession::wants_saving() const {
   return to_save_ != nullptr;
 }
 
+Result<Tensor> InferenceSession::MakeInput(DataType type, const Shape& shape) const {
+  return executor_->MakeInput(type, shape);
+}
+
 Status InferenceSession::SaveToCache() const {
   std::unique_ptr<CacheEntry> entry;
   {

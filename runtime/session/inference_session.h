@@ -93,6 +93,10 @@ class InferenceSession {
   // exception leaves.
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
 
+  // A tensor to fill for Run; where nodes run on a device, in memory from which its copies run
+  // beside computation, as long as there is some. Errors as Tensor::Create.
+  Result<Tensor> MakeInput(DataType type, const Shape& shape) const;
+
   // Puts the prepared model into the cache, with the weights packed so far: call it after a first
   // run. Does nothing without a cache, when Load found the model there, or after the first call.
   // Any thread.

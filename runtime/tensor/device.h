@@ -78,7 +78,8 @@ class Device {
   virtual std::string_view name() const = 0;  // "cuda:0", "opencl:0"
   // Uninitialised, aligned to 256 bytes. kResourceExhausted beyond the device's limit.
   virtual Result<DeviceBuffer> Allocate(size_t bytes) = 0;
-  // Memory of the host from which copies run beside computation.
+  // Memory of the host from which copies run beside computation. Kept when it is freed, for the
+  // next that asks: kResourceExhausted beyond what a device may so take.
   virtual Result<std::shared_ptr<void>> AllocatePinned(size_t bytes) = 0;
   virtual Result<std::unique_ptr<Stream>> MakeStream() = 0;
   // Whether it stopped working: everything on it is gone, and calls answer kUnavailable.

@@ -9,12 +9,13 @@
 namespace onnxd {
 namespace {
 
-Result<std::vector<Value>> JoinInputs(std::span<const RequestQueue::Entry> entries) {
+Result<std::vector<Value>> JoinInputs(std::span<const RequestQueue::Entry> entries,
+                                      const TensorMaker& make) {
   std::vector<Value> joined;
   for (size_t i = 0; i < entries[0].request.inputs.size(); ++i) {
     std::vector<Tensor> parts;
     for (const auto& entry : entries) parts.push_back(entry.request.inputs[i].tensor());
-    ONNXD_ASSIGN_OR_RETURN(Tensor whole, JoinRows(parts));
+    ONNXD_ASSIGN_OR_RETURN(Tensor whole, JoinRows(parts, make));
     joined.emplace_back(std::move(whole));
   }
   return joined;
@@ -102,8 +103,8 @@ class Parts {
 
 }  // namespace
 
-BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFunction& run,
-                      std::chrono::nanoseconds yield_every) {
+BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries,
+                      const BatchComputation& computation, std::chrono::nanoseconds yield_every) {
   BatchOutputs outputs;
   for (const auto& entry : entries) outputs.rows += std::max<int64_t>(1, entry.request.rows);
   using Clock = std::chrono::steady_clock;
@@ -111,7 +112,7 @@ BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFun
   std::span<const Value> inputs = entries[0].request.inputs;
   Result<std::vector<Value>> joined = std::vector<Value>();
   if (entries.size() > 1) {
-    joined = JoinInputs(entries);
+    joined = JoinInputs(entries, computation.make_input);
     if (!joined.ok()) {
       outputs.status = joined.status();
       return outputs;
@@ -119,7 +120,7 @@ BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFun
     inputs = *joined;
   }
   const auto begin_run = Clock::now();
-  auto results = run(inputs, LimitsOf(entries, yield_every));
+  auto results = computation.run(inputs, LimitsOf(entries, yield_every));
   const auto begin_output = Clock::now();
   outputs.times = {begin_run - begin_input, begin_output - begin_run, {}};
   if (!results.ok()) {

@@ -20,8 +20,8 @@ struct BatchOutputs {
 // Requires requests; several only where all have rows and equal shape keys. The run ends early when
 // the last of their deadlines has passed, or the client of a lone request is gone. `yield_every`:
 // as RunLimits has it.
-BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries, const RunFunction& run,
-                      std::chrono::nanoseconds yield_every);
+BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries,
+                      const BatchComputation& computation, std::chrono::nanoseconds yield_every);
 
 // Requests of at most `part_rows` rows each; the `done` of the whole is called once all of them
 // have, with joined outputs or the first failure, the wait of the first part and the time of all,

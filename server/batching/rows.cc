@@ -20,7 +20,7 @@ bool SharesRowShape(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Result<Tensor> JoinRows(std::span<const Tensor> parts) {
+Result<Tensor> JoinRows(std::span<const Tensor> parts, const TensorMaker& make) {
   if (parts.size() == 1) return parts[0];
   int64_t rows = 0;
   for (const Tensor& part : parts) {
@@ -30,8 +30,7 @@ Result<Tensor> JoinRows(std::span<const Tensor> parts) {
     }
     rows += part.shape()[0];
   }
-  ONNXD_ASSIGN_OR_RETURN(Tensor whole,
-                         Tensor::Create(parts[0].type(), WithRows(parts[0].shape(), rows)));
+  ONNXD_ASSIGN_OR_RETURN(Tensor whole, make(parts[0].type(), WithRows(parts[0].shape(), rows)));
   auto* to = static_cast<std::byte*>(whole.mutable_raw());
   for (const Tensor& part : parts) {
     if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -10,10 +11,13 @@
 
 namespace onnxd {
 
+// Makes the tensor that rows are joined in; errors as Tensor::Create.
+using TensorMaker = std::function<Result<Tensor>(DataType type, const Shape& shape)>;
+
 // Requires tensors. One operand comes back as it is. kInternal unless they are of one type whose
 // elements fill bytes, and of one shape but for the first dimension; kResourceExhausted when memory
 // is refused.
-Result<Tensor> JoinRows(std::span<const Tensor> parts);
+Result<Tensor> JoinRows(std::span<const Tensor> parts, const TensorMaker& make = Tensor::Create);
 
 // Rows [begin, begin + count) of a tensor with a first axis; they share its memory.
 Tensor RowsOf(const Tensor& whole, int64_t begin, int64_t count);

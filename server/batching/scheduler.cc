@@ -540,7 +540,8 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   std::optional<BatchOutputs> outputs;
   int64_t most = 1;
   if (!alive.empty()) {
-    outputs = RunBatch(alive, model->run_, running.is_inline() ? nanoseconds(0) : kYieldEvery);
+    outputs =
+        RunBatch(alive, model->computation_, running.is_inline() ? nanoseconds(0) : kYieldEvery);
   }
   if (!outputs) return;
   const SteadyTime end = Clock::now();
@@ -579,7 +580,7 @@ void Scheduler::RunAlone(ScheduledModel& model, RequestQueue::Entry entry) {
   if (!loss.ok()) return Refuse(entry, std::move(loss));
   std::vector<RequestQueue::Entry> alone;
   alone.push_back(std::move(entry));
-  BatchOutputs outputs = RunBatch(alone, model.run_, kYieldEvery);
+  BatchOutputs outputs = RunBatch(alone, model.computation_, kYieldEvery);
   const SteadyTime end = Clock::now();
   if (outputs.status.ok()) model.metrics_->ObserveRun(outputs.rows, 1, 1, outputs.times);
   Answer(alone[0], PartOf(outputs, 0), start, end);

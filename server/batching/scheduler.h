@@ -15,6 +15,7 @@
 
 #include "server/batching/batch_policy.h"
 #include "server/batching/request_queue.h"
+#include "server/batching/rows.h"
 #include "server/metrics/server_metrics.h"
 
 namespace onnxd {
@@ -30,6 +31,12 @@ struct RunLimits {
 using RunFunction =
     std::function<Result<std::vector<Value>>(std::span<const Value> inputs, const RunLimits&)>;
 
+// How batches of a model are computed. Both are called by several threads at once.
+struct BatchComputation {
+  RunFunction run;
+  TensorMaker make_input = Tensor::Create;  // in which the rows of several requests are joined
+};
+
 // What a model's requests may ask for, as Triton's queue policy has it.
 struct QueuePolicy {
   // A request's priority counts where there are levels: 1 is the most urgent, and what is not from
@@ -42,20 +49,20 @@ struct QueuePolicy {
 };
 
 // What the scheduler keeps of a model: its queue and its times. Whoever submits keeps alive what
-// `run` needs until the request's `done` was called.
+// the computation needs until the request's `done` was called.
 class ScheduledModel {
  public:
-  ScheduledModel(std::string name, RunFunction run, std::shared_ptr<ModelMetrics> metrics,
-                 QueuePolicy policy = {})
+  ScheduledModel(std::string name, BatchComputation computation,
+                 std::shared_ptr<ModelMetrics> metrics, QueuePolicy policy = {})
       : name_(std::move(name)),
-        run_(std::move(run)),
+        computation_(std::move(computation)),
         metrics_(std::move(metrics)),
         policy_(policy) {}
 
  private:
   friend class Scheduler;
   const std::string name_;
-  const RunFunction run_;
+  const BatchComputation computation_;
   const std::shared_ptr<ModelMetrics> metrics_;
   const QueuePolicy policy_;
   // All below is guarded by the scheduler's mutex.

@@ -42,6 +42,12 @@ RunFunction RunFunctionOf(const ModelVersion& version) {
   };
 }
 
+BatchComputation ComputationOf(const ModelVersion& version) {
+  const InferenceSession& session = *version.session;
+  return {RunFunctionOf(version),
+          [&session](DataType type, const Shape& shape) { return session.MakeInput(type, shape); }};
+}
+
 QueuePolicy PolicyOf(const ModelSettings& settings) {
   QueuePolicy policy;
   policy.priority_levels = settings.batching.priority_levels;
@@ -276,7 +282,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->loaded = Clock::now();
   version->last_used = version->loaded;
   version->scheduled = std::make_shared<ScheduledModel>(
-      wanted.model, RunFunctionOf(*version), version->metrics, PolicyOf(wanted.settings));
+      wanted.model, ComputationOf(*version), version->metrics, PolicyOf(wanted.settings));
   const std::chrono::duration<double> took = version->loaded - begin;
   version->metrics->SetLoadDuration(took);
   version->metrics->SetMemory(version->memory, loaded->bytes);

@@ -173,10 +173,9 @@ Result<std::shared_ptr<ModelVersion>> ModelManager::LoadEnsemble(const WantedVer
   version->metrics =
       metrics_.ForModel(wanted.model, wanted.version, wanted.settings.duration_buckets_us);
   version->scheduled = std::make_shared<ScheduledModel>(
-      wanted.model,
-      [](auto, const auto&) -> Result<std::vector<Value>> {
+      wanted.model, BatchComputation{[](auto, const auto&) -> Result<std::vector<Value>> {
         return Internal("an ensemble runs by its models");
-      },
+      }},
       version->metrics);
   version->loaded = std::chrono::steady_clock::now();
   version->last_used = version->loaded;

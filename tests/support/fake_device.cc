@@ -81,7 +81,10 @@ Result<DeviceBuffer> FakeDevice::Allocate(size_t bytes) {
   return DeviceBuffer(block, block->data());
 }
 
-Result<std::shared_ptr<void>> FakeDevice::AllocatePinned(size_t bytes) { return Allocate(bytes); }
+Result<std::shared_ptr<void>> FakeDevice::AllocatePinned(size_t bytes) {
+  ++pinned;
+  return Allocate(bytes);
+}
 
 Result<std::unique_ptr<Stream>> FakeDevice::MakeStream() {
   return std::unique_ptr<Stream>(std::make_unique<FakeStream>(*this));

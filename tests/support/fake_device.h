@@ -19,7 +19,7 @@ class FakeDevice : public Device {
   Result<std::unique_ptr<Stream>> MakeStream() override;
   bool lost() const override { return false; }
 
-  int copies_in = 0, copies_out = 0, waits = 0, recorded = 0, replays = 0;
+  int copies_in = 0, copies_out = 0, waits = 0, recorded = 0, replays = 0, pinned = 0;
   int64_t most_bytes = -1;  // of one allocation; -1: any
 };
 

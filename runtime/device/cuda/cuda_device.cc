@@ -164,6 +164,9 @@ class CudaStream : public GpuStream {
   const DeviceBuffer failure_;
 };
 
+// Of pinned memory, which the system cannot take back: enough for some batches of images.
+constexpr size_t kMostPinned = size_t{1} << 30;
+
 class CudaDevice : public GpuDevice {
  public:
   CudaDevice(std::shared_ptr<Shared> shared, const cuda::NvrtcApi& nvrtc, std::string name,
@@ -186,6 +189,19 @@ class CudaDevice : public GpuDevice {
                                    shared->driver.cuMemFree_v2(ToDevice(block));
                                  }},
         memory_limit);
+    pinned_ = std::make_shared<CachingAllocator>(
+        CachingAllocator::Source{[shared = shared_](size_t bytes) -> void* {
+                                   shared->Enter();
+                                   void* made = nullptr;
+                                   const int code = shared->driver.cuMemAllocHost_v2(&made, bytes);
+                                   return shared->Check(code, "cuMemAllocHost").ok() ? made
+                                                                                     : nullptr;
+                                 },
+                                 [shared = shared_](void* block) {
+                                   shared->Enter();
+                                   shared->driver.cuMemFreeHost(block);
+                                 }},
+        kMostPinned);
   }
 
   std::string_view name() const override { return name_; }
@@ -220,14 +236,9 @@ class CudaDevice : public GpuDevice {
 
   Result<std::shared_ptr<void>> AllocatePinned(size_t bytes) override {
     ONNXD_RETURN_IF_ERROR(CheckAlive());
-    shared_->Enter();
-    void* block = nullptr;
-    ONNXD_RETURN_IF_ERROR(shared_->Check(
-        shared_->driver.cuMemAllocHost_v2(&block, std::max<size_t>(bytes, 1)), "cuMemAllocHost"));
-    return std::shared_ptr<void>(block, [shared = shared_](void* freed) {
-      shared->Enter();
-      shared->driver.cuMemFreeHost(freed);
-    });
+    auto buffer = pinned_->Allocate(bytes);
+    if (!buffer.ok()) return buffer.status().WithContext(StrCat(name_, ", pinned memory"));
+    return buffer;
   }
 
   Result<std::unique_ptr<Stream>> MakeStream() override {
@@ -304,6 +315,7 @@ class CudaDevice : public GpuDevice {
   const GpuProperties properties_;
   const std::string bus_id_;
   std::shared_ptr<CachingAllocator> allocator_;
+  std::shared_ptr<CachingAllocator> pinned_;  // the host's memory
 };
 
 Result<GpuProperties> PropertiesOf(const DriverApi& driver, cuda::DeviceOrdinal device) {

@@ -139,11 +139,22 @@ TEST_F(CudaDeviceTest, GivesBackWhatItTook) {
   const int streams = Count("fake_cuda_streams");
   { auto stream = device_->MakeStream(); }
   EXPECT_EQ(Count("fake_cuda_streams"), streams);
+}
+
+TEST_F(CudaDeviceTest, PinnedMemoryIsKeptForTheNextThatAsks) {
+  const int before = Count("fake_cuda_pinned");
+  void* first = nullptr;
   {
-    const auto block = device_->AllocatePinned(100);
-    EXPECT_EQ(Count("fake_cuda_pinned"), 1);
+    const auto block = device_->AllocatePinned(100'000);
+    ASSERT_TRUE(block.ok()) << block.status().ToString();
+    first = block->get();
+    EXPECT_EQ(Count("fake_cuda_pinned"), before + 1);
   }
-  EXPECT_EQ(Count("fake_cuda_pinned"), 0);
+  EXPECT_EQ(Count("fake_cuda_pinned"), before + 1);
+  EXPECT_EQ(device_->AllocatePinned(100'000)->get(), first);
+  const auto too_much = device_->AllocatePinned(size_t{2} << 30);
+  EXPECT_EQ(too_much.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(device_->lost());
 }
 
 TEST_F(CudaDeviceTest, NoMemoryIsNoEndOfTheDevice) {

@@ -242,6 +242,34 @@ TEST_F(DevicePartitionTest, ADeviceWithoutMemoryIsAnErrorThatSaysSo) {
   EXPECT_THAT(outputs.status().message(), HasSubstr("fake:0 has no"));
 }
 
+TEST_F(DevicePartitionTest, InputsAreMadeWhereTheDeviceCopiesFromWhileThereIsRoom) {
+  const Shape shape{2, 3};
+  TestModel of_host;
+  of_host.Input("x", DataType::kFloat, {2, 3}).Node("Exp", {"x"}, {"y"}).Output("y");
+  const auto host = InferenceSession::FromModel(std::move(of_host.model()), Options());
+  ASSERT_TRUE(host.ok());
+  EXPECT_TRUE((*host)->MakeInput(DataType::kFloat, shape).ok());
+  EXPECT_EQ(device_->fake().pinned, 0);
+
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 3}).Node("Softmax", {"x"}, {"y"}).Output("y");
+  const auto session = InferenceSession::FromModel(std::move(model.model()), Options());
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  for (const int64_t most : {-1, 0}) {
+    auto input = (*session)->MakeInput(DataType::kFloat, shape);
+    ASSERT_TRUE(input.ok());
+    std::fill_n(input->mutable_data<float>(), 6, 1.5f);
+    const auto outputs = (*session)->Run(std::vector<Value>{*input}, {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[5], 3.0f);
+    EXPECT_EQ(device_->fake().pinned, most < 0 ? 1 : 2) << "asked each time";
+    device_->fake().most_bytes = 0;
+  }
+  device_->fake().most_bytes = -1;
+  const Shape too_large{int64_t{1} << 40, int64_t{1} << 40};
+  EXPECT_FALSE((*session)->MakeInput(DataType::kFloat, too_large).ok());
+}
+
 TEST_F(DevicePartitionTest, RunsAtOnceHaveStreamsAndMemoryOfTheirOwn) {
   auto session =
       InferenceSession::FromModel(Chain({"Neg", "Softmax", "Abs", "Softmax"}).model(), Options());

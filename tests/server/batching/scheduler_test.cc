@@ -31,9 +31,13 @@ class FakeModel {
                      QueuePolicy policy = {})
       : model(std::make_shared<ScheduledModel>(
             name,
-            [this](std::span<const Value> inputs, const RunLimits& limits) {
-              return Run(inputs, limits);
-            },
+            BatchComputation{[this](std::span<const Value> inputs, const RunLimits& limits) {
+                               return Run(inputs, limits);
+                             },
+                             [this](DataType type, const Shape& shape) {
+                               ++made;
+                               return Tensor::Create(type, shape);
+                             }},
             metrics.ForModel(name, "1"), policy)) {}
 
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunLimits& limits) {
@@ -59,8 +63,8 @@ class FakeModel {
   }
 
   std::mutex gate, mutex;
-  std::atomic<int> started{0};
-  std::vector<int64_t> batches;  // rows of each run; guarded by mutex
+  std::atomic<int> started{0}, made{0};  // runs, and inputs of batches
+  std::vector<int64_t> batches;          // rows of each run; guarded by mutex
   bool drops_rows = false, runs_out_of_time = false;
   const std::shared_ptr<ScheduledModel> model;
 };
@@ -123,6 +127,7 @@ TEST_F(SchedulerTest, WaitingRequestsShareARunAndGetTheirOwnRows) {
   EXPECT_EQ(Rows(b), (std::vector<float>{6}));
   EXPECT_EQ(Rows(c), (std::vector<float>{8, 10, 12}));
   EXPECT_EQ(fake_.batches, (std::vector<int64_t>{1, 6}));
+  EXPECT_EQ(fake_.made, 1) << "the rows are joined where the model wants its inputs";
   EXPECT_NE(metrics_.Serialize().find("onnxd_batch_size_sum{model=\"fake\",version=\"1\"} 7"),
             std::string::npos);
 }
@@ -336,15 +341,16 @@ TEST_F(SchedulerTest, ARunIsOverWhenItIsAnswered) {
 }
 
 TEST_F(SchedulerTest, ALargeRequestWhosePartsDoNotJoinFails) {
-  ScheduledModel odd_model(
-      "odd",
-      [](std::span<const Value> inputs, const RunLimits&) -> Result<std::vector<Value>> {
-        // As wide as its first row says.
-        const auto width = static_cast<int64_t>(inputs[0].tensor().data<float>()[0]);
-        return std::vector<Value>{
-            *Tensor::Create(DataType::kFloat, Shape{inputs[0].tensor().shape()[0], width})};
-      },
-      metrics_.ForModel("odd", "1"));
+  ScheduledModel odd_model("odd",
+                           BatchComputation{[](std::span<const Value> inputs,
+                                               const RunLimits&) -> Result<std::vector<Value>> {
+                             // As wide as its first row says.
+                             const auto width =
+                                 static_cast<int64_t>(inputs[0].tensor().data<float>()[0]);
+                             return std::vector<Value>{*Tensor::Create(
+                                 DataType::kFloat, Shape{inputs[0].tensor().shape()[0], width})};
+                           }},
+                           metrics_.ForModel("odd", "1"));
   const std::shared_ptr<ScheduledModel> odd(&odd_model, [](ScheduledModel*) {});
   Scheduler scheduler({1, 100, 0}, metrics_);
   scheduler.SetBatching(odd_model, UpTo(2));
@@ -561,10 +567,11 @@ TEST_F(SchedulerTest, WhatTheLastAnswerSubmitsStaysWithItsExecutor) {
   std::vector<std::thread::id> ran_on;
   const auto model = std::make_shared<ScheduledModel>(
       "chain",
-      [&](std::span<const Value> inputs, const RunLimits&) -> Result<std::vector<Value>> {
-        ran_on.push_back(std::this_thread::get_id());
-        return std::vector<Value>{inputs[0]};
-      },
+      BatchComputation{
+          [&](std::span<const Value> inputs, const RunLimits&) -> Result<std::vector<Value>> {
+            ran_on.push_back(std::this_thread::get_id());
+            return std::vector<Value>{inputs[0]};
+          }},
       metrics_.ForModel("chain", "1"));
   Scheduler scheduler({4, 1000, 0}, metrics_);
   std::promise<void> ended;
