@@ -1,4 +1,4 @@
-// com.microsoft RotaryEmbedding, MultiHeadAttention, GroupQueryAttention and SparseAttention.
+// com.microsoft MultiHeadAttention, GroupQueryAttention and SparseAttention.
 // Source of the semantics: onnxruntime's ContribOperators document.
 #include <algorithm>
 #include <cmath>
@@ -31,52 +31,6 @@ void Rotate(const float* in, float* out, int64_t size, int64_t rotated, bool int
     out[second] = sin[d] * real + cos[d] * imaginary;
   }
   std::copy_n(in + rotated, size - rotated, out + rotated);
-}
-
-// input [batch, sequence, heads * size] or [batch, heads, sequence, size]; position_ids [1]: the
-// first position, or [batch, sequence]; the caches [positions, rotated / 2].
-Result<Values> RotaryEmbedding(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  const Tensor& cos = inputs[2].tensor();
-  const Tensor& sin = inputs[3].tensor();
-  const auto positions = ElementsAs<int64_t>(inputs[1].tensor());
-  const Shape& shape = x.shape();
-  if (node.attributes.Int("is_packed_batching", 0) != 0) {
-    return Unimplemented(StrCat(Describe(node), ": is_packed_batching is not supported"));
-  }
-  if (cos.shape().rank() != 2 || !(cos.shape() == sin.shape())) return Fail(node, "the caches");
-  const bool split = shape.rank() == 4;
-  if (!split && shape.rank() != 3) return Fail(node, "the input must have rank 3 or 4");
-  const int64_t batch = shape[0], sequence = shape[split ? 2 : 1];
-  int64_t rotated = node.attributes.Int("rotary_embedding_dim", 0);
-  int64_t heads = split ? shape[1] : node.attributes.Int("num_heads", 0);
-  const int64_t hidden = split ? shape[1] * shape[3] : shape[2];
-  if (heads == 0) heads = hidden / std::max<int64_t>(2 * cos.shape()[1], 1);
-  if (heads < 1 || hidden % heads != 0) return Fail(node, "num_heads does not divide the input");
-  const int64_t size = hidden / heads;
-  if (rotated == 0) rotated = std::min(size, 2 * cos.shape()[1]);
-  if (rotated > size || rotated / 2 > cos.shape()[1]) return Fail(node, "rotary_embedding_dim");
-  const auto count = static_cast<int64_t>(positions.size());
-  if (count != 1 && count != batch * sequence) return Fail(node, "position_ids do not fit");
-  const bool interleaved = node.attributes.Int("interleaved", 0) != 0;
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, shape));
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t s = 0; s < sequence; ++s) {
-      const int64_t position =
-          count == 1 ? positions[0] + s : positions[static_cast<size_t>(b * sequence + s)];
-      if (position < 0 || position >= cos.shape()[0]) {
-        return Fail(node, StrCat("position ", position, " is outside the cache"));
-      }
-      const int64_t row = position * cos.shape()[1];
-      for (int64_t h = 0; h < heads; ++h) {
-        const int64_t at = split ? ((b * heads + h) * sequence + s) * size
-                                 : ((b * sequence + s) * heads + h) * size;
-        Rotate(x.data<float>() + at, out.mutable_data<float>() + at, size, rotated, interleaved,
-               cos.data<float>() + row, sin.data<float>() + row);
-      }
-    }
-  }
-  return Values{std::move(out)};
 }
 
 // One head: out[queries, value] = softmax(scale * q k^T, changed by `change`) v.
@@ -676,9 +630,6 @@ Result<std::unique_ptr<Kernel>> FloatOnly(const KernelInfo& info, EagerFunction 
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeContribRotaryEmbedding(const KernelInfo& info) {
-  return FloatOnly(info, RotaryEmbedding);
-}
 Result<std::unique_ptr<Kernel>> MakeMultiHeadAttention(const KernelInfo& info) {
   return FloatOnly(info, MultiHeadAttention);
 }

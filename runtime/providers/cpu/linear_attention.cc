@@ -1,4 +1,4 @@
-// RotaryEmbedding-23, LinearAttention-27, CausalConvWithState-27, SwiGLU-28; com.microsoft's
+// LinearAttention-27, CausalConvWithState-27, SwiGLU-28; com.microsoft's
 // LinearAttention and CausalConvWithState, which have more attributes.
 #include <algorithm>
 #include <cmath>
@@ -10,71 +10,6 @@ namespace onnxd {
 namespace {
 
 using Values = std::vector<Value>;
-
-template <typename T>
-Result<Values> RotaryEmbedding(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  const Tensor& cos = inputs[1].tensor();
-  const Tensor& sin = inputs[2].tensor();
-  const Tensor* positions = TensorAt(inputs, 3);
-  const Shape& shape = x.shape();
-  const bool split = shape.rank() == 4;  // [batch, heads, sequence, head size]
-  const int64_t stated = node.attributes.Int("num_heads", 0);
-  const auto fail = [&](std::string_view why) {
-    return InvalidArgument(StrCat(Describe(node), ": ", why, " (X ", shape.ToString(), ", cos ",
-                                  cos.shape().ToString(), ")"));
-  };
-  if (!split && (shape.rank() != 3 || stated < 1 || shape[2] % stated != 0)) {
-    return fail("X needs rank 4, or rank 3 and num_heads");
-  }
-  const int64_t batch = shape[0], sequence = shape[split ? 2 : 1];
-  const int64_t heads = split ? shape[1] : stated;
-  const int64_t size = split ? shape[3] : shape[2] / stated;
-  int64_t rotated = node.attributes.Int("rotary_embedding_dim", 0);
-  if (rotated == 0) rotated = size;
-  const int64_t half = rotated / 2;
-  const bool interleaved = node.attributes.Int("interleaved", 0) != 0;
-  if (rotated < 2 || rotated % 2 != 0 || rotated > size) return fail("rotary_embedding_dim");
-  // With positions the caches are [positions, half], else [batch, sequence, half]; wider ones are
-  // read in part.
-  const Shape& cache = cos.shape();
-  const int64_t width = cache.rank() > 0 ? cache[cache.rank() - 1] : 0;
-  const Shape wanted = positions != nullptr ? Shape{cache.rank() == 2 ? cache[0] : 0, width}
-                                            : Shape{batch, sequence, width};
-  if (!(cache == wanted) || !(sin.shape() == wanted) || width < half) {
-    return fail("a cache does not fit");
-  }
-  if (positions != nullptr && positions->ElementCount() != batch * sequence) {
-    return fail("position_ids do not fit");
-  }
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), shape));
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t s = 0; s < sequence; ++s) {
-      int64_t row = b * sequence + s;
-      if (positions != nullptr) {
-        row = positions->data<int64_t>()[row];
-        if (row < 0 || row >= cos.shape()[0]) return fail("a position is outside the cache");
-      }
-      const T* c = cos.data<T>() + row * width;
-      const T* i = sin.data<T>() + row * width;
-      for (int64_t h = 0; h < heads; ++h) {
-        const int64_t at = split ? ((b * heads + h) * sequence + s) * size
-                                 : ((b * sequence + s) * heads + h) * size;
-        const T* from = x.data<T>() + at;
-        T* to = out.mutable_data<T>() + at;
-        for (int64_t d = 0; d < half; ++d) {
-          const int64_t first = interleaved ? 2 * d : d,
-                        second = interleaved ? 2 * d + 1 : d + half;
-          const T real = from[first], imaginary = from[second];
-          to[first] = c[d] * real - i[d] * imaginary;
-          to[second] = i[d] * real + c[d] * imaginary;
-        }
-        std::copy_n(from + rotated, size - rotated, to + rotated);
-      }
-    }
-  }
-  return Values{std::move(out)};
-}
 
 // How many states a call returns (com.microsoft): the last `window` ones, from oldest to newest, on
 // an axis in front of the others; 0: the newest alone, without that axis.
@@ -368,9 +303,6 @@ Result<std::unique_ptr<Kernel>> ByType(const KernelInfo& info, EagerFunction sin
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeRotaryEmbedding(const KernelInfo& info) {
-  return ByType(info, RotaryEmbedding<float>, RotaryEmbedding<double>);
-}
 Result<std::unique_ptr<Kernel>> MakeLinearAttention(const KernelInfo&) {
   return MakeEagerKernel(LinearAttention);
 }

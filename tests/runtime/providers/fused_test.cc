@@ -301,6 +301,58 @@ TEST(FusedProvider, AttendsInGroupsAsTheCpuDoes) {
   AttendsInGroups({.name = "smooth", .smooth = true, .past = 6, .sequence = 1});
 }
 
+// Of x[2, heads, 5, 8] or x[2, 5, heads * 8], by positions of every kind.
+TEST(FusedProvider, TurnsPairsAsTheCpuDoes) {
+  struct Case {
+    const char* domain;
+    bool split_heads, interleaved;
+    int64_t positions, rotated;
+  };
+  const Case cases[] = {{"", true, false, 10, 0},
+                        {"", false, true, 10, 4},
+                        {"", true, true, 0, 0},
+                        {"com.microsoft", true, false, 1, 6},
+                        {"com.microsoft", false, true, 10, 0}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(StrCat(c.domain, " ", c.positions));
+    const int64_t width = (c.rotated == 0 ? 8 : c.rotated) / 2;
+    const Shape shape = c.split_heads ? Shape{2, 3, 5, 8} : Shape{2, 5, 24};
+    const Shape cache = c.positions == 0 ? Shape{2, 5, width} : Shape{20, width};
+    TestModel model(23);
+    model.Input("x", DataType::kFloat, ToSymbolic(shape));
+    std::vector<Value> values = {Waves(shape, 1)};
+    model.Constant("cos", Waves(cache, 0.8f)).Constant("sin", Waves(cache, 0.6f));
+    std::vector<std::string> inputs = {"x", "cos", "sin"};
+    if (c.positions > 0) {
+      const Shape positions = c.positions == 1 ? Shape{1} : Shape{2, 5};
+      Tensor tensor = *Tensor::Create(DataType::kInt64, positions);
+      for (int64_t i = 0; i < c.positions; ++i) tensor.mutable_data<int64_t>()[i] = i * 3 % 19;
+      model.Input("p", DataType::kInt64, ToSymbolic(positions));
+      values.push_back(tensor);
+      inputs.insert(*c.domain == 0 ? inputs.end() : inputs.begin() + 1, "p");
+    }
+    Attributes attributes;
+    attributes.Set("num_heads", int64_t{3});
+    attributes.Set("interleaved", int64_t{c.interleaved ? 1 : 0});
+    if (c.rotated > 0) attributes.Set("rotary_embedding_dim", c.rotated);
+    model.Node("RotaryEmbedding", inputs, {"y"}, attributes, c.domain).Output("y");
+    ExpectSameOnDevice(model, values, true);
+    if (c.positions == 0) continue;
+    const Tensor& given = values[1].tensor();
+    Tensor outside = *Tensor::Create(DataType::kInt64, given.shape());
+    std::fill_n(outside.mutable_data<int64_t>(), outside.ElementCount(), 20);
+    for (const bool on_device : {false, true}) {
+      SessionOptions options = DefaultSession();
+      if (on_device) options.providers = *MakeProviders({"fused", "cpu"});
+      TestModel copy = model;
+      const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
+      const auto refused = (*session)->Run(std::vector<Value>{values[0], outside}, {});
+      EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+      EXPECT_NE(refused.status().message().find("position"), std::string::npos);
+    }
+  }
+}
+
 struct BitsCase {
   int64_t rows, k, n, bits, block;
   bool packed_zeros, zeros, bias;
