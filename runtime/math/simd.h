@@ -29,7 +29,10 @@ enum class Unary {
   kSoftplus,
   kMish,
   kSin,
-  kCos
+  kCos,
+  kAsin,
+  kAcos,
+  kAtan
 };
 enum class Binary { kAdd, kSub, kMul, kDiv, kMax, kMin };
 enum class NarrowFloat { kFloat16, kBfloat16 };
@@ -147,6 +150,16 @@ struct ByteGemmArguments {
   const int16_t* packed_shorts = nullptr;  // B by pack_shorts in place of packed_b
   const int16_t* const* pieces = nullptr;  // in place of `wide` and lda
   int64_t piece = 0;
+};
+
+// out[i] = the largest of row[i * stride + t * dilation] for t < taps, NaN if there is one, or the
+// sum of all.
+struct PoolRowArguments {
+  const float* row;
+  int64_t taps, stride, dilation;
+  bool sums;
+  float* out;  // [n]
+  int64_t n;
 };
 
 // Corners, the near one first.
@@ -267,6 +280,7 @@ struct Simd {
                          const float* scale, const float* bias, float* out);
   // out[c] = the largest of rows[i][c], of which there is at least one; NaN comes through.
   void (*max_rows)(const float* const* rows, int64_t count, float* out, int64_t n);
+  void (*pool_row)(const PoolRowArguments& arguments);
   float (*max)(const float* x, int64_t n);
   float (*min)(const float* x, int64_t n);  // of the numbers that are not NaN; inf when none is
   // out = exp((x - subtract) * scale); returns the sum of out.

@@ -18,25 +18,29 @@ struct AxisGeometry {
   double roi_begin = 0, roi_end = 1;
 };
 
+// Computed in T: the nearest element is that of a coordinate in float, as ONNX's reference and
+// onnxruntime round it, which decides between two that are as near.
+template <typename T>
 double InputCoordinate(const ResizeMode& mode, const AxisGeometry& g, int64_t x) {
-  const auto position = static_cast<double>(x), in = static_cast<double>(g.in);
-  const double out = g.scale * in;  // the extent before rounding
-  if (mode.coordinates == "align_corners") {
-    return out == 1 ? 0.0 : position * (in - 1) / (out - 1);
-  }
-  if (mode.coordinates == "asymmetric") return position / g.scale;
-  if (mode.coordinates == "tf_half_pixel_for_nn") return (position + 0.5) / g.scale;
-  if (mode.coordinates == "pytorch_half_pixel" && out == 1) return -0.5;
+  const auto position = static_cast<T>(x), in = static_cast<T>(g.in);
+  const auto scale = static_cast<T>(g.scale);
+  const auto half = static_cast<T>(0.5);
+  const T out = scale * in;  // the extent before rounding
+  const bool is_one = g.scale * static_cast<double>(g.in) == 1;
+  if (mode.coordinates == "align_corners") return is_one ? T(0) : position * (in - 1) / (out - 1);
+  if (mode.coordinates == "asymmetric") return position / scale;
+  if (mode.coordinates == "tf_half_pixel_for_nn") return (position + half) / scale;
+  if (mode.coordinates == "pytorch_half_pixel" && is_one) return -half;
   if (mode.coordinates == "tf_crop_and_resize") {
-    const double span = (g.roi_end - g.roi_begin) * (in - 1);
-    const double begin = g.roi_begin * (in - 1);
-    return out == 1 ? begin + span / 2 : begin + position * span / (out - 1);
+    const T span = static_cast<T>(g.roi_end - g.roi_begin) * (in - 1);
+    const T begin = static_cast<T>(g.roi_begin) * (in - 1);
+    return is_one ? begin + span / 2 : begin + position * span / (out - 1);
   }
   if (mode.coordinates == "half_pixel_symmetric") {
-    const double adjustment = static_cast<double>(g.out) / out;
-    return in / 2 * (1 - adjustment) + (position + 0.5) / g.scale - 0.5;
+    const T adjustment = static_cast<T>(g.out) / out;
+    return in / 2 * (1 - adjustment) + (position + half) / scale - half;
   }
-  return (position + 0.5) / g.scale - 0.5;
+  return (position + half) / scale - half;
 }
 
 int64_t Nearest(std::string_view mode, double x) {
@@ -66,7 +70,8 @@ ResizeAxisPlan PlanAxis(const ResizeMode& mode, const AxisGeometry& g) {
   for (int64_t x = 0; x < g.out; ++x) {
     // Infinite regions of interest and tiny scales lead far away from any element.
     constexpr double kFar = 1e15;
-    const double exact = InputCoordinate(mode, g, x);
+    const double exact =
+        nearest ? InputCoordinate<float>(mode, g, x) : InputCoordinate<double>(mode, g, x);
     const double at = exact > -kFar ? std::min(exact, kFar) : -kFar;
     plan.outside.push_back(mode.coordinates == "tf_crop_and_resize" &&
                            (at < 0 || at > static_cast<double>(g.in - 1)));
@@ -89,6 +94,10 @@ ResizeAxisPlan PlanAxis(const ResizeMode& mode, const AxisGeometry& g) {
       plan.index.push_back(std::clamp<int64_t>(position, 0, g.in - 1));
     }
     for (const double weight : weights) plan.weights.push_back(static_cast<float>(weight / sum));
+  }
+  plan.doubles = nearest;
+  for (int64_t x = 0; x < g.out; ++x) {
+    plan.doubles = plan.doubles && plan.index[static_cast<size_t>(x)] == x / 2;
   }
   return plan;
 }

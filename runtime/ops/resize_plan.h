@@ -32,6 +32,7 @@ struct ResizeAxisPlan {
   std::vector<int64_t> index;
   std::vector<float> weights;
   std::vector<bool> outside;
+  bool doubles = false;  // index[x] is x / 2, with one tap
 
   int64_t size() const { return static_cast<int64_t>(outside.size()); }
   bool anything_outside() const;

@@ -188,6 +188,34 @@ Result<Values> DeformConv(const Node& node, std::span<const Value> inputs) {
 }
 
 // Adds the columns of an unfolded image back to the pixels they came from.
+// Of one image of two axes: patches[tap, position] are added to where they were taken from.
+template <typename T>
+void AddPatches(const Window& window, const std::vector<int64_t>& image,
+                const std::vector<int64_t>& block, const T* patches, T* out) {
+  const int64_t rows = window.output[0], columns = window.output[1], stride = window.strides[1];
+  for (int64_t tap = 0; tap < block[0] * block[1]; ++tap) {
+    const int64_t top = tap / block[1] * window.dilations[0] - window.pads_begin[0];
+    const int64_t left = tap % block[1] * window.dilations[1] - window.pads_begin[1];
+    // Columns whose pixel is inside of the image.
+    const int64_t first = left < 0 ? (-left + stride - 1) / stride : 0;
+    const int64_t room = image[1] - 1 - left;
+    const int64_t end = room < 0 ? 0 : std::min(columns, room / stride + 1);
+    for (int64_t row = 0; row < rows; ++row, patches += columns) {
+      const int64_t y = row * window.strides[0] + top;
+      if (y < 0 || y >= image[0]) continue;
+      T* to = out + y * image[1] + left;
+      if constexpr (std::is_same_v<T, float>) {
+        if (stride == 1 && first < end) {
+          math::CurrentSimd().binary(math::Binary::kAdd, to + first, patches + first, to + first,
+                                     end - first, 1, 1);
+          continue;
+        }
+      }
+      for (int64_t i = first; i < end; ++i) to[i * stride] += patches[i];
+    }
+  }
+}
+
 template <typename T>
 Result<Values> Col2Im(const Node& node, std::span<const Value> inputs) {
   const Tensor& x = inputs[0].tensor();
@@ -214,6 +242,13 @@ Result<Values> Col2Im(const Node& node, std::span<const Value> inputs) {
   dims.insert(dims.end(), image.begin(), image.end());
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), Shape(dims)));
   std::fill_n(out.mutable_data<T>(), out.ElementCount(), T(0));
+  if (image.size() == 2) {
+    for (int64_t lane = 0; lane < x.shape()[0] * channels; ++lane) {
+      AddPatches(window, image, block, x.data<T>() + lane * tap_count * count,
+                 out.mutable_data<T>() + lane * plane);
+    }
+    return Values{std::move(out)};
+  }
   for (int64_t t = 0; t < tap_count; ++t) {
     for (int64_t p = 0; p < count; ++p) {
       int64_t tap = t, position = p, at = 0, stride = 1;

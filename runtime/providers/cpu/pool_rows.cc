@@ -1,5 +1,6 @@
 #include "runtime/providers/cpu/pool_rows.h"
 
+#include <array>
 #include <limits>
 
 #include "runtime/math/simd.h"
@@ -40,80 +41,57 @@ class RowPool {
       const Taps z = plan_.axes[0].At(oz);
       for (int64_t oy = 0; oy < plan_.axes[1].outputs; ++oy, out += outputs) {
         const Taps y = plan_.axes[1].At(oy);
-        JoinRows(in, z, y, row);
-        RunRow(row, z, y, out);
+        RunRow(JoinRows(in, z, y, row), out);
+        if (average_) Divide(z, y, out);
       }
     }
   }
 
  private:
-  // All rows of the windows of one row of outputs.
-  void JoinRows(const float* in, const Taps& z, const Taps& y, float* row) const {
+  // All rows of the windows of one row of outputs, in `row` where there is not just one.
+  const float* JoinRows(const float* in, const Taps& z, const Taps& y, float* row) const {
+    constexpr int64_t kMostAtOnce = 8;
     const math::Simd& simd = math::CurrentSimd();
-    const math::Binary op = average_ ? math::Binary::kAdd : math::Binary::kMax;
     const int64_t height = plan_.axes[1].extent, width = plan_.axes[2].extent;
-    if (z.count * y.count == 0) {
-      std::fill_n(row, width, average_ ? 0.0f : std::numeric_limits<float>::lowest());
-      return;
-    }
+    const int64_t rows = z.count * y.count;
     const auto at = [&](int64_t i) {
       const int64_t plane = z.first + i / y.count * plan_.axes[0].dilation;
       return in + (plane * height + y.first + i % y.count * plan_.axes[1].dilation) * width;
     };
-    const int64_t rows = z.count * y.count;
-    if (rows == 1) {
-      std::copy_n(at(0), width, row);
-      return;
+    if (rows == 1) return at(0);
+    if (rows == 0) {
+      std::fill_n(row, width, Nothing());
+    } else if (!average_ && rows <= kMostAtOnce) {
+      std::array<const float*, kMostAtOnce> all;
+      for (int64_t i = 0; i < rows; ++i) all[static_cast<size_t>(i)] = at(i);
+      simd.max_rows(all.data(), rows, row, width);
+    } else {
+      const math::Binary op = average_ ? math::Binary::kAdd : math::Binary::kMax;
+      simd.binary(op, at(0), at(1), row, width, 1, 1);
+      for (int64_t i = 2; i < rows; ++i) simd.binary(op, row, at(i), row, width, 1, 1);
     }
-    simd.binary(op, at(0), at(1), row, width, 1, 1);
-    for (int64_t i = 2; i < rows; ++i) simd.binary(op, row, at(i), row, width, 1, 1);
+    return row;
   }
 
-  void RunRow(const float* row, const Taps& z, const Taps& y, float* out) const {
+  float Nothing() const { return average_ ? 0.0f : std::numeric_limits<float>::lowest(); }
+
+  void RunRow(const float* row, float* out) const {
     const AxisWindow& axis = plan_.axes[2];
-    RunInside(row, out);
+    const int64_t count = inside_.end - inside_.first;
+    if (count > 0) {
+      const float* from = row + inside_.first * axis.stride - axis.pad_begin;
+      math::CurrentSimd().pool_row(
+          {from, axis.kernel, axis.stride, axis.dilation, average_, out + inside_.first, count});
+    }
     for (int64_t ox = 0; ox < axis.outputs; ++ox) {
       if (ox == inside_.first) ox = inside_.end;
       if (ox == axis.outputs) break;
       const Taps x = axis.At(ox);
-      float result = average_ ? 0.0f : std::numeric_limits<float>::lowest();
+      float result = Nothing();
       for (int64_t k = 0; k < x.count; ++k) {
         result = Combined(average_, row[x.first + k * axis.dilation], result);
       }
       out[ox] = result;
-    }
-    if (average_) Divide(z, y, out);
-  }
-
-  void RunInside(const float* row, float* out) const {
-    const AxisWindow& axis = plan_.axes[2];
-    const int64_t count = inside_.end - inside_.first;
-    if (count == 0) return;
-    const float* from = row + inside_.first * axis.stride - axis.pad_begin;
-    float* to = out + inside_.first;
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i * axis.stride];
-    for (int64_t k = 1; k < axis.kernel; ++k) AddTap(from + k * axis.dilation, to, count);
-  }
-
-  void AddTap(const float* from, float* to, int64_t count) const {
-    const int64_t stride = plan_.axes[2].stride;
-    if (stride == 1) {
-      const math::Binary op = average_ ? math::Binary::kAdd : math::Binary::kMax;
-      math::CurrentSimd().binary(op, to, from, to, count, 1, 1);
-    } else if (stride == 2) {  // which compilers load in vectors
-      CombineStrided<2>(from, to, count, 2);
-    } else {
-      CombineStrided<0>(from, to, count, stride);
-    }
-  }
-
-  template <int64_t known>
-  void CombineStrided(const float* from, float* to, int64_t count, int64_t stride) const {
-    const int64_t step = known != 0 ? known : stride;
-    if (average_) {
-      for (int64_t i = 0; i < count; ++i) to[i] += from[i * step];
-    } else {
-      for (int64_t i = 0; i < count; ++i) to[i] = Combined(false, to[i], from[i * step]);
     }
   }
 

@@ -14,7 +14,10 @@ namespace {
 template <typename T>
 void ResizeRow(const ResizeAxisPlan& plan, const T* in, T* out) {
   const auto size = static_cast<size_t>(plan.size());
-  if (plan.taps == 1) {
+  if (plan.doubles) {
+    for (size_t x = 0; x < size / 2; ++x) out[2 * x] = out[2 * x + 1] = in[x];
+    if (size % 2 != 0) out[size - 1] = in[size / 2];
+  } else if (plan.taps == 1) {
     for (size_t x = 0; x < size; ++x) out[x] = in[plan.index[x]];
   } else if constexpr (std::is_floating_point_v<T>) {
     const int64_t* index = plan.index.data();

@@ -35,6 +35,12 @@ void StridedRow(Family family, const T* in, T* out, int64_t n, int64_t step) {
 void SimdRow(Family family, const float* in, float* out, int64_t n) {
   const math::Simd& simd = math::CurrentSimd();
   const float largest = simd.max(in, n);
+  if (family == Family::kHardmax) {
+    if (largest != largest) return StridedRow(family, in, out, n, 1);
+    std::fill_n(out, n, 0.0f);
+    out[std::find(in, in + n, largest) - in] = 1.0f;
+    return;
+  }
   if (family == Family::kSoftmax) {
     const float total = simd.exp_sum(in, out, n, largest, 1.0f);
     simd.affine(out, out, n, 1.0f / total, 0.0f);
@@ -115,7 +121,7 @@ Result<std::unique_ptr<Kernel>> MakeSoftmax(const KernelInfo& info) {
           for (int64_t row = begin; row < end; ++row) {
             const int64_t base = row * extent * inner;
             if constexpr (std::is_same_v<T, float>) {
-              if (inner == 1 && family != Family::kHardmax) {
+              if (inner == 1) {
                 SimdRow(family, in + base, out + base, extent);
                 continue;
               }

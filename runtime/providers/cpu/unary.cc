@@ -99,11 +99,8 @@ T Softplus(T x) {
     return FloatOrDouble(info, [](auto x) { return expression; });     \
   }
 
-ONNXD_FLOAT_UNARY(Acos, std::acos(x))
 ONNXD_FLOAT_UNARY(Acosh, std::acosh(x))
-ONNXD_FLOAT_UNARY(Asin, std::asin(x))
 ONNXD_FLOAT_UNARY(Asinh, std::asinh(x))
-ONNXD_FLOAT_UNARY(Atan, std::atan(x))
 ONNXD_FLOAT_UNARY(Atanh, std::atanh(x))
 ONNXD_FLOAT_UNARY(Cosh, std::cosh(x))
 ONNXD_FLOAT_UNARY(Reciprocal, decltype(x)(1) / x)
@@ -119,6 +116,9 @@ ONNXD_FLOAT_UNARY(Tan, std::tan(x))
   }
 
 ONNXD_SIMD_UNARY(Ceil, std::ceil(x))
+ONNXD_SIMD_UNARY(Acos, std::acos(x))
+ONNXD_SIMD_UNARY(Asin, std::asin(x))
+ONNXD_SIMD_UNARY(Atan, std::atan(x))
 ONNXD_SIMD_UNARY(Cos, std::cos(x))
 ONNXD_SIMD_UNARY(Floor, std::floor(x))
 ONNXD_SIMD_UNARY(Log, std::log(x))
@@ -300,6 +300,9 @@ Result<std::unique_ptr<Kernel>> MakeNot(const KernelInfo&) {
 
 namespace {
 
+template <typename T>
+constexpr T Infinity = std::numeric_limits<T>::infinity();
+
 // Float tests whose result is bool.
 template <typename Predicate>
 Result<std::unique_ptr<Kernel>> PredicateKernel(const KernelInfo& info, Predicate predicate) {
@@ -329,9 +332,13 @@ Result<std::unique_ptr<Kernel>> MakeIsNaN(const KernelInfo& info) {
 Result<std::unique_ptr<Kernel>> MakeIsInf(const KernelInfo& info) {
   const bool positive = info.node.attributes.Int("detect_positive", 1) != 0;
   const bool negative = info.node.attributes.Int("detect_negative", 1) != 0;
-  return PredicateKernel(info, [positive, negative](auto x) {
-    return std::isinf(x) && (x > 0 ? positive : negative);
-  });
+  // One comparison each, so that compilers take many numbers at once.
+  if (positive && negative) {
+    return PredicateKernel(info, [](auto x) { return std::abs(x) == Infinity<decltype(x)>; });
+  }
+  if (positive) return PredicateKernel(info, [](auto x) { return x == Infinity<decltype(x)>; });
+  if (negative) return PredicateKernel(info, [](auto x) { return x == -Infinity<decltype(x)>; });
+  return PredicateKernel(info, [](auto) { return false; });
 }
 
 }  // namespace onnxd

@@ -68,6 +68,12 @@ double Reference(Unary op, double x) {
       return std::sin(x);
     case Unary::kCos:
       return std::cos(x);
+    case Unary::kAsin:
+      return std::asin(x);
+    case Unary::kAcos:
+      return std::acos(x);
+    case Unary::kAtan:
+      return std::atan(x);
   }
   return 0;
 }
@@ -75,7 +81,7 @@ double Reference(Unary op, double x) {
 TEST_P(EverySimd, UnaryFunctionsAgreeWithDouble) {
   const std::vector<float> x = Inputs();
   std::vector<float> out(x.size());
-  for (int op = 0; op <= static_cast<int>(Unary::kCos); ++op) {
+  for (int op = 0; op <= static_cast<int>(Unary::kAtan); ++op) {
     CurrentSimd().unary(static_cast<Unary>(op), x.data(), out.data(),
                         static_cast<int64_t>(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
@@ -136,9 +142,9 @@ TEST_P(EverySimd, NanComesThrough) {
   std::vector<float> x(40, std::numeric_limits<float>::quiet_NaN()), out(40);
   // Also with every bit set.
   for (size_t i = 0; i < 20; ++i) x[i] = std::bit_cast<float>(i % 2 == 0 ? 0x7fffffffu : ~0u);
-  for (const Unary op :
-       {Unary::kRelu, Unary::kSigmoid, Unary::kTanh, Unary::kExp, Unary::kErf, Unary::kFloor,
-        Unary::kRound, Unary::kLog, Unary::kSoftplus, Unary::kMish, Unary::kSin, Unary::kCos}) {
+  for (const Unary op : {Unary::kRelu, Unary::kSigmoid, Unary::kTanh, Unary::kExp, Unary::kErf,
+                         Unary::kFloor, Unary::kRound, Unary::kLog, Unary::kSoftplus, Unary::kMish,
+                         Unary::kSin, Unary::kCos, Unary::kAsin, Unary::kAcos, Unary::kAtan}) {
     CurrentSimd().unary(op, x.data(), out.data(), 40);
     for (const float y : out) EXPECT_TRUE(std::isnan(y)) << static_cast<int>(op);
   }

@@ -489,5 +489,100 @@ TEST(LinearModels, GiveWhatPlainSumsGive) {
   }
 }
 
+// Windows over images of either order of their sums: added one by one.
+TEST(Col2Im, AddsPatchesOfAnyStrideAndPadding) {
+  struct Case {
+    std::vector<int64_t> image, block, strides, pads, dilations;
+  };
+  const Case cases[] = {{{9, 8}, {3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+                        {{9, 8}, {2, 3}, {2, 3}, {0, 2, 1, 1}, {1, 1}},
+                        {{10, 7}, {3, 2}, {1, 2}, {2, 0, 1, 3}, {2, 3}},
+                        {{3, 2}, {2, 2}, {1, 1}, {4, 3, 0, 5}, {1, 1}}};
+  const auto extent = [](const Case& c, size_t axis) {
+    const int64_t reach = (c.block[axis] - 1) * c.dilations[axis] + 1;
+    return (c.image[axis] + c.pads[axis] + c.pads[axis + 2] - reach) / c.strides[axis] + 1;
+  };
+  for (const Case& c : cases) {
+    const int64_t rows = extent(c, 0), columns = extent(c, 1), taps = c.block[0] * c.block[1];
+    const Tensor x = Numbers(Shape{2, 3 * taps, rows * columns}, 1.0f);
+    const auto y = Elements(
+        RunOp("Col2Im",
+              {x, Tensor::Of<int64_t>(Shape{2}, c.image), Tensor::Of<int64_t>(Shape{2}, c.block)},
+              With({{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}})));
+    const int64_t plane = c.image[0] * c.image[1];
+    std::vector<float> wanted(static_cast<size_t>(6 * plane));
+    for (int64_t i = 0; i < x.ElementCount(); ++i) {
+      const int64_t position = i % (rows * columns), tap = i / (rows * columns) % taps;
+      const int64_t down =
+          position / columns * c.strides[0] - c.pads[0] + tap / c.block[1] * c.dilations[0];
+      const int64_t across =
+          position % columns * c.strides[1] - c.pads[1] + tap % c.block[1] * c.dilations[1];
+      if (down < 0 || down >= c.image[0] || across < 0 || across >= c.image[1]) continue;
+      const int64_t lane = i / (rows * columns * taps);
+      wanted[static_cast<size_t>(lane * plane + down * c.image[1] + across)] += x.data<float>()[i];
+    }
+    EXPECT_EQ(y, wanted);
+  }
+}
+
+TEST(Hardmax, TakesTheFirstOfTheLargest) {
+  Tensor x = Numbers(Shape{3, 70});
+  float* values = x.mutable_data<float>();
+  values[20] = values[50] = 1e6f;       // the first row's
+  std::fill_n(values + 70, 70, -1.0f);  // the first of all
+  values[140 + 69] = kInfinity;
+  const auto y = Elements(RunOp("Hardmax", {x}, {}));
+  for (int64_t i = 0; i < 210; ++i) {
+    const bool chosen = i == 20 || i == 70 || i == 209;
+    EXPECT_EQ(y[static_cast<size_t>(i)], chosen ? 1.0f : 0.0f) << i;
+  }
+}
+
+// As onnxruntime does: (3 + 0.5) / 0.35 - 0.5 is 9.5 in float, and a tie, but more in double.
+TEST(Resize, FindsTheNearestInFloat) {
+  Tensor x = *Tensor::Create(DataType::kFloat, Shape{1, 1, 640});
+  std::iota(x.mutable_data<float>(), x.mutable_data<float>() + 640, 0.0f);
+  const Tensor none = *Tensor::Create(DataType::kFloat, Shape{0});
+  const auto y = Elements(
+      RunOp("Resize", {x, none, none, Ints(Shape{3}, {1, 1, 224})}, With({{"mode", "nearest"}})));
+  ASSERT_EQ(y.size(), 224u);
+  for (int64_t i = 0; i < 224; ++i) {
+    const float at = (static_cast<float>(i) + 0.5f) / 0.35f - 0.5f;
+    EXPECT_EQ(y[static_cast<size_t>(i)], std::ceil(at - 0.5f)) << i;
+  }
+  EXPECT_EQ(y[3], 9.0f);
+}
+
+TEST(Resize, DoublesToTheNearestAlongAnyAxis) {
+  const Tensor x = Numbers(Shape{2, 3, 5, 4});
+  for (const auto& scales : {std::vector<float>{1, 1, 2, 2}, {1, 1, 1, 2}, {1, 2, 1, 1}}) {
+    Attributes attributes = With({{"mode", "nearest"},
+                                  {"coordinate_transformation_mode", "asymmetric"},
+                                  {"nearest_mode", "floor"}});
+    const auto y = Elements(
+        RunOp("Resize",
+              {x, *Tensor::Create(DataType::kFloat, Shape{0}), Tensor::Of<float>(Shape{4}, scales)},
+              attributes));
+    size_t at = 0;
+    const auto extent = [&](size_t axis) {
+      return x.shape()[static_cast<int>(axis)] * static_cast<int64_t>(scales[axis]);
+    };
+    for (int64_t n = 0; n < extent(0); ++n) {
+      for (int64_t c = 0; c < extent(1); ++c) {
+        for (int64_t h = 0; h < extent(2); ++h) {
+          for (int64_t w = 0; w < extent(3); ++w) {
+            const auto from = [&](int64_t i, size_t axis) {
+              return i / static_cast<int64_t>(scales[axis]);
+            };
+            const int64_t source =
+                ((from(n, 0) * 3 + from(c, 1)) * 5 + from(h, 2)) * 4 + from(w, 3);
+            ASSERT_EQ(y[at++], x.data<float>()[source]);
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace onnxd
