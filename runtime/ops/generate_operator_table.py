@@ -63,7 +63,7 @@ def operand_rows(text, constraints, sets):
         if type_text in constraints:
             types, variable = constraints[type_text], list(constraints).index(type_text)
         else:
-            types, variable = [type_text], -1
+            types, variable = type_text.split("|"), -1
         rows.append(f'{{"{name}", OperandKind::{kind}, {variable}, {sets(types)}}}')
     return rows
 

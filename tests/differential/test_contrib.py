@@ -89,6 +89,20 @@ class Contrib(unittest.TestCase):
                 with self.subTest(op=op, dtype=dtype):
                     self.check(model, feeds, atol=1.01)  # onnxruntime fuses the scales: ties may differ by one
 
+    def test_quantized_concatenation(self):
+        for dtype in (numpy.uint8, numpy.int8):
+            limits = numpy.iinfo(dtype)
+            feeds = {"a": self.random.integers(limits.min, limits.max, (2, 3, 4), dtype),
+                     "b": self.random.integers(limits.min, limits.max, (2, 5, 4), dtype)}
+            constants = [(name, numpy.array(value, numpy.float32))
+                         for name, value in (("as", 0.1), ("bs", 0.05), ("cs", 0.2))]
+            constants += [(name, numpy.array(value, dtype)) for name, value in (("az", 3), ("bz", 5), ("cz", 9))]
+            kind = TensorProto.UINT8 if dtype is numpy.uint8 else TensorProto.INT8
+            model = model_of([node("QLinearConcat", ["cs", "cz", "a", "as", "az", "b", "bs", "bz"], ["c"], axis=1)],
+                             feeds, {"c": kind}, constants)
+            with self.subTest(dtype=dtype):
+                self.check(model, feeds, atol=1.01)  # ties may differ by one
+
     def test_skip_simplified_layer_normalization(self):
         feeds = {"x": self.floats(2, 3, 8), "skip": self.floats(2, 3, 8)}
         constants = [("gamma", self.floats(8)), ("bias", self.floats(8))]

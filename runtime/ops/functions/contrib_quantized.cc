@@ -22,6 +22,93 @@ Operand Quantize(FunctionBody& body, Operand x, size_t scale, size_t zero, size_
   return body.Call("QuantizeLinear", {x, body.Input(scale), body.Input(zero)}, attributes);
 }
 
+// A and B, each with its scale and zero point, C's scale and zero point.
+Status QuantizedPair(FunctionBody& body, const char* op_type) {
+  const Operand c = body.Call(op_type, {Dequantize(body, 0, 1, 2), Dequantize(body, 3, 4, 5)});
+  body.Return(0, Quantize(body, c, 6, 7, 0));
+  return Status::Ok();
+}
+Status QLinearAdd(FunctionBody& body) { return QuantizedPair(body, "Add"); }
+Status QLinearMul(FunctionBody& body) { return QuantizedPair(body, "Mul"); }
+
+// X, its scale and zero point, the result's scale and zero point; element by element.
+Status QLinearLeakyRelu(FunctionBody& body) {
+  const Operand y = body.Call("LeakyRelu", {Dequantize(body, 0, 1, 2)}, body.attributes());
+  body.Return(0, Quantize(body, y, 3, 4, 0));
+  return Status::Ok();
+}
+Status QLinearSigmoid(FunctionBody& body) {
+  body.Return(0, Quantize(body, body.Call("Sigmoid", {Dequantize(body, 0, 1, 2)}), 3, 4, 0));
+  return Status::Ok();
+}
+
+// Before opset 13 the input is seen as a matrix that is cut at the axis, which is the same along
+// the last one.
+Status QLinearSoftmax(FunctionBody& body) {
+  const int64_t axis = body.attributes().Int("axis", -1);
+  const int rank = body.InputRank(0);
+  const bool is_last = axis == -1 || (rank > 0 && axis == rank - 1);
+  if (body.attributes().Int("opset", 1) < 13 && !is_last) {
+    return Unimplemented("an axis that is not the last, before opset 13");
+  }
+  const Operand y = body.Call("Softmax", {Dequantize(body, 0, 1, 2)},
+                              MakeAttributes({{"axis", is_last ? int64_t{-1} : axis}}));
+  body.Return(0, Quantize(body, y, 3, 4, 0));
+  return Status::Ok();
+}
+
+// The result's scale and zero point, then each part with its own.
+Status QLinearConcat(FunctionBody& body) {
+  std::vector<Operand> parts;
+  for (size_t i = 2; i + 2 < body.node().inputs.size(); i += 3) {
+    parts.push_back(Dequantize(body, i, i + 1, i + 2));
+  }
+  if (parts.empty()) return Unimplemented("no parts");
+  const Operand y = body.CallMany("Concat", parts, 1, body.attributes())[0];
+  body.Return(0, Quantize(body, y, 0, 1, 2));
+  return Status::Ok();
+}
+
+Status QLinearGlobalAveragePool(FunctionBody& body) {
+  const bool last = body.attributes().Int("channels_last", 0) != 0;
+  const int rank = body.InputRank(0);
+  if (last && rank < 3) return Unimplemented("the input's rank is not known");
+  Operand x = Dequantize(body, 0, 1, 2);
+  if (last) x = ChannelsFirst(body, x, rank);
+  Operand y = body.Call("GlobalAveragePool", {x});
+  if (last) y = ChannelsLast(body, y, rank);
+  body.Return(0, Quantize(body, y, 3, 4, 0));
+  return Status::Ok();
+}
+
+// Bytes a and b by one scale each, b's perhaps by column, plus a bias where there is one.
+Operand ScaledProduct(FunctionBody& body, Operand a, Operand a_scale, Operand a_zero,
+                      size_t b_scale, size_t b_zero, size_t bias) {
+  const Operand sums = body.Call("MatMulInteger", {a, body.Input(1), a_zero, body.Input(b_zero)});
+  const Operand scale = body.Call("Mul", {a_scale, body.Input(b_scale)});
+  const Operand y = body.Call("Mul", {body.Cast(sums, DataType::kFloat), scale});
+  return body.HasInput(bias) ? body.Call("Add", {y, body.Input(bias)}) : y;
+}
+
+// A, B, their scales, their zero points, bias.
+Status MatMulIntegerToFloat(FunctionBody& body) {
+  if (body.InputRank(3) > 1 || body.InputRank(3) < 0) {
+    return Unimplemented("b_scale is of unknown rank, or of more than one axis");
+  }
+  body.Return(0, ScaledProduct(body, body.Input(0), body.Input(2), body.Input(4), 3, 5, 6));
+  return Status::Ok();
+}
+
+// A of floats, B, its scale and zero point, bias.
+Status DynamicQuantizeMatMul(FunctionBody& body) {
+  if (body.InputRank(2) > 1 || body.InputRank(2) < 0) {
+    return Unimplemented("b_scale is of unknown rank, or of more than one axis");
+  }
+  const auto a = body.CallMany("DynamicQuantizeLinear", {body.Input(0)}, 3, {});
+  body.Return(0, ScaledProduct(body, a[0], a[1], a[2], 2, 3, 4));
+  return Status::Ok();
+}
+
 // X, its scale and zero point, the result's scale and zero point.
 Status QLinearAveragePool(FunctionBody& body) {
   const bool last = body.attributes().Int("channels_last", 0) != 0;
@@ -157,10 +244,19 @@ Status MatMulBnb4(FunctionBody& body) {
 constexpr const char* kMicrosoft = "com.microsoft";
 constexpr FunctionEntry kFunctions[] = {
     {kMicrosoft, "DynamicQuantizeLSTM", 1, 1, DynamicQuantizeLSTM},
+    {kMicrosoft, "DynamicQuantizeMatMul", 1, 1, DynamicQuantizeMatMul},
     {kMicrosoft, "MatMulBnb4", 1, 1, MatMulBnb4},
+    {kMicrosoft, "MatMulIntegerToFloat", 1, 1, MatMulIntegerToFloat},
+    {kMicrosoft, "QLinearAdd", 1, 1, QLinearAdd},
     {kMicrosoft, "QLinearAveragePool", 1, 1, QLinearAveragePool},
+    {kMicrosoft, "QLinearConcat", 1, 1, QLinearConcat},
     {kMicrosoft, "QLinearConv", 1, 1, QLinearConv},
+    {kMicrosoft, "QLinearGlobalAveragePool", 1, 1, QLinearGlobalAveragePool},
+    {kMicrosoft, "QLinearLeakyRelu", 1, 1, QLinearLeakyRelu},
+    {kMicrosoft, "QLinearMul", 1, 1, QLinearMul},
     {kMicrosoft, "QLinearReduceMean", 1, 1, QLinearReduceMean},
+    {kMicrosoft, "QLinearSigmoid", 1, 1, QLinearSigmoid},
+    {kMicrosoft, "QLinearSoftmax", 1, 1, QLinearSoftmax},
     {kMicrosoft, "QLinearWhere", 1, 1, QLinearWhere},
 };
 

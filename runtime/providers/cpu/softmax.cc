@@ -37,8 +37,9 @@ void SimdRow(Family family, const float* in, float* out, int64_t n) {
   const float largest = simd.max(in, n);
   if (family == Family::kHardmax) {
     if (largest != largest) return StridedRow(family, in, out, n, 1);
+    const auto best = std::find(in, in + n, largest) - in;  // before: out may be the memory of in
     std::fill_n(out, n, 0.0f);
-    out[std::find(in, in + n, largest) - in] = 1.0f;
+    out[best] = 1.0f;
     return;
   }
   if (family == Family::kSoftmax) {

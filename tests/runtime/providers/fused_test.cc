@@ -353,6 +353,82 @@ TEST(FusedProvider, TurnsPairsAsTheCpuDoes) {
   }
 }
 
+Tensor Bytes(const Shape& shape, int64_t step) {
+  Tensor tensor = *Tensor::Create(DataType::kUint8, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    tensor.mutable_data<uint8_t>()[i] = static_cast<uint8_t>(i * step + i / 5);
+  }
+  return tensor;
+}
+
+// Operators of quantized files, which have no kernels there, by those that have. Scales are powers
+// of two, so that both sides round the same numbers.
+TEST(FusedProvider, ComputesWhatQuantizedFilesAskForByItsParts) {
+  struct Case {
+    const char* op;
+    std::vector<std::string> inputs;
+    std::initializer_list<std::pair<const char*, Attribute>> attributes;
+  };
+  const std::vector<std::string> one = {"a", "sa", "za", "sc", "zc"};
+  const std::vector<std::string> two = {"a", "sa", "za", "b", "sb", "zb", "sc", "zc"};
+  const Case cases[] = {
+      {"QLinearAdd", two, {}},
+      {"QLinearMul", two, {}},
+      {"QLinearLeakyRelu", one, {{"alpha", 0.25f}}},
+      {"QLinearGlobalAveragePool", one, {}},
+      {"QLinearGlobalAveragePool", one, {{"channels_last", int64_t{1}}}},
+      {"QLinearConcat", {"sc", "zc", "a", "sa", "za", "b", "sb", "zb"}, {{"axis", int64_t{1}}}},
+      {"QLinearSigmoid", {"a", "sa", "za", "fine", "zero"}, {}},
+      {"QLinearSoftmax",
+       {"a", "sa", "za", "fine", "zero"},
+       {{"axis", int64_t{-1}}, {"opset", int64_t{13}}}},
+  };
+  const Shape shape{2, 4, 4, 4};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.op);
+    TestModel model(19);
+    model.Input("a", DataType::kUint8, ToSymbolic(shape)).Constant("b", Bytes(shape, 11));
+    const std::pair<const char*, float> scales[] = {
+        {"sa", 0.125f}, {"sb", 0.0625f}, {"sc", 0.25f}, {"fine", 1.0f / 256}};
+    for (const auto& [name, scale] : scales) model.Constant(name, Tensor::Scalar(scale));
+    const std::pair<const char*, uint8_t> zeros[] = {
+        {"za", 120}, {"zb", 7}, {"zc", 90}, {"zero", 0}};
+    for (const auto& [name, zero] : zeros) model.Constant(name, Tensor::Scalar(zero));
+    Attributes attributes;
+    for (const auto& [name, value] : c.attributes) attributes.Set(name, value);
+    model.Node(c.op, c.inputs, {"q"}, attributes, "com.microsoft");
+    const bool is_fine = c.inputs.size() > 3 && c.inputs[3] == "fine";
+    model.Node("DequantizeLinear", {"q", is_fine ? "fine" : "sc", is_fine ? "zero" : "zc"}, {"y"});
+    model.Output("y");
+    // What is no whole number of steps may be rounded either way.
+    ExpectSameOnDevice(model, {Bytes(shape, 37)}, true, Precision::kFloat32,
+                       is_fine ? 1.01f / 256 : 2e-5f);
+  }
+}
+
+TEST(FusedProvider, MultipliesBytesByScalesOfColumns) {
+  Tensor columns = Waves(Shape{6}, 0.02f);
+  for (const char* op : {"MatMulIntegerToFloat", "DynamicQuantizeMatMul"}) {
+    SCOPED_TRACE(op);
+    TestModel model(19);
+    model.Constant("b", Bytes(Shape{8, 6}, 11)).Constant("sb", columns);
+    model.Constant("zb", Bytes(Shape{6}, 3)).Constant("bias", Waves(Shape{6}, 0.5f));
+    std::vector<Value> values;
+    if (std::string(op) == "DynamicQuantizeMatMul") {
+      model.Input("a", DataType::kFloat, {3, 8});
+      values = {Waves(Shape{3, 8}, 1)};
+      model.Node(op, {"a", "b", "sb", "zb", "bias"}, {"y"}, {}, "com.microsoft");
+    } else {
+      model.Input("a", DataType::kUint8, {3, 8}).Constant("sa", Tensor::Scalar(0.05f));
+      model.Constant("za", Tensor::Scalar(uint8_t{12}));
+      values = {Bytes(Shape{3, 8}, 37)};
+      model.Node(op, {"a", "b", "sa", "sb", "za", "zb", "bias"}, {"y"}, {}, "com.microsoft");
+    }
+    model.Output("y");
+    ExpectSameOnDevice(model, values, true);
+  }
+}
+
 struct BitsCase {
   int64_t rows, k, n, bits, block;
   bool packed_zeros, zeros, bias;

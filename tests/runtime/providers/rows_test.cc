@@ -531,10 +531,17 @@ TEST(Hardmax, TakesTheFirstOfTheLargest) {
   values[20] = values[50] = 1e6f;       // the first row's
   std::fill_n(values + 70, 70, -1.0f);  // the first of all
   values[140 + 69] = kInfinity;
+  TestModel model;  // whose Hardmax writes where it reads
+  model.Input("x", DataType::kFloat, {3, 70}).Node("Neg", {"x"}, {"n"}).Node("Neg", {"n"}, {"p"});
+  model.Node("Hardmax", {"p"}, {"h"}).Node("Neg", {"h"}, {"y"}).Output("y");
+  const auto session = model.Load(OptimizationLevel::kDisable);
+  ASSERT_TRUE(session.ok());
   const auto y = Elements(RunOp("Hardmax", {x}, {}));
+  const auto in_place = Elements((*session)->Run(std::vector<Value>{x}, {}));
   for (int64_t i = 0; i < 210; ++i) {
     const bool chosen = i == 20 || i == 70 || i == 209;
     EXPECT_EQ(y[static_cast<size_t>(i)], chosen ? 1.0f : 0.0f) << i;
+    EXPECT_EQ(in_place[static_cast<size_t>(i)], chosen ? -1.0f : 0.0f) << i;
   }
 }
 
