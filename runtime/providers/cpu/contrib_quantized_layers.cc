@@ -1,10 +1,13 @@
-// com.microsoft QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, QLinearConcat and
-// QGemm: dequantized, computed in float, quantized again. Source of the
-// semantics: onnxruntime's ContribOperators document.
+// com.microsoft QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, QLinearConcat and QGemm:
+// dequantized, computed in float, quantized again; where a result depends on one byte alone, from a
+// table. Source of the semantics: onnxruntime's ContribOperators document.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/quantization.h"
 #include "runtime/providers/cpu/quantized_matmul.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -34,12 +37,6 @@ Result<Step> StepAt(const Node& node, std::span<const Value> inputs, size_t scal
   return step;
 }
 
-std::vector<float> Dequantized(const Tensor& x, const Step& step) {
-  std::vector<float> values = ElementsAs<float>(x);
-  for (float& value : values) value = (value - step.zero) * step.scale;
-  return values;
-}
-
 Result<Tensor> Quantized(DataType type, const Shape& shape, std::vector<float> values,
                          const Step& step) {
   const bool is_signed = type == DataType::kInt8;
@@ -50,46 +47,119 @@ Result<Tensor> Quantized(DataType type, const Shape& shape, std::vector<float> v
   return TensorFrom(type, shape, values);
 }
 
-void Softmax(float* row, int64_t count, int64_t stride) {
-  float largest = row[0], sum = 0;
-  for (int64_t i = 1; i < count; ++i) largest = std::max(largest, row[i * stride]);
-  for (int64_t i = 0; i < count; ++i) sum += row[i * stride] = std::exp(row[i * stride] - largest);
-  for (int64_t i = 0; i < count; ++i) row[i * stride] /= sum;
+// What a function makes of each of the codes that bytes have.
+class ByteTable {
+ public:
+  template <typename Function>
+  ByteTable(DataType type, const Step& from, const Step& to, Function function) {
+    const bool is_signed = type == DataType::kInt8;
+    std::array<float, 256> values;
+    for (size_t code = 0; code < values.size(); ++code) {
+      const auto byte = static_cast<uint8_t>(code);
+      values[code] = function((ByteAt(&byte, is_signed) - from.zero) * from.scale);
+    }
+    math::CurrentSimd().quantize(values.data(), {is_signed, to.scale, to.zero}, codes_.data(), 256);
+  }
+
+  void Map(const uint8_t* x, uint8_t* out, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) out[i] = codes_[x[i]];
+  }
+
+ private:
+  std::array<uint8_t, 256> codes_;
+};
+
+const uint8_t* BytesOf(const Tensor& x) { return static_cast<const uint8_t*>(x.raw()); }
+uint8_t* BytesOf(Tensor& x) { return static_cast<uint8_t*>(x.mutable_raw()); }
+
+Status CheckBytes(const Node& node, const Tensor& x) {
+  if (IsByte(x.type())) return Status::Ok();
+  return Unimplemented(StrCat(Describe(node), ": elements of ", DataTypeName(x.type())));
 }
 
 // X, its scale and zero point, the result's scale and zero point.
 Result<Values> Unary(const Node& node, std::span<const Value> inputs) {
   const Tensor& x = inputs[0].tensor();
+  ONNXD_RETURN_IF_ERROR(CheckBytes(node, x));
   ONNXD_ASSIGN_OR_RETURN(const Step from, StepAt(node, inputs, 1, 2));
   ONNXD_ASSIGN_OR_RETURN(const Step to, StepAt(node, inputs, 3, 4));
-  std::vector<float> values = Dequantized(x, from);
-  Shape shape = x.shape();
-  if (node.op_type == "QLinearSigmoid") {
-    for (float& value : values) value = 1 / (1 + std::exp(-value));
-  } else if (node.op_type == "QLinearLeakyRelu") {
-    const float alpha = node.attributes.Float("alpha", 0.01f);
-    for (float& value : values) value = value < 0 ? alpha * value : value;
-  } else {
-    // Before opset 13 the axis splits the shape into rows; from then on it is the one axis.
-    const bool rows = node.attributes.Int("opset", 13) < 13;
-    ONNXD_ASSIGN_OR_RETURN(const int axis,
-                           NormalizeAxis(node.attributes.Int("axis", rows ? 1 : -1), shape.rank()));
-    const int64_t outer = shape.ElementCount(0, axis);
-    const int64_t inner = rows ? 1 : shape.ElementCount(axis + 1, shape.rank());
-    const int64_t extent = rows ? shape.ElementCount(axis, shape.rank()) : shape[axis];
-    for (int64_t lane = 0; extent > 0 && lane < outer * inner; ++lane) {
-      Softmax(values.data() + lane / inner * extent * inner + lane % inner, extent, inner);
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), x.shape()));
+  const float alpha = node.attributes.Float("alpha", 0.01f);
+  const bool is_sigmoid = node.op_type == "QLinearSigmoid";
+  const ByteTable table(x.type(), from, to, [&](float value) {
+    if (is_sigmoid) return 1 / (1 + std::exp(-value));
+    return value < 0 ? alpha * value : value;
+  });
+  table.Map(BytesOf(x), BytesOf(out), x.ElementCount());
+  return Values{std::move(out)};
+}
+
+// Of bytes, whose differences to the largest one are powers from a table.
+class ByteSoftmax {
+ public:
+  ByteSoftmax(DataType type, const Step& from, const Step& to)
+      : is_signed_(type == DataType::kInt8), to_(to) {
+    for (size_t d = 0; d < powers_.size(); ++d) {
+      powers_[d] = std::exp(-from.scale * static_cast<float>(d));
     }
   }
-  return OneValue(Quantized(x.type(), shape, std::move(values), to));
+
+  void Run(const uint8_t* x, int64_t count, int64_t stride, uint8_t* out) {
+    row_.resize(static_cast<size_t>(count));
+    bytes_.resize(static_cast<size_t>(count));
+    const uint8_t flip = is_signed_ ? 0x80 : 0;  // codes in the order of their numbers
+    uint8_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto code = static_cast<uint8_t>(x[i * stride] ^ flip);
+      bytes_[static_cast<size_t>(i)] = code;
+      largest = std::max(largest, code);
+    }
+    for (size_t i = 0; i < row_.size(); ++i) row_[i] = powers_[largest - bytes_[i]];
+    const math::Simd& simd = math::CurrentSimd();
+    const float sum = simd.sum(row_.data(), count);
+    simd.binary(math::Binary::kDiv, row_.data(), &sum, row_.data(), count, 1, 0);
+    simd.quantize(row_.data(), {is_signed_, to_.scale, to_.zero}, bytes_.data(), count);
+    for (int64_t i = 0; i < count; ++i) out[i * stride] = bytes_[static_cast<size_t>(i)];
+  }
+
+ private:
+  bool is_signed_;
+  Step to_;
+  std::array<float, 256> powers_;
+  std::vector<float> row_;
+  std::vector<uint8_t> bytes_;
+};
+
+// Before opset 13 the axis splits the shape into rows; from then on it is the one axis.
+Result<Values> Softmax(const Node& node, std::span<const Value> inputs) {
+  const Tensor& x = inputs[0].tensor();
+  const Shape& shape = x.shape();
+  ONNXD_RETURN_IF_ERROR(CheckBytes(node, x));
+  ONNXD_ASSIGN_OR_RETURN(const Step from, StepAt(node, inputs, 1, 2));
+  ONNXD_ASSIGN_OR_RETURN(const Step to, StepAt(node, inputs, 3, 4));
+  const bool rows = node.attributes.Int("opset", 13) < 13;
+  ONNXD_ASSIGN_OR_RETURN(const int axis,
+                         NormalizeAxis(node.attributes.Int("axis", rows ? 1 : -1), shape.rank()));
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), shape));
+  const int64_t outer = shape.ElementCount(0, axis);
+  const int64_t inner = rows ? 1 : shape.ElementCount(axis + 1, shape.rank());
+  const int64_t extent = rows ? shape.ElementCount(axis, shape.rank()) : shape[axis];
+  ByteSoftmax softmax(x.type(), from, to);
+  for (int64_t lane = 0; extent > 0 && lane < outer * inner; ++lane) {
+    const int64_t at = lane / inner * extent * inner + lane % inner;
+    softmax.Run(BytesOf(x) + at, extent, inner, BytesOf(out) + at);
+  }
+  return Values{std::move(out)};
 }
 
 // The result's scale and zero point, then tensors with theirs.
 Result<Values> Concat(const Node& node, std::span<const Value> inputs) {
   ONNXD_ASSIGN_OR_RETURN(const Step to, StepAt(node, inputs, 0, 1));
-  if (inputs.size() < 5 || (inputs.size() - 2) % 3 != 0)
+  if (inputs.size() < 5 || (inputs.size() - 2) % 3 != 0) {
     return Fail(node, "operands come in threes");
+  }
   const Tensor& first = inputs[2].tensor();
+  ONNXD_RETURN_IF_ERROR(CheckBytes(node, first));
   Shape shape = first.shape();
   ONNXD_ASSIGN_OR_RETURN(const int axis,
                          NormalizeAxis(node.attributes.Int("axis", 0), shape.rank()));
@@ -101,20 +171,23 @@ Result<Values> Concat(const Node& node, std::span<const Value> inputs) {
     if (!fits) return Fail(node, StrCat("operand ", i, " does not match the first"));
     shape[axis] += own[axis];
   }
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(first.type(), shape));
   const int64_t outer = shape.ElementCount(0, axis);
   const int64_t inner = shape.ElementCount(axis + 1, shape.rank());
-  std::vector<float> out(static_cast<size_t>(shape.ElementCount()));
-  int64_t begin = 0;
+  uint8_t* begin = BytesOf(out);
   for (size_t i = 2; i < inputs.size(); i += 3) {
     ONNXD_ASSIGN_OR_RETURN(const Step from, StepAt(node, inputs, i + 1, i + 2));
-    const std::vector<float> part = Dequantized(inputs[i].tensor(), from);
+    const ByteTable table(first.type(), from, to, [](float value) { return value; });
+    const bool same = from.scale == to.scale && from.zero == to.zero;
+    const uint8_t* part = BytesOf(inputs[i].tensor());
     const int64_t width = inputs[i].tensor().shape()[axis] * inner;
-    for (int64_t o = 0; o < outer; ++o) {
-      std::copy_n(part.begin() + o * width, width, out.begin() + o * shape[axis] * inner + begin);
+    for (int64_t o = 0; o < outer; ++o, part += width) {
+      uint8_t* at = begin + o * shape[axis] * inner;
+      same ? static_cast<void>(std::copy_n(part, width, at)) : table.Map(part, at, width);
     }
     begin += width;
   }
-  return OneValue(Quantized(first.type(), shape, std::move(out), to));
+  return Values{std::move(out)};
 }
 
 // A, a_scale, a_zero, B, b_scale, b_zero, C (int32), y_scale, y_zero; float without y_scale.
@@ -165,8 +238,8 @@ Result<Values> QGemm(const Node& node, std::span<const Value> inputs) {
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeQuantizedUnary(const KernelInfo&) {
-  return MakeEagerKernel(Unary);
+Result<std::unique_ptr<Kernel>> MakeQuantizedUnary(const KernelInfo& info) {
+  return MakeEagerKernel(info.node.op_type == "QLinearSoftmax" ? Softmax : Unary);
 }
 Result<std::unique_ptr<Kernel>> MakeQuantizedConcat(const KernelInfo&) {
   return MakeEagerKernel(Concat);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/quantization.h"
 #include "runtime/providers/cpu/quantized_matmul.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -45,14 +47,45 @@ Result<Operand> Centered(const Node& node, const Tensor& tensor, const Tensor* z
                                   zero_point->shape().ToString(), " does not fit ",
                                   tensor.shape().ToString()));
   }
+  if (count == 1) {
+    for (int32_t& element : operand.elements) element -= zeros[0];
+    return operand;
+  }
   for (size_t i = 0; i < operand.elements.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
     const int64_t lane = per_row ? at % matrix / std::max<int64_t>(columns, 1) : at % columns;
-    const int64_t zero = count == 1 ? 0 : count == lanes ? lane : at / matrix * lanes + lane;
+    const int64_t zero = count == lanes ? lane : at / matrix * lanes + lane;
     operand.elements[i] -= zeros[static_cast<size_t>(zero)];
   }
   return operand;
 }
+
+// Products of bytes less their zero points by loops over floats, a part of the depth at a time, so
+// that each sum of a part is a whole number below 2^24: exact.
+class ExactProduct {
+ public:
+  ExactProduct(const Operand& a, const Operand& b)
+      : a_(a.elements.begin(), a.elements.end()), b_(b.elements.begin(), b.elements.end()) {}
+
+  // out[m, n] += a[m, depth] * b[depth, n], which begin at those elements.
+  void Add(int64_t a, int64_t b, int64_t m, int64_t n, int64_t depth, int32_t* out) {
+    constexpr int64_t kPart = (1 << 24) / (255 * 255);
+    const math::Simd& simd = math::CurrentSimd();
+    packed_.resize(static_cast<size_t>(math::PackedBSize(simd, std::min(depth, kPart), n)));
+    sums_.resize(static_cast<size_t>(m * n));
+    for (int64_t first = 0; first < depth; first += kPart) {
+      const int64_t count = std::min(kPart, depth - first);
+      simd.pack_b(b_.data() + b + first * n, n, false, count, n, packed_.data());
+      simd.gemm({m, n, count, a_.data() + a + first, depth, packed_.data(), sums_.data(), n});
+      for (int64_t i = 0; i < m * n; ++i) {
+        out[i] = Plus(out[i], static_cast<int32_t>(sums_[static_cast<size_t>(i)]));
+      }
+    }
+  }
+
+ private:
+  std::vector<float> a_, b_, packed_, sums_;
+};
 
 struct Sums {
   std::vector<int32_t> elements;
@@ -82,15 +115,10 @@ Result<Sums> Multiply(const Node& node, const Operand& a, const Operand& b, cons
   sums.elements.assign(static_cast<size_t>(matrices * m * n), 0);
   const auto loop = BroadcastLoop<2>(sums.shape, {&batch_a, &batch_b});
   int64_t matrix = 0;
+  ExactProduct exact(a, b);
   const auto product = [&](int64_t at_a, int64_t at_b) {
     int32_t* out = sums.elements.data() + matrix++ * m * n;
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t p = 0; p < depth; ++p) {
-        const int32_t left = a.elements[static_cast<size_t>((at_a * m + i) * depth + p)];
-        const int32_t* right = b.elements.data() + (at_b * depth + p) * n;
-        for (int64_t j = 0; j < n; ++j) out[i * n + j] = Plus(out[i * n + j], left * right[j]);
-      }
-    }
+    if (m * n > 0) exact.Add(at_a * m * depth, at_b * depth * n, m, n, depth, out);
   };
   loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
     for (int64_t i = 0; i < loop.inner_count(); ++i) {
@@ -117,6 +145,15 @@ Result<Tensor> Requantize(const std::vector<int32_t>& sums, const Shape& shape,
                           const Tensor& zero_point) {
   const double zero = ElementsAs<double>(zero_point).at(0);
   const bool is_signed = zero_point.type() == DataType::kInt8;
+  if (scales.size() == 1 && IsByte(zero_point.type())) {
+    ONNXD_ASSIGN_OR_RETURN(Tensor bytes, Tensor::Create(zero_point.type(), shape));
+    std::vector<float> scaled(sums.size());
+    for (size_t i = 0; i < sums.size(); ++i) scaled[i] = static_cast<float>(sums[i]) * scales[0];
+    math::CurrentSimd().quantize(scaled.data(), {is_signed, 1.0f, static_cast<float>(zero)},
+                                 static_cast<uint8_t*>(bytes.mutable_raw()),
+                                 static_cast<int64_t>(sums.size()));
+    return bytes;
+  }
   const double low = is_signed ? -128 : 0, high = is_signed ? 127 : 255;
   std::vector<int32_t> out(sums.size());
   for (size_t i = 0; i < sums.size(); ++i) {
