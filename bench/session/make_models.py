@@ -139,11 +139,12 @@ def quantize(name, source, path):
     kind = name.rsplit("_", 1)[1]
     with tempfile.TemporaryDirectory() as folder:
         prepared = f"{folder}/prepared.onnx"
-        if kind.startswith("qdq"):
+        if kind.startswith("qdq") or kind == "qop":
             quant_pre_process(str(source), prepared, skip_symbolic_shape=True)
             activations = QuantType.QInt8 if kind == "qdqs8" else QuantType.QUInt8
-            quantize_static(prepared, str(path), Calibration(prepared), quant_format=QuantFormat.QDQ,
-                            activation_type=activations, weight_type=QuantType.QInt8, per_channel=True)
+            form = QuantFormat.QOperator if kind == "qop" else QuantFormat.QDQ
+            quantize_static(prepared, str(path), Calibration(prepared), quant_format=form,
+                            activation_type=activations, weight_type=QuantType.QInt8, per_channel=kind != "qop")
         elif kind == "dyn":
             products_only(source, prepared) if name.startswith("gpt2") else onnx.save(onnx.load(source), prepared)
             quantize_dynamic(prepared, str(path), weight_type=QuantType.QInt8)

@@ -2,15 +2,18 @@
 """Writes a wide choice of architectures, with random weights, into FOLDER/NAME/model.onnx.
 
 The goals are raced with the models of make_models.py; these are looked over for any that onnxruntime is faster with.
-NAME_fp16 is a model whose floats are float16, as onnxconverter-common writes it.
+NAME_fp16 is a model whose floats are float16, as onnxconverter-common writes it, NAME_qop one whose operators are
+quantized, as onnxruntime's quantizer writes it (QOperator).
 
-Needs torch, torchvision, transformers, onnx and onnxconverter-common.
+Needs torch, torchvision, transformers, onnx, onnxruntime and onnxconverter-common.
 """
 
 import argparse
 import pathlib
 import sys
 import warnings
+
+import make_models
 
 # Of torchvision, by the side of their images.
 VISION = {"alexnet": 224, "densenet121": 224, "efficientnet_v2_s": 224, "googlenet": 224, "inception_v3": 299,
@@ -45,6 +48,8 @@ DETECTION = ["fasterrcnn_mobilenet_v3_large_320_fpn", "ssdlite320_mobilenet_v3_l
 VIDEO = ["r3d_18"]
 OWN = ["conv1d", "diffusion", "lstm", "recommender", "tcn", "text_lines", "unet", "vocoder", "yolo"]  # in the shape of such
 HALF = [f"{name}_fp16" for name in ("resnet50", "mobilenet_v3_large", "bert", "clip_text")]
+QUANTIZED = [f"{name}_qop" for name in ("densenet121", "googlenet", "squeezenet1_1", "inception_v3", "yolo", "unet",
+                                        "mobilevit", "shufflenet_v2_x1_0", "mnasnet1_0", "segformer")]
 TOKENS = 64
 
 
@@ -299,6 +304,9 @@ def make(folder, name):
     if name in HALF:
         make_half(make(folder, name.removesuffix("_fp16")), path)
         return path
+    if name in QUANTIZED:
+        make_models.quantize(name, make(folder, name.removesuffix("_qop")), path)
+        return path
     import torch
     torch.manual_seed(0)
     for names, maker in ((VISION, make_vision), (SEGMENTATION, make_segmentation), (TEXT, make_text),
@@ -310,7 +318,7 @@ def make(folder, name):
 
 
 def main():
-    every = [*VISION, *SEGMENTATION, *TEXT, *OTHER, *DETECTION, *VIDEO, *OWN, *HALF]
+    every = [*VISION, *SEGMENTATION, *TEXT, *OTHER, *DETECTION, *VIDEO, *OWN, *HALF, *QUANTIZED]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"without names: all of {', '.join(every)}")

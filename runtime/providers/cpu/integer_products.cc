@@ -67,9 +67,10 @@ class ExactProduct {
   ExactProduct(const Operand& a, const Operand& b)
       : a_(a.elements.begin(), a.elements.end()), b_(b.elements.begin(), b.elements.end()) {}
 
+  static constexpr int64_t kPart = (1 << 24) / (255 * 255);
+
   // out[m, n] += a[m, depth] * b[depth, n], which begin at those elements.
   void Add(int64_t a, int64_t b, int64_t m, int64_t n, int64_t depth, int32_t* out) {
-    constexpr int64_t kPart = (1 << 24) / (255 * 255);
     const math::Simd& simd = math::CurrentSimd();
     packed_.resize(static_cast<size_t>(math::PackedBSize(simd, std::min(depth, kPart), n)));
     sums_.resize(static_cast<size_t>(m * n));
@@ -93,16 +94,40 @@ struct Sums {
   int64_t rows, columns;
 };
 
-Result<Sums> Multiply(const Node& node, const Operand& a, const Operand& b, const Shape& a_given,
-                      const Shape& b_given) {
-  const int ra = a.shape.rank(), rb = b.shape.rank();
-  const int64_t m = a.shape[ra - 2], depth = a.shape[ra - 1], n = b.shape[rb - 1];
-  if (b.shape[rb - 2] != depth) {
+// numpy's matmul of a batch of matrices [m, depth] and [depth, n].
+struct BatchedProduct {
+  int64_t m, depth, n;
+  Shape batch, out;
+  StridedLoop<3> loop;  // over the batch: matrices of the result, of A and of B
+
+  // product(i, a, b) for each matrix of the result, in order, and those that it is made of.
+  template <typename Product>
+  void ForMatrices(const Product& product) const {
+    int64_t matrix = 0;
+    loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
+      for (int64_t i = 0; i < loop.inner_count(); ++i) {
+        product(matrix++, at[1] + i * loop.inner_stride(1), at[2] + i * loop.inner_stride(2));
+      }
+    });
+  }
+};
+
+// `a_given`, `b_given`: the shapes, which may be of vectors; a vector stands for a row, or a
+// column.
+Result<BatchedProduct> BatchOf(const Node& node, const Shape& a_given, const Shape& b_given) {
+  if (a_given.rank() == 0 || b_given.rank() == 0) {
+    return InvalidArgument(StrCat(Describe(node), ": a scalar is no matrix"));
+  }
+  const Shape a = a_given.rank() == 1 ? Shape{1, a_given[0]} : a_given;
+  const Shape b = b_given.rank() == 1 ? Shape{b_given[0], 1} : b_given;
+  const int ra = a.rank(), rb = b.rank();
+  BatchedProduct z{a[ra - 2], a[ra - 1], b[rb - 1], {}, {}, {}};
+  if (b[rb - 2] != z.depth) {
     return InvalidArgument(StrCat(Describe(node), ": shapes ", a_given.ToString(), " and ",
                                   b_given.ToString(), " cannot be multiplied"));
   }
-  const Shape batch_a(std::vector<int64_t>(a.shape.begin(), a.shape.end() - 2));
-  const Shape batch_b(std::vector<int64_t>(b.shape.begin(), b.shape.end() - 2));
+  const Shape batch_a(std::vector<int64_t>(a.begin(), a.end() - 2));
+  const Shape batch_b(std::vector<int64_t>(b.begin(), b.end() - 2));
   const int rank = std::max(batch_a.rank(), batch_b.rank());
   std::vector<int64_t> batch(static_cast<size_t>(rank), 1);
   for (int i = 0; i < rank; ++i) {
@@ -110,23 +135,24 @@ Result<Sums> Multiply(const Node& node, const Operand& a, const Operand& b, cons
     const int64_t y = i < rank - batch_b.rank() ? 1 : batch_b[i - (rank - batch_b.rank())];
     batch[static_cast<size_t>(i)] = x == 1 ? y : x;
   }
-  Sums sums{{}, Shape(batch), m, n};
-  const int64_t matrices = sums.shape.ElementCount();
-  sums.elements.assign(static_cast<size_t>(matrices * m * n), 0);
-  const auto loop = BroadcastLoop<2>(sums.shape, {&batch_a, &batch_b});
-  int64_t matrix = 0;
+  z.batch = z.out = Shape(batch);
+  z.loop = BroadcastLoop<2>(z.batch, {&batch_a, &batch_b});
+  if (a_given.rank() != 1) z.out.Append(z.m);
+  if (b_given.rank() != 1) z.out.Append(z.n);
+  return z;
+}
+
+Result<Sums> Multiply(const Node& node, const Operand& a, const Operand& b, const Shape& a_given,
+                      const Shape& b_given) {
+  ONNXD_ASSIGN_OR_RETURN(const BatchedProduct z, BatchOf(node, a_given, b_given));
+  Sums sums{{}, z.out, z.m, z.n};
+  sums.elements.assign(static_cast<size_t>(z.batch.ElementCount() * z.m * z.n), 0);
   ExactProduct exact(a, b);
-  const auto product = [&](int64_t at_a, int64_t at_b) {
-    int32_t* out = sums.elements.data() + matrix++ * m * n;
-    if (m * n > 0) exact.Add(at_a * m * depth, at_b * depth * n, m, n, depth, out);
-  };
-  loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 3>& at) {
-    for (int64_t i = 0; i < loop.inner_count(); ++i) {
-      product(at[1] + i * loop.inner_stride(1), at[2] + i * loop.inner_stride(2));
-    }
+  z.ForMatrices([&](int64_t i, int64_t at_a, int64_t at_b) {
+    int32_t* out = sums.elements.data() + i * z.m * z.n;
+    if (z.m * z.n == 0) return;
+    exact.Add(at_a * z.m * z.depth, at_b * z.depth * z.n, z.m, z.n, z.depth, out);
   });
-  if (a_given.rank() != 1) sums.shape.Append(m);
-  if (b_given.rank() != 1) sums.shape.Append(n);
   return sums;
 }
 
@@ -165,9 +191,57 @@ Result<Tensor> Requantize(const std::vector<int32_t>& sums, const Shape& shape,
   return TensorFrom(zero_point.type(), shape, out);
 }
 
+// What QLinearMatMul's scales and zero points are where each is one number.
+struct ByteFormats {
+  math::Quantization a, b, y;  // a's and b's scales are 1; what is left of them is in `scale`
+  float scale;
+};
+
+std::optional<ByteFormats> FormatsOf(std::span<const Value> inputs) {
+  for (const size_t i : {1, 2, 4, 5, 6, 7}) {
+    if (inputs[i].tensor().ElementCount() != 1) return std::nullopt;
+  }
+  const auto zero = [&](size_t i) { return ElementsAs<float>(inputs[i].tensor())[0]; };
+  const auto is_signed = [&](size_t i) { return inputs[i].tensor().type() == DataType::kInt8; };
+  for (const size_t i : {0, 3, 7}) {
+    if (!IsByte(inputs[i].tensor().type())) return std::nullopt;
+  }
+  return ByteFormats{{is_signed(0), 1.0f, zero(2)},
+                     {is_signed(3), 1.0f, zero(5)},
+                     {is_signed(7), 1.0f, zero(7)},
+                     zero(1) * zero(4) / zero(6)};
+}
+
+// Matrix by matrix, of a depth whose sums floats hold exactly.
+Result<std::vector<Value>> MultiplyBytes(const BatchedProduct& z, const ByteFormats& formats,
+                                         std::span<const Value> inputs) {
+  const math::Simd& simd = math::CurrentSimd();
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(inputs[7].tensor().type(), z.out));
+  const auto* a = static_cast<const uint8_t*>(inputs[0].tensor().raw());
+  const auto* b = static_cast<const uint8_t*>(inputs[3].tensor().raw());
+  auto* y = static_cast<uint8_t*>(out.mutable_raw());
+  std::vector<float> left(static_cast<size_t>(z.m * z.depth)),
+      right(static_cast<size_t>(z.depth * z.n)), sums(static_cast<size_t>(z.m * z.n)),
+      packed(static_cast<size_t>(math::PackedBSize(simd, z.depth, z.n)));
+  z.ForMatrices([&](int64_t i, int64_t at_a, int64_t at_b) {
+    if (z.m * z.n == 0) return;
+    simd.dequantize(a + at_a * z.m * z.depth, formats.a, left.data(), z.m * z.depth);
+    simd.dequantize(b + at_b * z.depth * z.n, formats.b, right.data(), z.depth * z.n);
+    simd.pack_b(right.data(), z.n, false, z.depth, z.n, packed.data());
+    simd.gemm({z.m, z.n, z.depth, left.data(), z.depth, packed.data(), sums.data(), z.n});
+    simd.affine(sums.data(), sums.data(), z.m * z.n, formats.scale, 0.0f);
+    simd.quantize(sums.data(), formats.y, y + i * z.m * z.n, z.m * z.n);
+  });
+  return std::vector<Value>{std::move(out)};
+}
+
 Result<std::vector<Value>> QLinearMatMul(const Node& node, std::span<const Value> inputs) {
   const Tensor& a = inputs[0].tensor();
   const Tensor& b = inputs[3].tensor();
+  if (const auto formats = FormatsOf(inputs)) {
+    ONNXD_ASSIGN_OR_RETURN(const BatchedProduct z, BatchOf(node, a.shape(), b.shape()));
+    if (z.depth <= ExactProduct::kPart) return MultiplyBytes(z, *formats, inputs);
+  }
   ONNXD_ASSIGN_OR_RETURN(const Operand left, Centered(node, a, TensorAt(inputs, 2), true));
   ONNXD_ASSIGN_OR_RETURN(const Operand right, Centered(node, b, TensorAt(inputs, 5), false));
   ONNXD_ASSIGN_OR_RETURN(const Sums sums, Multiply(node, left, right, a.shape(), b.shape()));
