@@ -11,6 +11,7 @@
 #include "runtime/providers/cpu/passes/elementwise_chain.h"
 #include "runtime/providers/cpu/passes/float_computation.h"
 #include "runtime/providers/cpu/passes/quantized_operators.h"
+#include "runtime/providers/cpu/passes/signal_rows.h"
 #include "runtime/providers/cpu/string_movement.h"
 #include "runtime/providers/cpu/widening.h"
 
@@ -64,10 +65,10 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {FloatComputation(),         ConstantCaptures(),
-                                            AttentionFusion(false),     ConvGateFusion(),
-                                            QuantizedOperators(),       QuantizedConvInFloats(),
-                                            DynamicQuantizedProducts(), DequantizeFolding()};
+    std::vector<const GraphPass*> passes = {
+        FloatComputation(),      ConstantCaptures(),         AttentionFusion(false),
+        ConvGateFusion(),        QuantizedOperators(),       QuantizedSignals(),
+        QuantizedConvInFloats(), DynamicQuantizedProducts(), DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

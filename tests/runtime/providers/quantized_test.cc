@@ -95,6 +95,24 @@ TEST_P(QuantizedConv, WithABiasInIntegers) {
   Expect("QLinearConv");
 }
 
+// Signals are images of one row, handed from one convolution to the next.
+TEST_P(QuantizedConv, OfSignals) {
+  passes_.push_back(ProviderPass("quantized_signals"));
+  passes_.push_back(DeadCodeElimination());
+  Dequantized("x", Shape{2, 3, 40});
+  Weights("w", Shape{8, 3, 5}, 0);
+  Weights("v", Shape{4, 8, 3}, -1);
+  Attributes window = Pads({2, 1});
+  window.Set("strides", std::vector<int64_t>{2});
+  model_.Constant("b", Ramp(Shape{8}, 0.7f)).Node("Conv", {"x", "w", "b"}, {"c"}, window);
+  model_.Constant("c_s", Scales(0, 0.5f)).Constant("c_z", Byte(false, 100));
+  model_.Node("QuantizeLinear", {"c", "c_s", "c_z"}, {"c_q"});
+  model_.Node("DequantizeLinear", {"c_q", "c_s", "c_z"}, {"d"});
+  model_.Node("Conv", {"d", "v"}, {"e"}, Pads({1, 1}));
+  Quantize("e");
+  Expect("Unsqueeze QLinearConv QLinearConv Squeeze");
+}
+
 TEST_P(QuantizedConv, ReluThatSaturationDoesAnyway) {
   Dequantized("x", Shape{1, 3, 7, 6});
   Weights("w", Shape{5, 3, 3, 3}, 0);

@@ -9,6 +9,7 @@
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/providers/cpu/fast_kernels.h"
+#include "runtime/providers/cpu/passes/signal_rows.h"
 #include "runtime/providers/cpu/quantization.h"
 
 namespace onnxd {
@@ -317,11 +318,21 @@ class Rewriter {
     return node;
   }
 
+  // Of images, or of signals, of which QuantizedSignals makes images.
+  bool IsTaken(const Node& node, int rank) {
+    if (rank == kSignalRank) {
+      const auto row = RowConv(graph_, node);
+      return row.ok() && row->has_value() && TakesQuantizedConv(graph_, **row);
+    }
+    return TakesQuantizedConv(graph_, node);
+  }
+
   void RewriteConv(const Node& conv) {
     const auto x = Bytes(conv.inputs[0]);
     const auto w = WeightsOf(conv.inputs[1]);
     auto target = TargetOf(conv.outputs[0]);
-    if (!x || !w || !target || conv.input(3) != kNoValue || w->shape.rank() != 4 || w->axis > 0 ||
+    if (!x || !w || !target || conv.input(3) != kNoValue ||
+        (w->shape.rank() != 4 && w->shape.rank() != kSignalRank) || w->axis > 0 ||
         !BoundByFused(conv, *target)) {
       return;
     }
@@ -334,7 +345,7 @@ class Rewriter {
     node.inputs = {x->bytes, x->format.scale, ZeroPoint(x->format), w->bytes,
                    w->scale, ZeroPoint(*w),   target->format.scale, ZeroPoint(target->format)};
     if (*bias != kNoValue) node.inputs.push_back(*bias);
-    if (TakesQuantizedConv(graph_, node)) Place(std::move(node), *target);
+    if (IsTaken(node, w->shape.rank())) Place(std::move(node), *target);
   }
 
   void RewriteMatMul(size_t position, const Node& product) {

@@ -6,12 +6,12 @@
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/providers/cpu/onednn/passes/channels_last.h"
+#include "runtime/providers/cpu/passes/signal_rows.h"
 
 namespace onnxd {
 namespace {
 
-constexpr int kRank = 3;
-constexpr int64_t kRowAxis = 2;  // of the image [batch, channels, 1, length]
+constexpr int kRank = kSignalRank;
 
 bool IsSignal(const Graph& graph, ValueId id) {
   return IsFloat(graph, id) && RankOf(graph, id) == kRank;
@@ -28,19 +28,6 @@ bool IsPool(const Node& node) {
   return node.domain.empty() && node.output(1) == kNoValue &&
          (node.op_type == "MaxPool" || node.op_type == "AveragePool" ||
           node.op_type == "GlobalAveragePool");
-}
-
-// Attributes of a window of one axis, for two, of which the first has one position.
-void AddRow(Node& node) {
-  const auto before = [&](const char* name, int64_t value) {
-    std::vector<int64_t> values = node.attributes.Ints(name);
-    if (values.size() != 1) return;
-    values.insert(values.begin(), value);
-    node.attributes.Set(name, std::move(values));
-  };
-  for (const char* name : {"kernel_shape", "strides", "dilations"}) before(name, 1);
-  const std::vector<int64_t> pads = node.attributes.Ints("pads");
-  if (pads.size() == 2) node.attributes.Set("pads", std::vector<int64_t>{0, pads[0], 0, pads[1]});
 }
 
 // Rebuilds the node list in order; `images` maps signals to images of the same elements.
