@@ -158,7 +158,14 @@ Status QLinearWhere(FunctionBody& body) {
 // scale and zero point per direction, or per direction and column. Inputs and states stay float,
 // where onnxruntime rounds them to 8 bits.
 Status DynamicQuantizeLSTM(FunctionBody& body) {
+  const Attributes turned = MakeAttributes({{"perm", std::vector<int64_t>{0, 2, 1}}});
   const auto weights = [&](size_t w, size_t scale, size_t zero) {
+    if (body.InputRank(scale) == 1) {  // which providers fold where the weights are constant
+      const Operand x =
+          body.Call("DequantizeLinear", {body.Input(w), body.Input(scale), body.Input(zero)},
+                    MakeAttributes({{"axis", int64_t{0}}}));
+      return body.Call("Transpose", {x}, turned);
+    }
     // [directions, 1, 1] or [directions, 1, columns] beside the weights.
     const int rank = body.InputRank(scale);
     const Operand shape = rank == 2 ? body.Integers({0, 1, -1}) : body.Integers({-1, 1, 1});
@@ -168,7 +175,7 @@ Status DynamicQuantizeLSTM(FunctionBody& body) {
       x = body.Call("Sub", {x, body.Call("Reshape", {zeros, shape})});
     }
     x = body.Call("Mul", {x, body.Call("Reshape", {body.Input(scale), shape})});
-    return body.Call("Transpose", {x}, MakeAttributes({{"perm", std::vector<int64_t>{0, 2, 1}}}));
+    return body.Call("Transpose", {x}, turned);
   };
   if (body.InputRank(8) < 0 || body.InputRank(10) < 0) {
     return Unimplemented("the rank of W_scale or R_scale is not known");

@@ -65,10 +65,11 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {
-        FloatComputation(),      ConstantCaptures(),         AttentionFusion(false),
-        ConvGateFusion(),        QuantizedOperators(),       QuantizedSignals(),
-        QuantizedConvInFloats(), DynamicQuantizedProducts(), DequantizeFolding()};
+    std::vector<const GraphPass*> passes = {FloatComputation(),      ConstantCaptures(),
+                                            AttentionFusion(false),  ConvGateFusion(),
+                                            QuantizedOperators(),    QuantizedSignals(),
+                                            QuantizedConvInFloats(), DynamicQuantizedProducts(),
+                                            DynamicQuantizedConvs(), DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

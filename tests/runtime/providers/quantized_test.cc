@@ -329,6 +329,39 @@ TEST_F(QuantizedOperators, DynamicallyQuantizedProductsTakeScaleAndBias) {
   ExpectClose(model_, inputs_, 1e-3);
 }
 
+// As onnxruntime's dynamic quantization writes them; the sums are the same but for rounding.
+TEST(DynamicQuantizedConvs, ComputeInFloats) {
+  for (const bool scaled : {true, false}) {
+    for (const int64_t zeros : {int64_t{0}, int64_t{4}}) {
+      TestModel model(13);
+      model.Input("x", DataType::kFloat, {2, 3, 9, 8});
+      model.Node("DynamicQuantizeLinear", {"x"}, {"q", "s", "z"});
+      model.Constant("w", Bytes(Shape{4, 3, 3, 3}, true, 5));
+      Tensor wz = *Tensor::Create(DataType::kInt8, zeros == 0 ? Shape{} : Shape{zeros});
+      for (int64_t i = 0; i < wz.ElementCount(); ++i) {
+        wz.mutable_data<int8_t>()[i] = static_cast<int8_t>(3 * i - 4);
+      }
+      model.Constant("wz", wz).Constant("ws", Scales(0, 0.02f));
+      model.Node("ConvInteger", {"q", "w", "z", "wz"}, {"i"}, Pads({1, 0, 1, 2}));
+      model.Node("Cast", {"i"}, {"f"}, One("to", static_cast<int64_t>(DataType::kFloat)));
+      model.Node("Mul", {"s", "ws"}, {"scale"}).Node("Mul", {"f", scaled ? "scale" : "s"}, {"y"});
+      model.Output("y");
+      TestModel copy = model;
+      EXPECT_EQ(After(copy, {ProviderPass("dynamic_quantized_convs"), DeadCodeElimination()}),
+                scaled ? "DynamicQuantizeLinear DequantizeLinear Conv"
+                       : "DynamicQuantizeLinear DequantizeLinear Conv Mul");
+      ExpectSameResults(model, {Ramp(Shape{2, 3, 9, 8}, 0.3f)}, 2, 1e-4f);
+    }
+  }
+}
+
+TEST(DynamicQuantizedConvs, LeaveSumsThatAreReadAsIntegers) {
+  TestModel model(13);
+  model.Input("q", DataType::kUint8, {1, 3, 9, 8}).Constant("w", Bytes(Shape{4, 3, 3, 3}, true, 5));
+  model.Node("ConvInteger", {"q", "w"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model, ProviderPass("dynamic_quantized_convs")), "ConvInteger");
+}
+
 TEST(DequantizeFolding, MakesFloatsOfConstants) {
   TestModel model(13);
   model.Constant("w_q", Bytes(Shape{3, 4}, true, 3)).Constant("w_s", Scales(4, 0.1f));

@@ -16,4 +16,8 @@ const GraphPass* QuantizedConvInFloats();
 // com.microsoft MatMulIntegerToFloat. Extended.
 const GraphPass* DynamicQuantizedProducts();
 
+// And of convolutions: Cast(ConvInteger(x, w)) (* (x_scale * w_scale)), whose sums are floats
+// afterwards, as DequantizeLinear and Conv in floats, whose kernels are the faster ones. Extended.
+const GraphPass* DynamicQuantizedConvs();
+
 }  // namespace onnxd
