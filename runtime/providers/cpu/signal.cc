@@ -17,10 +17,12 @@ constexpr double kPi = std::numbers::pi;
 
 constexpr int64_t kMaxLength = int64_t{1} << 24;
 
-// The transform of a node's last length.
+// The transform of a node's last length, but for large ones, which would keep as much memory.
 class Transforms {
  public:
   std::shared_ptr<const math::FourierTransform> Get(int64_t length) {
+    constexpr int64_t kMostKept = 1 << 16;
+    if (length > kMostKept) return std::make_shared<const math::FourierTransform>(length);
     std::lock_guard lock(mutex_);
     if (last_ == nullptr || last_->length() != length) {
       last_ = std::make_shared<const math::FourierTransform>(length);

@@ -59,15 +59,19 @@ class Rewriter {
 
   // Cast(ConvInteger) * (x_scale * scale of the weights), or Cast(ConvInteger) alone.
   std::optional<Scaled> FindScaled(const Node& node) const {
-    if (node.Is("Cast")) {
-      // What is scaled becomes part of the product.
-      const auto& consumers = match_.index().consumers(node.outputs[0]);
-      for (const int consumer : consumers) {
-        if (FindScaled(nodes_[static_cast<size_t>(consumer)])) return std::nullopt;
-      }
-      return OfCast(node);
+    if (node.Is("Mul")) return OfMul(node);
+    if (!node.Is("Cast")) return std::nullopt;
+    const auto found = OfCast(node);
+    if (!found) return std::nullopt;
+    // What is scaled becomes part of the product.
+    for (const int consumer : match_.index().consumers(node.outputs[0])) {
+      const Node& next = nodes_[static_cast<size_t>(consumer)];
+      if (next.Is("Mul") && OfMul(next)) return std::nullopt;
     }
-    if (!node.Is("Mul")) return std::nullopt;
+    return found;
+  }
+
+  std::optional<Scaled> OfMul(const Node& node) const {
     for (const size_t side : {0, 1}) {
       const Node* cast = match_.Producer(node.inputs[side], "Cast");
       const Node* scale = match_.Producer(node.inputs[1 - side], "Mul");
