@@ -2,6 +2,7 @@
 // integers summed in 32 bits.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"

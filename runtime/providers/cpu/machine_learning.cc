@@ -27,13 +27,15 @@ struct LinearModel {
   PostTransform transform;
   PackedMatrix packed;  // the coefficients, where there are more outputs than few_columns takes
 
-  // Before anything else is asked: fills up the intercepts, and packs.
-  Status Finish() {
-    intercepts.resize(static_cast<size_t>(outputs));
+  // Before anything else is asked: checks how many there are, fills up the intercepts, and packs.
+  Status Finish(const Node& node) {
     const auto count = static_cast<int64_t>(coefficients.size());
-    if (outputs <= math::kMostFewColumns || count == 0 || count % outputs != 0) {
-      return Status::Ok();
+    if (outputs < 1 || count == 0 || count % outputs != 0) {
+      return InvalidArgument(
+          StrCat(Describe(node), ": ", count, " coefficients for ", outputs, " outputs"));
     }
+    intercepts.resize(static_cast<size_t>(outputs));
+    if (outputs <= math::kMostFewColumns) return Status::Ok();
     ONNXD_ASSIGN_OR_RETURN(packed, PackMatrix(coefficients.data(), true, count / outputs, outputs));
     return Status::Ok();
   }
@@ -41,9 +43,7 @@ struct LinearModel {
   // scores[row, o] = sum(x[row] * coefficients[o]) + intercepts[o], of rows of `width` numbers.
   template <typename T>
   void Scores(const T* x, int64_t rows, int64_t width, float* scores) const {
-    if constexpr (std::is_same_v<T, float>) {
-      if (width > 0) return Multiply(x, rows, width, scores);
-    }
+    if constexpr (std::is_same_v<T, float>) return Multiply(x, rows, width, scores);
     for (int64_t row = 0; row < rows; ++row, x += width, scores += outputs) {
       for (int64_t o = 0; o < outputs; ++o) {
         float total = intercepts[static_cast<size_t>(o)];
@@ -170,7 +170,7 @@ Result<std::unique_ptr<Kernel>> MakeLinearRegressor(const KernelInfo& info) {
   model.intercepts = info.node.attributes.Floats("intercepts");
   model.outputs = info.node.attributes.Int("targets", 1);
   if (model.outputs < 1) return InvalidArgument("LinearRegressor: targets must be positive");
-  ONNXD_RETURN_IF_ERROR(model.Finish());
+  ONNXD_RETURN_IF_ERROR(model.Finish(info.node));
   ONNXD_ASSIGN_OR_RETURN(model.transform,
                          PostTransformOf(info.node.attributes.String("post_transform", "NONE")));
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
@@ -204,7 +204,7 @@ Result<std::unique_ptr<Kernel>> MakeLinearClassifier(const KernelInfo& info) {
   model.intercepts = info.node.attributes.Floats("intercepts");
   const bool binary = labels == 2 && model.intercepts.size() == 1;
   model.outputs = binary ? 1 : labels;
-  ONNXD_RETURN_IF_ERROR(model.Finish());
+  ONNXD_RETURN_IF_ERROR(model.Finish(info.node));
   ONNXD_ASSIGN_OR_RETURN(model.transform,
                          PostTransformOf(info.node.attributes.String("post_transform", "NONE")));
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {

@@ -446,6 +446,16 @@ TEST(Normalization, DividesByNormsAlongEitherAxis) {
   }
 }
 
+TEST(LinearModels, RefuseOutputsThatTheirCoefficientsAreNotOf) {
+  const Tensor x = Numbers(Shape{2, 3});
+  for (const int64_t targets : {int64_t{2}, int64_t{1} << 40}) {
+    Attributes attributes =
+        With({{"coefficients", std::vector<float>{1, 2, 3}}, {"targets", targets}});
+    const auto refused = RunOp("LinearRegressor", {x}, attributes, 20, 1, 1, "ai.onnx.ml");
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
 // Small whole numbers, so that sums are exact in any order; more rows than are taken at once.
 TEST(LinearModels, GiveWhatPlainSumsGive) {
   const int64_t rows = 131, width = 10;
