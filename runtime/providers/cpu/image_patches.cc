@@ -202,16 +202,16 @@ void AddPatches(const Window& window, const std::vector<int64_t>& image,
     const int64_t end = room < 0 ? 0 : std::min(columns, room / stride + 1);
     for (int64_t row = 0; row < rows; ++row, patches += columns) {
       const int64_t y = row * window.strides[0] + top;
-      if (y < 0 || y >= image[0]) continue;
-      T* to = out + y * image[1] + left;
+      if (y < 0 || y >= image[0] || first >= end) continue;
+      T* to = out + y * image[1] + left + first * stride;
+      const T* from = patches + first;
       if constexpr (std::is_same_v<T, float>) {
-        if (stride == 1 && first < end) {
-          math::CurrentSimd().binary(math::Binary::kAdd, to + first, patches + first, to + first,
-                                     end - first, 1, 1);
+        if (stride == 1) {
+          math::CurrentSimd().binary(math::Binary::kAdd, to, from, to, end - first, 1, 1);
           continue;
         }
       }
-      for (int64_t i = first; i < end; ++i) to[i * stride] += patches[i];
+      for (int64_t i = 0; i < end - first; ++i) to[i * stride] += from[i];
     }
   }
 }
