@@ -349,6 +349,10 @@ struct Simd {
   // out = (sums - offsets) * scales + bias; bias may be null. out may be the memory of sums.
   void (*scale_sums)(const int32_t* sums, const int32_t* offsets, const float* scales,
                      const float* bias, float* out, int64_t n);
+  // What ByteGemmArguments takes off and scales sums by, of A's format and of B's column sums and
+  // scales: offsets = zero * sums, modulo 2^32, and scales = scale * column_scales.
+  void (*scale_columns)(const uint32_t* sums, uint32_t zero, const float* column_scales,
+                        float scale, int32_t* offsets, float* scales, int64_t n);
   // Wraps around.
   void (*subtract_integers)(const int32_t* a, const int32_t* b, int32_t* out, int64_t n);
   // float16 (IEEE 754 binary16): to the nearest, ties to even, infinity from 65520 on; and back.

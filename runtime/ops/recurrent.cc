@@ -1,4 +1,5 @@
-// LSTM, GRU and RNN. Source: ONNX LSTM-14 and its siblings.
+// LSTM, GRU and RNN. Source: ONNX LSTM-14 and its siblings; onnxruntime's ContribOperators document
+// for com.microsoft DynamicQuantizeLSTM.
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
 
@@ -21,10 +22,10 @@ Status Recurrent(InferenceContext& context) {
     return context.Fail(StrCat("unknown direction '", direction, "'"));
   }
   const int64_t directions = direction == "bidirectional" ? 2 : 1;
-  const int64_t gates = context.node().op_type == "LSTM"  ? 4
-                        : context.node().op_type == "GRU" ? 3
-                                                          : 1;
-  const Dimension hidden = (*recurrence)[2];
+  const std::string& cell = context.node().op_type;
+  const bool quantized = cell == "DynamicQuantizeLSTM";  // whose weights are transposed
+  const int64_t gates = cell == "LSTM" || quantized ? 4 : cell == "GRU" ? 3 : 1;
+  const Dimension hidden = (*recurrence)[quantized ? 1 : 2];
   const int64_t declared = context.attributes().Int("hidden_size", hidden.value);
   if (hidden.known() && declared != hidden.value) {
     return context.Fail(StrCat("hidden_size is ", declared, ", R has ", hidden.value));
@@ -45,8 +46,12 @@ Status Recurrent(InferenceContext& context) {
   const auto times = [&](int64_t factor) {
     return hidden.known() ? Dimension(factor * hidden.value) : Dimension();
   };
-  ONNXD_RETURN_IF_ERROR(check(1, "W", {directions, times(gates), (*x)[2]}));
-  ONNXD_RETURN_IF_ERROR(check(2, "R", {directions, times(gates), hidden}));
+  const auto weights = [&](Dimension depth) {
+    return quantized ? SymbolicShape{directions, depth, times(gates)}
+                     : SymbolicShape{directions, times(gates), depth};
+  };
+  ONNXD_RETURN_IF_ERROR(check(1, "W", weights((*x)[2])));
+  ONNXD_RETURN_IF_ERROR(check(2, "R", weights(hidden)));
   ONNXD_RETURN_IF_ERROR(check(3, "B", {directions, times(2 * gates)}));
   ONNXD_RETURN_IF_ERROR(check(4, "sequence_lens", {batch}));
   const SymbolicShape state = batch_first ? SymbolicShape{batch, directions, hidden}
@@ -63,10 +68,38 @@ Status Recurrent(InferenceContext& context) {
   return Status::Ok();
 }
 
+// A scale or zero point per direction, or per direction and column.
+Status CheckFormats(InferenceContext& context, int64_t directions) {
+  for (size_t i = 8; i < 12; ++i) {
+    const SymbolicShape* got = context.shape(i);
+    if (got == nullptr) continue;
+    const SymbolicShape* columns = context.shape(i < 10 ? 1 : 2);
+    bool fits = got->size() == 1 || got->size() == 2;
+    if (fits && (*got)[0].known()) fits = (*got)[0].value == directions;
+    if (fits && got->size() == 2 && columns != nullptr) {
+      const Dimension& width = (*columns)[2];
+      fits = !(*got)[1].known() || !width.known() || (*got)[1].value == width.value;
+    }
+    if (!fits) {
+      return context.Fail(StrCat("input ", i, " has shape ", ToString(*got),
+                                 ", expected a number per direction, or per direction and column"));
+    }
+  }
+  return Status::Ok();
+}
+
+Status QuantizedLstm(InferenceContext& context) {
+  ONNXD_RETURN_IF_ERROR(Recurrent(context));
+  const SymbolicShape* weights = context.shape(1);
+  if (weights == nullptr || weights->size() != 3) return Status::Ok();
+  return CheckFormats(context, (*weights)[0].known() ? (*weights)[0].value : 1);
+}
+
 constexpr InferenceRule kRules[] = {
     {"", "GRU", Recurrent},
     {"", "LSTM", Recurrent},
     {"", "RNN", Recurrent},
+    {"com.microsoft", "DynamicQuantizeLSTM", QuantizedLstm},
 };
 
 }  // namespace

@@ -156,7 +156,7 @@ Status QLinearWhere(FunctionBody& body) {
 
 // Weights [directions, input, 4 * hidden] and recurrence [directions, hidden, 4 * hidden] with a
 // scale and zero point per direction, or per direction and column. Inputs and states stay float,
-// where onnxruntime rounds them to 8 bits.
+// where onnxruntime and our kernel of constant weights round them to 8 bits.
 Status DynamicQuantizeLSTM(FunctionBody& body) {
   const Attributes turned = MakeAttributes({{"perm", std::vector<int64_t>{0, 2, 1}}});
   const auto weights = [&](size_t w, size_t scale, size_t zero) {

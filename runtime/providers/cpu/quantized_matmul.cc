@@ -10,6 +10,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/packed_bytes.h"
 #include "runtime/providers/cpu/quantization.h"
 #include "runtime/providers/cpu/quantize_bytes.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -81,8 +82,8 @@ class ByteProduct : public Kernel {
                                               const Initializer& b, std::vector<int32_t> zeros,
                                               bool transposed) {
     auto kernel = std::unique_ptr<ByteProduct>(new ByteProduct(operands, a, y));
-    ONNXD_RETURN_IF_ERROR(kernel->Pack(b, transposed));
-    kernel->SetZeros(std::move(zeros), b.type() == DataType::kUint8 ? 128 : 0);
+    ONNXD_ASSIGN_OR_RETURN(kernel->b_, PackByteMatrix(b, transposed));
+    kernel->zeros_ = SignedZeros(std::move(zeros), b.type(), kernel->b_.n);
     return std::unique_ptr<Kernel>(std::move(kernel));
   }
 
@@ -90,16 +91,16 @@ class ByteProduct : public Kernel {
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     ONNXD_RETURN_IF_ERROR(Check(context));
-    ProductSizes z{context.InputShape(operands_.a).ElementCount() / k_,
-                   k_,
-                   n_,
+    ProductSizes z{context.InputShape(operands_.a).ElementCount() / b_.k,
+                   b_.k,
+                   b_.n,
                    true,
                    false,
                    simd_.wide_bytes,
                    !zeros_.empty(),
-                   math::PaddedBytes(simd_, k_)};
+                   math::PaddedBytes(simd_, b_.k)};
     z.copies_a = a_type_ == DataType::kFloat ||
-                 (!z.widens_a && (a_type_ != DataType::kUint8 || z.padded_k != k_));
+                 (!z.widens_a && (a_type_ != DataType::kUint8 || z.padded_k != b_.k));
     z.one_scale =
         operands_.b_scale == kNone || context.InputShape(operands_.b_scale).ElementCount() == 1;
     PreparedKernel prepared;
@@ -118,67 +119,14 @@ class ByteProduct : public Kernel {
   ByteProduct(const Operands& operands, DataType a, DataType y)
       : simd_(math::CurrentSimd()), operands_(operands), a_type_(a), y_type_(y) {}
 
-  Status Pack(const Initializer& b, bool transposed) {
-    k_ = b.shape()[transposed ? 1 : 0];
-    n_ = b.shape()[transposed ? 0 : 1];
-    const std::string form = StrCat(transposed ? "bytes, transposed, " : "bytes, ", simd_.name);
-    ONNXD_ASSIGN_OR_RETURN(packed_, b.InForm(form, [&](const Tensor& plain) -> Result<Tensor> {
-      ONNXD_ASSIGN_OR_RETURN(const Tensor codes, Signed(plain));
-      ONNXD_ASSIGN_OR_RETURN(
-          Tensor packed,
-          Tensor::Create(DataType::kInt8, Shape{math::PackedBytesSize(simd_, k_, n_)}));
-      simd_.pack_bytes(codes.data<int8_t>(), transposed, k_, n_, packed.mutable_data<int8_t>());
-      return packed;
-    }));
-    const std::string sums = StrCat("column sums", transposed ? ", transposed" : "");
-    ONNXD_ASSIGN_OR_RETURN(sums_, b.InForm(sums, [&](const Tensor& plain) -> Result<Tensor> {
-      ONNXD_ASSIGN_OR_RETURN(const Tensor codes, Signed(plain));
-      return SumColumns(codes.data<int8_t>(), transposed);
-    }));
-    return Status::Ok();
-  }
-
-  Result<Tensor> Signed(const Tensor& codes) const {
-    if (codes.type() == DataType::kInt8) return codes;
-    ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kInt8, codes.shape()));
-    simd_.flip_signs(codes.data<uint8_t>(), static_cast<uint8_t*>(out.mutable_raw()),
-                     codes.ElementCount());
-    return out;
-  }
-
-  Result<Tensor> SumColumns(const int8_t* from, bool transposed) const {
-    ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kUint32, Shape{n_}));
-    auto* sums = out.mutable_data<uint32_t>();
-    std::fill_n(sums, n_, 0);
-    const int64_t outer = transposed ? n_ : k_, inner = transposed ? k_ : n_;
-    for (int64_t i = 0; i < outer; ++i) {
-      for (int64_t j = 0; j < inner; ++j, ++from) {
-        sums[transposed ? i : j] += static_cast<uint32_t>(int32_t{*from});
-      }
-    }
-    return out;
-  }
-
-  // Of B: one, or one per column; `middle` is what making B signed took off.
-  void SetZeros(std::vector<int32_t> zeros, int32_t middle) {
-    bool any = false;
-    for (int32_t& zero : zeros) {
-      zero -= middle;
-      any = any || zero != 0;
-    }
-    if (!any) return;
-    if (zeros.size() == 1) zeros.assign(static_cast<size_t>(n_), zeros[0]);
-    zeros_ = std::move(zeros);
-  }
-
   Status Check(const PrepareContext& context) const {
     const auto fail = [&](std::string_view what, size_t i) {
       return InvalidArgument(StrCat(Describe(context.node), ": ", what, " has shape ",
                                     context.InputShape(i).ToString()));
     };
     const Shape& a = context.InputShape(operands_.a);
-    if (a.rank() < 1 || a[a.rank() - 1] != k_) {
-      return fail(StrCat("A, whose rows have ", k_, " elements,"), operands_.a);
+    if (a.rank() < 1 || a[a.rank() - 1] != b_.k) {
+      return fail(StrCat("A, whose rows have ", b_.k, " elements,"), operands_.a);
     }
     for (const size_t i :
          {operands_.a_scale, operands_.a_zero, operands_.y_scale, operands_.y_zero}) {
@@ -187,13 +135,13 @@ class ByteProduct : public Kernel {
       }
     }
     for (const size_t i : {operands_.bias, operands_.integers}) {
-      if (context.HasInput(i) && context.InputShape(i).ElementCount() != n_) {
+      if (context.HasInput(i) && context.InputShape(i).ElementCount() != b_.n) {
         return fail(StrCat("operand ", i, ", one number per column,"), i);
       }
     }
     if (operands_.b_scale != kNone) {
       const int64_t scales = context.InputShape(operands_.b_scale).ElementCount();
-      if (scales != 1 && scales != n_) return fail("B's scale", operands_.b_scale);
+      if (scales != 1 && scales != b_.n) return fail("B's scale", operands_.b_scale);
     }
     return Status::Ok();
   }
@@ -204,8 +152,8 @@ class ByteProduct : public Kernel {
     auto* numbers = reinterpret_cast<float*>(k.scratch<std::byte>() + z.a_bytes());
     const Epilogue epilogue = MakeEpilogue(z, from, k, numbers);
     auto* row_sums = reinterpret_cast<int32_t*>(numbers + 2 * z.row_floats());
-    if (z.sums_rows && z.widens_a) SumRows(z, a.wide, z.padded_k, from, row_sums);
-    if (z.sums_rows && !z.widens_a) SumRows(z, a.bytes, z.lda(), from, row_sums);
+    if (z.sums_rows && z.widens_a) SumRows(a.wide, z.m, z.k, z.padded_k, from, row_sums);
+    if (z.sums_rows && !z.widens_a) SumRows(a.bytes, z.m, z.k, z.lda(), from, row_sums);
     float* tiles = numbers + 2 * z.row_floats() + z.row_sums();
     const int64_t panels = (z.n + simd_.gemm_width - 1) / simd_.gemm_width;
     const int64_t chunks = z.m * z.k * z.n < kLeastWork
@@ -287,27 +235,14 @@ class ByteProduct : public Kernel {
     });
   }
 
-  // Of A's elements less its zero point.
-  template <typename T>
-  static void SumRows(const ProductSizes& z, const T* a, int64_t lda,
-                      const math::Quantization& from, int32_t* sums) {
-    const auto zeros =
-        static_cast<uint32_t>(static_cast<int32_t>(from.zero)) * static_cast<uint32_t>(z.k);
-    for (int64_t row = 0; row < z.m; ++row) {
-      uint32_t sum = 0;
-      for (int64_t p = 0; p < z.k; ++p) sum += static_cast<uint32_t>(int32_t{a[row * lda + p]});
-      sums[row] = static_cast<int32_t>(sum - zeros);
-    }
-  }
-
   Epilogue MakeEpilogue(const ProductSizes& z, const math::Quantization& from,
                         const KernelContext& k, float* numbers) const {
     auto* offsets = reinterpret_cast<int32_t*>(numbers);
     float* scales = numbers + z.row_floats();
     const auto zero = static_cast<uint32_t>(static_cast<int32_t>(from.zero));
     const auto* integers = k.input<int32_t>(operands_.integers);
-    for (int64_t j = 0; j < n_; ++j) {  // wraps, as the sums do
-      uint32_t offset = zero * sums_.data<uint32_t>()[j];
+    for (int64_t j = 0; j < b_.n; ++j) {  // wraps, as the sums do
+      uint32_t offset = zero * b_.sums.data<uint32_t>()[j];
       if (integers != nullptr) offset -= static_cast<uint32_t>(integers[j]);
       offsets[j] = static_cast<int32_t>(offset);
     }
@@ -343,7 +278,7 @@ class ByteProduct : public Kernel {
       g.a = a.bytes + part.row * z.lda();
       g.lda = z.lda();
     }
-    g.packed_b = packed_.data<int8_t>() +
+    g.packed_b = b_.elements.data<int8_t>() +
                  part.first_panel * math::PackedBytesSize(simd_, z.k, simd_.gemm_width);
     g.offsets = epilogue.offsets + column;
     if (epilogue.scales != nullptr) g.scales = epilogue.scales + column;
@@ -376,9 +311,7 @@ class ByteProduct : public Kernel {
   const math::Simd& simd_;
   Operands operands_;
   DataType a_type_, y_type_;
-  int64_t k_ = 0, n_ = 0;
-  Tensor packed_;
-  Tensor sums_;                 // of B's columns, modulo 2^32
+  PackedByteMatrix b_;
   std::vector<int32_t> zeros_;  // of B's columns as signed bytes; empty: 0
 };
 

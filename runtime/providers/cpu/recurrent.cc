@@ -1,4 +1,5 @@
-// LSTM, GRU and RNN in float. Source of the equations: ONNX LSTM-14, GRU-14, RNN-14.
+// LSTM, GRU and RNN in float, and com.microsoft DynamicQuantizeLSTM, whose products are of bytes.
+// Source of the equations: ONNX LSTM-14, GRU-14, RNN-14.
 //
 // Per direction, the input part of all gates of all steps is one matrix product; each step then
 // adds the recurrent part and applies the gates.
@@ -9,6 +10,7 @@
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/double_recurrent.h"
 #include "runtime/providers/cpu/packed_matrix.h"
+#include "runtime/providers/cpu/recurrent_bytes.h"
 #include "runtime/providers/cpu/recurrent_settings.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -30,6 +32,8 @@ void Apply(const GateFunction& function, float* x, int64_t n) {
 struct Direction {
   const float* w = nullptr;  // packed [input, gates * hidden]
   const float* r = nullptr;  // packed [hidden, gates * hidden], for GRU [hidden, 2h] then [h, h]
+  const ByteGates* byte_w = nullptr;  // in place of w and r
+  const ByteGates* byte_r = nullptr;
   const float* bias_w = nullptr;  // [gates * hidden] or null
   const float* bias_r = nullptr;
   const float* peephole = nullptr;  // [3 * hidden], order i, o, f
@@ -59,10 +63,11 @@ void ClipGates(float* x, int64_t n, float clip) {
 // Working memory of one direction, in floats from the scratch pointer.
 struct Workspace {
   float* gates;      // [steps, batch, gates * hidden]
-  float* recurrent;  // [batch, gates * hidden]
+  float* recurrent;  // [batch, gates * hidden], at least one row
   float* h;          // [batch, hidden]
   float* c;          // [batch, hidden]
   float* gathered;   // [batch, gates * hidden], of reverse directions
+  float* bytes;      // what ByteGates work with
 };
 
 void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, float* h, float* c) {
@@ -102,9 +107,13 @@ void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, flo
 void SimpleStep(const Settings& s, const Direction& d, const Sizes& z, float* gates,
                 const Workspace& w, const ActiveRows& active) {
   const int64_t width = z.gates * z.hidden;
-  math::GemmArguments g{z.batch, width, z.hidden, w.h, z.hidden, d.r, gates, width};
-  g.accumulate = true;
-  math::CurrentSimd().gemm(g);
+  if (d.byte_r != nullptr) {
+    d.byte_r->Multiply(w.h, z.batch, gates, true, w.bytes);
+  } else {
+    math::GemmArguments g{z.batch, width, z.hidden, w.h, z.hidden, d.r, gates, width};
+    g.accumulate = true;
+    math::CurrentSimd().gemm(g);
+  }
   for (int64_t b = 0; b < z.batch; ++b) {
     if (!active(b)) continue;
     float* row = gates + b * width;
@@ -161,9 +170,12 @@ void AddBiases(const Settings& s, const Direction& d, const Sizes& z, const Work
   if (d.bias_w == nullptr) return;
   const int64_t width = z.gates * z.hidden;
   const int64_t shared = s.cell == Cell::kGru ? 2 * z.hidden : width;
+  float* bias = w.recurrent;
+  for (int64_t j = 0; j < width; ++j) bias[j] = d.bias_w[j] + (j < shared ? d.bias_r[j] : 0.0f);
+  const math::Simd& simd = math::CurrentSimd();
   for (int64_t row = 0; row < z.steps * z.batch; ++row) {
     float* gates = w.gates + row * width;
-    for (int64_t j = 0; j < width; ++j) gates[j] += d.bias_w[j] + (j < shared ? d.bias_r[j] : 0.0f);
+    simd.binary(math::Binary::kAdd, gates, bias, gates, width, 1, 1);
   }
 }
 
@@ -171,8 +183,11 @@ class RecurrentKernel : public Kernel {
  public:
   RecurrentKernel(Settings settings, std::vector<PackedMatrix> w, std::vector<PackedMatrix> r)
       : settings_(std::move(settings)), w_(std::move(w)), r_(std::move(r)) {}
+  RecurrentKernel(Settings settings, std::vector<ByteGates> w, std::vector<ByteGates> r)
+      : settings_(std::move(settings)), byte_w_(std::move(w)), byte_r_(std::move(r)) {}
 
   bool ReadsInput(size_t i) const override {
+    if (in_bytes()) return i != 1 && i != 2 && i < 8;  // scales and zero points are kept
     return !(i == 1 && !w_.empty()) && !(i == 2 && !r_.empty());
   }
 
@@ -184,22 +199,27 @@ class RecurrentKernel : public Kernel {
     z.batch = x[s.batch_first ? 0 : 1];
     z.input = x[2];
     z.gates = s.gates;
-    z.hidden = context.InputShape(2)[2];
+    z.hidden = context.InputShape(2)[in_bytes() ? 1 : 2];
     const math::Simd& simd = math::CurrentSimd();
     const int64_t width = z.gates * z.hidden;
-    const int64_t packed_w = w_.empty() ? math::PackedBSize(simd, z.input, width) : 0;
-    const int64_t packed_r = r_.empty() ? PackedRSize(simd, z) : 0;
+    const bool packs_w = w_.empty() && !in_bytes(), packs_r = r_.empty() && !in_bytes();
+    const int64_t packed_w = packs_w ? math::PackedBSize(simd, z.input, width) : 0;
+    const int64_t packed_r = packs_r ? PackedRSize(simd, z) : 0;
+    const int64_t bytes_floats = !in_bytes() ? 0
+                                             : std::max(byte_w_[0].ScratchFloats(z.steps * z.batch),
+                                                        byte_r_[0].ScratchFloats(z.batch));
     const auto aligned = [](int64_t floats) { return (floats + 15) / 16 * 16; };
     const int64_t transposed_x = s.batch_first ? aligned(z.steps * z.batch * z.input) : 0;
     const int64_t gates_floats = aligned(z.steps * z.batch * width);
     const int64_t state_floats = aligned(z.batch * z.hidden);
     const bool reverse = s.reverse_first || s.directions == 2;
     const int64_t gathered_floats = reverse ? aligned(z.batch * width) : 0;
-    const int64_t recurrent_floats = aligned(z.batch * std::max<int64_t>(width, 2 * z.hidden));
+    const int64_t recurrent_floats =
+        aligned(std::max(width, z.batch * std::max<int64_t>(width, 2 * z.hidden)));
     PreparedKernel prepared;
     prepared.scratch_bytes =
         static_cast<size_t>(aligned(packed_w) + aligned(packed_r) + transposed_x + gates_floats +
-                            2 * state_floats + recurrent_floats + gathered_floats) *
+                            2 * state_floats + recurrent_floats + gathered_floats + bytes_floats) *
         sizeof(float);
     prepared.compute = [=, this](const KernelContext& k) {
       float* cursor = k.scratch<float>();
@@ -227,6 +247,7 @@ class RecurrentKernel : public Kernel {
       w.h = take(state_floats);
       w.c = take(state_floats);
       w.gathered = take(gathered_floats);
+      w.bytes = take(bytes_floats);
       for (int64_t direction = 0; direction < s.directions; ++direction) {
         RunDirection(k, z, direction, input, own_w, own_r, w);
       }
@@ -265,15 +286,12 @@ class RecurrentKernel : public Kernel {
     Direction d;
     d.reverse = s.IsReverse(index);
     d.functions = s.FunctionsOf(index);
-    if (w_.empty()) {
-      simd.pack_b(k.input<float>(1) + index * width * z.input, z.input, true, z.input, width,
-                  own_w);
+    if (in_bytes()) {
+      d.byte_w = &byte_w_[at];
+      d.byte_r = &byte_r_[at];
+    } else {
+      PackOrTake(k, z, index, own_w, own_r, d);
     }
-    if (r_.empty()) {
-      PackR(simd, k.input<float>(2) + index * width * z.hidden, z.gates, z.hidden, own_r);
-    }
-    d.w = w_.empty() ? own_w : w_[at].data();
-    d.r = r_.empty() ? own_r : r_[at].data();
     if (const float* bias = k.input<float>(3)) {
       d.bias_w = bias + index * 2 * width;
       d.bias_r = d.bias_w + width;
@@ -283,13 +301,33 @@ class RecurrentKernel : public Kernel {
     }
     LoadState(k.input<float>(5), z, index, w.h);
     if (s.cell == Cell::kLstm) LoadState(k.input<float>(6), z, index, w.c);
-    if (z.steps * z.batch > 0) {
+    if (z.steps * z.batch > 0 && in_bytes()) {
+      d.byte_w->Multiply(input, z.steps * z.batch, w.gates, false, w.bytes);
+    } else if (z.steps * z.batch > 0) {
       simd.gemm({z.steps * z.batch, width, z.input, input, z.input, d.w, w.gates, width});
     }
     AddBiases(s, d, z, w);
     RunSteps(k, z, index, d, w);
     StoreState(k.output<float>(1), z, index, w.h);
     if (s.cell == Cell::kLstm) StoreState(k.output<float>(2), z, index, w.c);
+  }
+
+  bool in_bytes() const { return !byte_w_.empty(); }
+
+  void PackOrTake(const KernelContext& k, const Sizes& z, int64_t index, float* own_w, float* own_r,
+                  Direction& d) const {
+    const math::Simd& simd = math::CurrentSimd();
+    const int64_t width = z.gates * z.hidden;
+    const auto at = static_cast<size_t>(index);
+    if (w_.empty()) {
+      simd.pack_b(k.input<float>(1) + index * width * z.input, z.input, true, z.input, width,
+                  own_w);
+    }
+    if (r_.empty()) {
+      PackR(simd, k.input<float>(2) + index * width * z.hidden, z.gates, z.hidden, own_r);
+    }
+    d.w = w_.empty() ? own_w : w_[at].data();
+    d.r = r_.empty() ? own_r : r_[at].data();
   }
 
   // Rows beyond their sequence_lens keep their state and yield zeros in Y.
@@ -358,6 +396,7 @@ class RecurrentKernel : public Kernel {
 
   Settings settings_;
   std::vector<PackedMatrix> w_, r_;  // per direction; empty when the weights are no constants
+  std::vector<ByteGates> byte_w_, byte_r_;  // in their place; empty where products are of floats
 };
 
 Result<std::vector<PackedMatrix>> PackWeights(const KernelInfo& info, size_t input, int64_t gates,
@@ -401,6 +440,19 @@ Result<std::unique_ptr<Kernel>> MakeRecurrent(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(Settings settings, ReadRecurrentSettings(info.node));
   ONNXD_ASSIGN_OR_RETURN(auto w, PackWeights(info, 1, settings.gates, false));
   ONNXD_ASSIGN_OR_RETURN(auto r, PackWeights(info, 2, settings.gates, true));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<RecurrentKernel>(std::move(settings), std::move(w), std::move(r)));
+}
+
+Result<std::unique_ptr<Kernel>> MakeDynamicQuantizeLstm(const KernelInfo& info) {
+  ONNXD_ASSIGN_OR_RETURN(Settings settings, ReadRecurrentSettings(info.node));
+  ONNXD_ASSIGN_OR_RETURN(auto w, ByteGates::Make(info, 1, 8, 9));
+  ONNXD_ASSIGN_OR_RETURN(auto r, ByteGates::Make(info, 2, 10, 11));
+  const auto directions = static_cast<size_t>(settings.directions);
+  if (w.size() != directions || r.size() != directions) {
+    return InvalidArgument(StrCat(Describe(info.node), ": weights of ", w.size(), " and ", r.size(),
+                                  " directions, expected ", directions));
+  }
   return std::unique_ptr<Kernel>(
       std::make_unique<RecurrentKernel>(std::move(settings), std::move(w), std::move(r)));
 }

@@ -29,9 +29,9 @@ Result<GateFunction> MakeGateFunction(const std::string& name, const float* alph
 
 Result<RecurrentSettings> ReadRecurrentSettings(const Node& node) {
   RecurrentSettings s;
-  s.cell = node.op_type == "LSTM"  ? RecurrentCell::kLstm
-           : node.op_type == "GRU" ? RecurrentCell::kGru
-                                   : RecurrentCell::kRnn;
+  s.cell = node.op_type == "GRU"   ? RecurrentCell::kGru
+           : node.op_type == "RNN" ? RecurrentCell::kRnn
+                                   : RecurrentCell::kLstm;
   s.gates = s.cell == RecurrentCell::kLstm ? 4 : s.cell == RecurrentCell::kGru ? 3 : 1;
   const std::string direction = node.attributes.String("direction", "forward");
   s.directions = direction == "bidirectional" ? 2 : 1;
