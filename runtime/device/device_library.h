@@ -1,6 +1,8 @@
-// DeviceLibrary: products that the maker of a device computes by a library of its own.
+// DeviceLibrary: products and convolutions that the maker of a device computes by a library of its
+// own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,9 +25,23 @@ struct LibraryProduct {
   int64_t a_stride = 0, b_stride = 0;  // elements from one matrix to the next; 0: one for all
 };
 
+// y of ONNX Conv-1, or of ConvTranspose-1 where it is transposed, without a bias; b is the image,
+// a its weights, and sums are of f32. Spatial axes are depth, height and width, 1 where there are
+// fewer.
+struct LibraryConvolution {
+  DataType type = DataType::kUndefined;  // of all three: float, float16 or bfloat16
+  bool transposed = false;
+  int64_t images = 0, groups = 1;
+  int64_t channels = 0, filters = 0;  // of a group: of the image, and of y
+  std::array<int64_t, 3> input{}, output{}, kernel{}, strides{}, dilations{};
+  std::array<int64_t, 3>
+      pads{};  // before the first element; behind the last one, what output needs
+};
+
 // One way of the library. Any thread.
 struct LibraryKernel {
-  std::string name;  // of the library's version, too
+  std::string name;                        // of the library's version, too
+  DataType result = DataType::kUndefined;  // type of y
   size_t workspace_bytes = 0;
   // Operands, result and workspace are on the device, aligned to 64 bytes.
   std::function<Status(GpuStream& stream, const void* a, const void* b, void* y, void* workspace)>
@@ -37,7 +53,8 @@ class DeviceLibrary {
  public:
   virtual ~DeviceLibrary() = default;
   // The best guess first; nothing where the library does not compute it.
-  virtual std::vector<LibraryKernel> Find(const LibraryProduct& product) = 0;
+  virtual std::vector<LibraryKernel> FindProduct(const LibraryProduct&) { return {}; }
+  virtual std::vector<LibraryKernel> FindConvolution(const LibraryConvolution&) { return {}; }
 };
 
 }  // namespace onnxd

@@ -115,9 +115,11 @@ class GpuDevice : public Device {
   std::optional<std::string> FindFastest(const std::string& question);
   void StoreFastest(const std::string& question, const std::string& answer);
 
-  // Null: there is none. Set before the device is used.
-  DeviceLibrary* library() const { return library_.get(); }
-  void set_library(std::shared_ptr<DeviceLibrary> library) { library_ = std::move(library); }
+  // Added before the device is used.
+  const std::vector<std::shared_ptr<DeviceLibrary>>& libraries() const { return libraries_; }
+  void AddLibrary(std::shared_ptr<DeviceLibrary> library) {
+    libraries_.push_back(std::move(library));
+  }
 
   // All sources so far, without the prelude.
   std::vector<std::string> sources() const;
@@ -149,7 +151,7 @@ class GpuDevice : public Device {
   std::map<std::string, std::shared_ptr<Entry>> programs_;  // by source; guarded by mutex_
   std::map<std::string, std::string> fastest_;              // by question; guarded by mutex_
   std::atomic<bool> searches_tactics_ = false;
-  std::shared_ptr<DeviceLibrary> library_;
+  std::vector<std::shared_ptr<DeviceLibrary>> libraries_;
 };
 
 }  // namespace onnxd

@@ -126,7 +126,7 @@ class CublasLtLibrary : public DeviceLibrary {
     api_.cublasLtDestroy(handle_);
   }
 
-  std::vector<LibraryKernel> Find(const LibraryProduct& product) override {
+  std::vector<LibraryKernel> FindProduct(const LibraryProduct& product) override {
     if (product.batch > INT32_MAX) return {};
     enter_();
     const CublasLtHandle handle = Handle();
@@ -138,6 +138,7 @@ class CublasLtLibrary : public DeviceLibrary {
     for (const auto& way : matmul->Ways(handle, options_.max_workspace_bytes)) {
       LibraryKernel kernel;
       kernel.name = StrCat("cuBLASLt ", api_.cublasLtGetVersion(), " #", kernels.size());
+      kernel.result = product.result;
       kernel.workspace_bytes = way.workspace_bytes;
       kernel.enqueue = [=, this](GpuStream& stream, const void* a, const void* b, void* y,
                                  void* workspace) {

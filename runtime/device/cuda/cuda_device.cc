@@ -348,7 +348,7 @@ Result<GpuProperties> PropertiesOf(const DriverApi& driver, cuda::DeviceOrdinal 
 
 Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
                                                   const cuda::NvrtcApi& nvrtc,
-                                                  const cuda::CublasLtApi* cublaslt,
+                                                  const CudaLibraries& libraries,
                                                   const CudaOptions& options) {
   auto shared = std::make_shared<Shared>(driver);
   int count = 0;
@@ -374,11 +374,18 @@ Result<std::shared_ptr<GpuDevice>> MakeCudaDevice(const DriverApi& driver,
                                            std::move(properties),
                                            static_cast<size_t>(options.memory_limit), bus_id);
   made->set_searches_tactics(options.searches_tactics);
-  if (cublaslt != nullptr) {
-    made->set_library(cuda::MakeCublasLtLibrary(
-        *cublaslt, {options.use_tf32, static_cast<size_t>(options.max_workspace_size)},
-        [shared] { shared->Enter(); },
-        [](GpuStream& stream) { return static_cast<CudaStream&>(stream).stream(); }));
+  const auto enter = [shared] { shared->Enter(); };
+  const auto stream_of = [](GpuStream& stream) {
+    return static_cast<CudaStream&>(stream).stream();
+  };
+  const auto workspace = static_cast<size_t>(options.max_workspace_size);
+  if (libraries.cublaslt != nullptr) {
+    made->AddLibrary(cuda::MakeCublasLtLibrary(*libraries.cublaslt, {options.use_tf32, workspace},
+                                               enter, stream_of));
+  }
+  if (libraries.open_cudnn) {
+    made->AddLibrary(cuda::MakeCudnnLibrary(libraries.open_cudnn, {options.use_tf32, workspace},
+                                            enter, stream_of));
   }
   return std::shared_ptr<GpuDevice>(std::move(made));
 }
@@ -392,8 +399,12 @@ Result<std::shared_ptr<GpuDevice>> FindCudaDevice(const CudaOptions& options) {
   ONNXD_ASSIGN_OR_RETURN(const DriverApi* driver, cuda::OpenDriver());
   ONNXD_ASSIGN_OR_RETURN(const cuda::NvrtcApi* nvrtc, cuda::OpenNvrtc());
   const auto cublaslt = cuda::OpenCublasLt();
-  ONNXD_ASSIGN_OR_RETURN(
-      auto device, MakeCudaDevice(*driver, *nvrtc, cublaslt.ok() ? *cublaslt : nullptr, options));
+  const auto open_cudnn = [] {
+    const auto cudnn = cuda::OpenCudnn();
+    return cudnn.ok() ? *cudnn : nullptr;
+  };
+  const CudaLibraries libraries{cublaslt.ok() ? *cublaslt : nullptr, open_cudnn};
+  ONNXD_ASSIGN_OR_RETURN(auto device, MakeCudaDevice(*driver, *nvrtc, libraries, options));
   devices->emplace(options, device);
   return device;
 }

@@ -127,6 +127,25 @@ ProductText TextOf(DataType a, DataType b, DataType y, bool pointwise) {
 
 bool IsFloat(DataType type) { return IsDeviceType(type) && IsFloatingPoint(type); }
 
+LibraryConvolution ConvolutionOf(const Geometry& g, DataType type, bool transposed) {
+  LibraryConvolution c;
+  c.type = type;
+  c.transposed = transposed;
+  c.images = g.sizes.batch / g.groups;
+  c.groups = g.groups;
+  c.channels = g.channels;
+  c.filters = g.sizes.m;
+  for (size_t i = 0; i < 3; ++i) {
+    c.input[i] = g.image.values[i];
+    c.kernel[i] = g.image.values[3 + i];
+    c.output[i] = g.steps.values[i];
+    c.strides[i] = g.steps.values[3 + i];
+    c.dilations[i] = g.gaps.values[i];
+    c.pads[i] = g.gaps.values[3 + i];
+  }
+  return c;
+}
+
 }  // namespace
 
 // Conv, and FusedConv: with an addend of the output's shape as input 3 and an activation.
@@ -158,8 +177,9 @@ Result<ProductPlanner> PlanConv(const KernelInfo& info) {
       if (has_addend) arguments.Pointer(k.input<void>(3));
     };
     ProductPlan plan{text, g.sizes, 1, 0, fill};
+    if (type != DataType::kDouble) plan.convolution = ConvolutionOf(g, type, false);
     if (g.is_pointwise && g.groups == 1 && type != DataType::kDouble) {
-      plan.library = LibraryProduct{.operands = type,
+      plan.product = LibraryProduct{.operands = type,
                                     .result = type,
                                     .batch = g.sizes.batch,
                                     .m = g.sizes.m,
@@ -191,7 +211,9 @@ Result<ProductPlanner> PlanConvTranspose(const KernelInfo& info) {
       FillGeometry(g, arguments);
       if (has_bias) arguments.Pointer(k.input<void>(2));
     };
-    return ProductPlan{text, g.sizes, 1, 0, fill};
+    ProductPlan plan{text, g.sizes, 1, 0, fill};
+    if (type != DataType::kDouble) plan.convolution = ConvolutionOf(g, type, true);
+    return plan;
   });
 }
 

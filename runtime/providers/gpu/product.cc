@@ -98,21 +98,22 @@ KERNEL plain_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETE
 
 // What is left where the sums are there.
 KERNEL finish_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
-                      i64 k, i64 results, GLOBAL const f32* sums) {
+                      i64 k, i64 results, GLOBAL const S* sums) {
   const i64 index = GLOBAL_INDEX;
   if (index >= results) return;
   const IX j = (IX)(index % n), i = (IX)(index / n % m);
   const i64 batch = index / n / m;
   SETUP
-  const ACC sum = (ACC)sums[index];
+  const ACC sum = (ACC)S_GET(sums, index);
   const i64 at = index;
   const ACC value = RESULT;
   Y_PUT(y, at, FINISHED);
 }
 )";
 
-std::string SourceOf(const ProductText& text, bool wide) {
-  return StrCat(Define("IX", wide ? "i64" : "i32"), DefineType("A", text.a),
+// `sums`: what finish_product reads.
+std::string SourceOf(const ProductText& text, bool wide, DataType sums = DataType::kFloat) {
+  return StrCat(DefineType("S", sums), Define("IX", wide ? "i64" : "i32"), DefineType("A", text.a),
                 DefineType("B", text.b), DefineType("Y", text.y), Define("ACC", text.accumulator),
                 Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
                 Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
@@ -211,7 +212,7 @@ Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const
   return prepared;
 }
 
-// Whether the sums are the results already.
+// Whether the sums are the results already, where they are of their type.
 bool IsSumAlone(const ProductText& text) {
   return text.result == "sum" && text.finished == "value" && text.y == text.a;
 }
@@ -221,7 +222,7 @@ Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan
                                       const LibraryKernel& way) {
   PreparedKernel prepared;
   const size_t a = plan.a, b = plan.b;
-  if (IsSumAlone(plan.text)) {
+  if (IsSumAlone(plan.text) && way.result == plan.text.y) {
     prepared.scratch_bytes = way.workspace_bytes;
     prepared.compute = [=](const KernelContext& k) {
       return way.enqueue(static_cast<GpuStream&>(k.stream()), k.input<void>(a), k.input<void>(b),
@@ -229,8 +230,9 @@ Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan
     };
     return prepared;
   }
-  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
-                         device.FindKernel(SourceOf(plan.text, true), "finish_product"));
+  ONNXD_ASSIGN_OR_RETURN(
+      const GpuProgram kernel,
+      device.FindKernel(SourceOf(plan.text, true, way.result), "finish_product"));
   const ProductSizes sizes = plan.sizes;
   const int64_t results = sizes.batch * sizes.m * sizes.n;
   const auto sum_bytes = static_cast<size_t>((results * 4 + 255) / 256 * 256);
@@ -249,10 +251,19 @@ Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan
 }
 
 std::vector<LibraryKernel> LibraryKernelsOf(const GpuDevice& device, const ProductPlan& plan) {
-  if (device.library() == nullptr || !plan.library) return {};
-  LibraryProduct product = *plan.library;
-  if (!IsSumAlone(plan.text)) product.result = DataType::kFloat;
-  return device.library()->Find(product);
+  std::vector<LibraryKernel> kernels;
+  const auto add = [&](std::vector<LibraryKernel> found) {
+    std::move(found.begin(), found.end(), std::back_inserter(kernels));
+  };
+  for (const auto& library : device.libraries()) {
+    if (plan.product) {
+      LibraryProduct product = *plan.product;
+      if (!IsSumAlone(plan.text)) product.result = DataType::kFloat;
+      add(library->FindProduct(product));
+    }
+    if (plan.convolution) add(library->FindConvolution(*plan.convolution));
+  }
+  return kernels;
 }
 
 // The text of the plainest variant, all sizes, and the shapes that other inputs are read by.

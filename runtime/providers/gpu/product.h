@@ -40,8 +40,9 @@ struct ProductPlan {
   size_t a = 0, b = 1;  // inputs of the node
   // Adds the arguments of ProductText::parameters.
   std::function<void(const KernelContext&, LaunchArguments&)> fill;
-  // The sums, where a library may compute them; its types are those of the text.
-  std::optional<LibraryProduct> library = std::nullopt;
+  // The sums, where a library may compute them, in either form; types are those of the text.
+  std::optional<LibraryProduct> product = std::nullopt;
+  std::optional<LibraryConvolution> convolution = std::nullopt;
 };
 
 // Made once per node, asked once per set of shapes; errors as those of Kernel::Prepare.

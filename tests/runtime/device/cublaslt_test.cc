@@ -9,6 +9,7 @@
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/tensor/float16.h"
+#include "tests/support/declarations.h"
 #include "tests/support/test_model.h"
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
@@ -21,21 +22,8 @@ using testing::HasSubstr;
 using testing::SizeIs;
 
 #if __has_include(<cublasLt.h>)
-// Enumerations are ints here, and pointers to NVIDIA's objects are pointers to nothing known.
-template <typename Ours, typename Theirs>
-constexpr bool kSame = std::is_same_v<Ours, Theirs> ||
-                       (std::is_enum_v<Theirs> && std::is_same_v<Ours, int> &&
-                        sizeof(Theirs) == sizeof(int)) ||
-                       (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs> &&
-                        std::is_const_v<std::remove_pointer_t<Ours>> ==
-                            std::is_const_v<std::remove_pointer_t<Theirs>>);
-template <typename Ours, typename Theirs>
-constexpr bool kSameParameters = false;
-template <typename... Ours, typename... Theirs>
-requires(sizeof...(Ours) == sizeof...(Theirs)) constexpr bool kSameParameters<
-    int (*)(Ours...), cublasStatus_t (*)(Theirs...)> = (kSame<Ours, Theirs> && ...);
-#define ONNXD_SAME(name, parameters)                                                   \
-  static_assert(kSameParameters<decltype(cuda::CublasLtApi::name), decltype(&::name)>, \
+#define ONNXD_SAME(name, parameters)                                                 \
+  static_assert(kSameFunction<decltype(cuda::CublasLtApi::name), decltype(&::name)>, \
                 #name " is declared otherwise");
 ONNXD_CUBLASLT_FUNCTIONS(ONNXD_SAME)
 #undef ONNXD_SAME
@@ -74,7 +62,7 @@ class CublasLtTest : public testing::TestWithParam<DataType> {
   }
 
   std::shared_ptr<GpuDevice> MakeDevice(const CudaOptions& options) {
-    return *MakeCudaDevice(driver_, **cuda::OpenNvrtc(), &library_, options);
+    return *MakeCudaDevice(driver_, **cuda::OpenNvrtc(), {.cublaslt = &library_}, options);
   }
 
   // Small whole numbers, of which every type has all and whose sums are exact.
@@ -121,7 +109,7 @@ TEST_P(CublasLtTest, ComputesStacksOfMatricesInEveryOrder) {
                              b = Numbers(p.batch * p.k * p.n, 3);
     const DeviceBuffer on_a = Upload(a), on_b = Upload(b);
     const DeviceBuffer y = *device_->Allocate(static_cast<size_t>(p.batch * p.m * p.n) * 4);
-    const auto kernels = device_->library()->Find(p);
+    const auto kernels = device_->libraries().at(0)->FindProduct(p);
     ASSERT_THAT(kernels, SizeIs(2));
     EXPECT_THAT(kernels[1].name, HasSubstr("cuBLASLt 130000 #1"));
     for (const LibraryKernel& kernel : kernels) {
@@ -156,7 +144,7 @@ TEST_P(CublasLtTest, ItsWorkspaceHasALimit) {
   LibraryProduct p;
   p.operands = p.result = GetParam();
   p.m = p.n = p.k = 2;
-  EXPECT_THAT(device->library()->Find(p), SizeIs(1));
+  EXPECT_THAT(device->libraries().at(0)->FindProduct(p), SizeIs(1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CublasLtTest,

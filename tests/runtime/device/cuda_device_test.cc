@@ -64,7 +64,7 @@ class CudaDeviceTest : public testing::Test {
     driver_ = *driver;
     const auto nvrtc = cuda::OpenNvrtc();
     if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
-    auto device = MakeCudaDevice(driver_, **nvrtc, nullptr, {});
+    auto device = MakeCudaDevice(driver_, **nvrtc, {}, {});
     ASSERT_TRUE(device.ok()) << device.status().ToString();
     device_ = *device;
     stream_ = std::move(*device_->MakeStream());
@@ -185,7 +185,7 @@ TEST_F(CudaDeviceTest, AnEntryPointThatIsNotThereIsNamed) {
 }
 
 TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsNamed) {
-  const auto device = MakeCudaDevice(driver_, **cuda::OpenNvrtc(), nullptr, {.device_id = 1});
+  const auto device = MakeCudaDevice(driver_, **cuda::OpenNvrtc(), {}, {.device_id = 1});
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("no GPU 1 of 1"));

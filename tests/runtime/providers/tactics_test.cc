@@ -8,6 +8,9 @@
 
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/fused/fused_provider.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+#include "runtime/tensor/convert.h"
+#include "runtime/tensor/float16.h"
 #include "tests/support/test_model.h"
 
 namespace onnxd {
@@ -129,11 +132,12 @@ TEST_F(Tactics, ProductsAreTheSame) {
 // Computes on the host what it is asked for.
 class HostLibrary : public DeviceLibrary {
  public:
-  std::vector<LibraryKernel> Find(const LibraryProduct& product) override {
+  std::vector<LibraryKernel> FindProduct(const LibraryProduct& product) override {
     EXPECT_EQ(product.operands, DataType::kFloat);
     const auto p = product;
     LibraryKernel kernel;
     kernel.name = "host";
+    kernel.result = product.result;
     kernel.workspace_bytes = 4;
     kernel.enqueue = [this, p](GpuStream& stream, const void* on_a, const void* on_b, void* on_y,
                                void* workspace) -> Status {
@@ -158,14 +162,97 @@ class HostLibrary : public DeviceLibrary {
     };
     return {kernel};
   }
+
+  // Of images of one group, without pads, each filter one number: y = x * w[f, 0, 0, 0] at strides.
+  std::vector<LibraryKernel> FindConvolution(const LibraryConvolution& c) override {
+    if (c.channels != 1 || c.kernel != std::array<int64_t, 3>{1, 1, 1}) return {};
+    LibraryKernel kernel;
+    kernel.name = "host, convolution";
+    kernel.result = c.type;
+    kernel.enqueue = [this, c](GpuStream& stream, const void* on_w, const void* on_x, void* on_y,
+                               void*) -> Status {
+      ++calls;
+      const size_t width = c.type == DataType::kFloat ? 4 : 2;
+      const auto get = [&](const std::vector<std::byte>& from, int64_t i) {
+        return c.type == DataType::kFloat
+                   ? reinterpret_cast<const float*>(from.data())[i]
+                   : HalfBitsToFloat(reinterpret_cast<const uint16_t*>(from.data())[i]);
+      };
+      const auto bytes = [&](int64_t elements) {
+        return std::vector<std::byte>(static_cast<size_t>(elements) * width);
+      };
+      auto w = bytes(c.filters), x = bytes(c.images * c.input[1] * c.input[2]);
+      auto y = bytes(c.images * c.filters * c.output[1] * c.output[2]);
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(w.data(), on_w, w.size()));
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(x.data(), on_x, x.size()));
+      ONNXD_RETURN_IF_ERROR(stream.Synchronize());
+      int64_t at = 0;
+      for (int64_t n = 0; n < c.images; ++n) {
+        for (int64_t f = 0; f < c.filters; ++f) {
+          for (int64_t i = 0; i < c.output[1] * c.output[2]; ++i, ++at) {
+            const int64_t row = i / c.output[2] * c.strides[1];
+            const int64_t column = i % c.output[2] * c.strides[2];
+            const float value = get(x, (n * c.input[1] + row) * c.input[2] + column) * get(w, f);
+            if (c.type == DataType::kFloat) {
+              reinterpret_cast<float*>(y.data())[at] = value;
+            } else {
+              reinterpret_cast<uint16_t*>(y.data())[at] = FloatToHalfBits(value);
+            }
+          }
+        }
+      }
+      ONNXD_RETURN_IF_ERROR(stream.CopyIn(on_y, y.data(), y.size()));
+      return stream.Synchronize();
+    };
+    return {kernel};
+  }
   int calls = 0;
 };
+
+// Of floats, and of 16 bits, in which a convolution's sums arrive there.
+TEST_F(Tactics, ConvolutionsOfALibraryAreFinishedByAKernel) {
+  for (const DataType type : {DataType::kFloat, DataType::kFloat16}) {
+    device_ = *FindOpenClDevice({.memory_limit = (int64_t{1} << 32) + static_cast<int64_t>(type)});
+    const auto library = std::make_shared<HostLibrary>();
+    device_->AddLibrary(library);
+    TestModel model;
+    const auto constant = [&](const std::string& name, const Shape& shape) {
+      model.Constant(name, *Converted(Numbers(shape), type));
+    };
+    model.Input("x", type, {2, 1, 9, 12});
+    constant("w", Shape{12, 1, 1, 1});
+    constant("b", Shape{12});
+    Attributes strides;
+    strides.Set("strides", std::vector<int64_t>{2, 1});
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, strides).Node("Relu", {"c"}, {"y"}).Output("y");
+    const std::vector<Value> inputs = {*Converted(Numbers(Shape{2, 1, 9, 12}), type)};
+    std::vector<Tensor> results;
+    for (const char* provider : {"cpu", "opencl", "fused"}) {
+      SessionOptions options = DefaultSession();
+      if (std::string_view(provider) == "opencl") {
+        options.providers.insert(options.providers.begin(), MakeGpuProvider("opencl", device_));
+      } else if (std::string_view(provider) == "fused") {
+        options.providers.insert(options.providers.begin(), MakeFusedProvider(device_));
+      }
+      const auto session = InferenceSession::FromModel(TestModel(model).model(), options);
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      const auto outputs = (*session)->Run(inputs, {});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+      results.push_back(*Converted((*outputs)[0].tensor(), DataType::kFloat));
+    }
+    for (size_t i = 1; i < results.size(); ++i) {
+      const auto wanted = results[0].elements<float>(), got = results[i].elements<float>();
+      ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), got.begin(), got.end())) << i;
+    }
+    EXPECT_EQ(library->calls, 2);
+  }
+}
 
 // The library's sums, and a kernel for what follows: bias, activation, another input.
 TEST_F(Tactics, WhatALibraryComputesIsFinishedByAKernel) {
   device_ = *FindOpenClDevice({.memory_limit = int64_t{1} << 33});  // of its own
   const auto library = std::make_shared<HostLibrary>();
-  device_->set_library(library);
+  device_->AddLibrary(library);
   TestModel model;
   model.Input("x", DataType::kFloat, {20, 30}).Input("skip", DataType::kFloat, {20, 40});
   model.Constant("w", Numbers(Shape{30, 40})).Constant("b", Numbers(Shape{40}));
