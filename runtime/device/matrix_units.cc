@@ -17,15 +17,23 @@ FUNCTION u32 f32_to_tf32(f32 x) {
 }
 #if __CUDA_ARCH__ >= 800
 #define MATRIX(name, shape, types) \
-  FUNCTION void name(f32* c, const u32* a, const u32* b, i32) { \
-    asm("mma.sync.aligned." shape ".row.col.f32." types ".f32 " \
+  MATRIX_OF(name, f32, "f", shape ".row.col.f32." types ".f32 ")
+#define BYTE_MATRIX(name, types) \
+  MATRIX_OF(name, i32, "r", "m16n8k32.row.col.s32." types ".s32 ")
+#define MATRIX_OF(name, sum, place, instruction) \
+  FUNCTION void name(sum* c, const u32* a, const u32* b, i32) { \
+    asm("mma.sync.aligned." instruction \
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+        : "+" place(c[0]), "+" place(c[1]), "+" place(c[2]), "+" place(c[3]) \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
   }
 MATRIX(matrix_f16, "m16n8k16", "f16.f16")
 MATRIX(matrix_bf16, "m16n8k16", "bf16.bf16")
 MATRIX(matrix_tf32, "m16n8k8", "tf32.tf32")
+BYTE_MATRIX(matrix_i8_i8, "s8.s8")
+BYTE_MATRIX(matrix_i8_u8, "s8.u8")
+BYTE_MATRIX(matrix_u8_i8, "u8.s8")
+BYTE_MATRIX(matrix_u8_u8, "u8.u8")
 #endif
 )";
 
@@ -48,8 +56,20 @@ FUNCTION f32 word_product_bf16(u32 a, u32 b) {
          f32_of_bits(a & 0xffff0000u) * f32_of_bits(b & 0xffff0000u);
 }
 FUNCTION f32 word_product_tf32(u32 a, u32 b) { return f32_of_bits(a) * f32_of_bits(b); }
-#define MATRIX(name, word_product) \
-  FUNCTION void name(f32* c, const u32* a, const u32* b, __local u32* exchange) { \
+#define WORD_PRODUCT(a_type, b_type) \
+  FUNCTION i32 word_product_##a_type##_##b_type(u32 a, u32 b) { \
+    i32 sum = 0; \
+    for (i32 shift = 0; shift < 32; shift += 8) { \
+      sum += (i32)(a_type)(u8)(a >> shift) * (i32)(b_type)(u8)(b >> shift); \
+    } \
+    return sum; \
+  }
+WORD_PRODUCT(i8, i8)
+WORD_PRODUCT(i8, u8)
+WORD_PRODUCT(u8, i8)
+WORD_PRODUCT(u8, u8)
+#define MATRIX(name, sum, word_product) \
+  FUNCTION void name(sum* c, const u32* a, const u32* b, __local u32* exchange) { \
     const i32 lane = LANE(0) % 32; \
     __local u32* warp = exchange + LANE(0) / 32 * 192; \
     for (i32 i = 0; i < 4; ++i) warp[lane * 6 + i] = a[i]; \
@@ -65,9 +85,13 @@ FUNCTION f32 word_product_tf32(u32 a, u32 b) { return f32_of_bits(a) * f32_of_bi
     } \
     BARRIER(); \
   }
-MATRIX(matrix_f16, word_product_f16)
-MATRIX(matrix_bf16, word_product_bf16)
-MATRIX(matrix_tf32, word_product_tf32)
+MATRIX(matrix_f16, f32, word_product_f16)
+MATRIX(matrix_bf16, f32, word_product_bf16)
+MATRIX(matrix_tf32, f32, word_product_tf32)
+MATRIX(matrix_i8_i8, i32, word_product_i8_i8)
+MATRIX(matrix_i8_u8, i32, word_product_i8_u8)
+MATRIX(matrix_u8_i8, i32, word_product_u8_i8)
+MATRIX(matrix_u8_u8, i32, word_product_u8_u8)
 )";
 
 }  // namespace

@@ -7,14 +7,16 @@
 //   matrix_f16(c, a, b, EXCHANGED)   c += a times b, of f16 with sums of f32
 //   matrix_bf16                      the same of bf16
 //   matrix_tf32                      the same of f32 rounded by f32_to_tf32
+//   matrix_i8_i8, matrix_i8_u8,      the same of bytes, c of i32 that wrap around; a's type comes
+//   matrix_u8_i8, matrix_u8_u8       first
 //
-// a is 16 rows, b is 8 columns, each of 8 words (u32), which hold 16 f16 or bf16, or 8 f32; c is 16
-// by 8. Where lane = 4 * g + t:
+// a is 16 rows, b is 8 columns, each of 8 words (u32), which hold 32 bytes, 16 f16 or bf16, or 8
+// f32, the first in the lowest bits; c is 16 by 8. Where lane = 4 * g + t:
 //   a[0] word t of row g; a[1] of row g + 8; a[2] and a[3] word t + 4 of these
 //   b[0] word t of column g; b[1] word t + 4
 //   c[0], c[1] columns 2 * t and 2 * t + 1 of row g; c[2], c[3] of row g + 8
-// As NVIDIA, "PTX ISA", matrix fragments of mma.m16n8k16 and mma.m16n8k8. All lanes of the group
-// come to each call.
+// As NVIDIA, "PTX ISA", matrix fragments of mma.m16n8k32, mma.m16n8k16 and mma.m16n8k8. All lanes
+// of the group come to each call.
 #pragma once
 
 #include <string_view>

@@ -229,19 +229,18 @@ Result<std::unique_ptr<Kernel>> MakeGpuConvTranspose(const KernelInfo& info, Gpu
 
 namespace {
 
-// x without its zero point (what is outside of the image has it, and adds nothing), and weights
-// without theirs, of which there may be one per channel.
+// x less its zero point (what is outside of the image has it, and adds nothing), and weights
+// less theirs, of which there may be one per channel.
 ProductText ByteText(const KernelInfo& info, DataType w, DataType x, DataType y, size_t x_zero,
                      size_t w_zero) {
   ProductText text = TextOf(w, x, y, false);
   text.parameters += "GLOBAL const B* x_zero, GLOBAL const A* w_zero, i64 w_zeros, ";
-  if (info.node.input(x_zero) != kNoValue) {
-    text.load_b = "(i32)gather(b, p, ow, oh, od, image, steps, gaps, x_zero[0]) - (i32)x_zero[0]";
+  if (!IsZero(info, x_zero)) {
+    text.load_b = "gather(b, p, ow, oh, od, image, steps, gaps, x_zero[0])";
+    text.b_zero = "(i32)x_zero[0]";
   }
-  if (info.node.input(w_zero) != kNoValue) {
-    text.load_a =
-        "(i32)A_GET(a, (i64)i * k + p) - "
-        "(i32)w_zero[w_zeros > 1 ? group_of_channels * m + i : 0]";
+  if (!IsZero(info, w_zero)) {
+    text.a_zero = "(i32)w_zero[w_zeros > 1 ? group_of_channels * m + i : 0]";
   }
   return text;
 }

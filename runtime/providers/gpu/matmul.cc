@@ -210,12 +210,15 @@ Result<std::unique_ptr<Kernel>> ByteProduct(const KernelInfo& info, GpuDevice& d
     return input >= 0 && info.node.input(static_cast<size_t>(input)) != kNoValue;
   };
   const auto type = [&](int input) { return info.InputType(static_cast<size_t>(input)); };
-  const bool a_zero = has(o.a_zero), b_zero = has(o.b_zero), scaled = o.y_scale >= 0;
+  const auto is_zero = [&](int input) {
+    return !has(input) || IsZero(info, static_cast<size_t>(input));
+  };
+  const bool scaled = o.y_scale >= 0;
   const DataType y = info.OutputType(0);
   ProductText text = TextOf(type(o.a), type(o.b), y, {});
   text.parameters += "GLOBAL const A* a_zero, i64 a_zeros, GLOBAL const B* b_zero, i64 b_zeros, ";
-  if (a_zero) text.load_a = StrCat("(i32)", text.load_a, " - (i32)a_zero[a_zeros > 1 ? i : 0]");
-  if (b_zero) text.load_b = StrCat("(i32)", text.load_b, " - (i32)b_zero[b_zeros > 1 ? j : 0]");
+  if (!is_zero(o.a_zero)) text.a_zero = "(i32)a_zero[a_zeros > 1 ? i : 0]";
+  if (!is_zero(o.b_zero)) text.b_zero = "(i32)b_zero[b_zeros > 1 ? j : 0]";
   if (scaled) {
     const bool floats = type(o.a_scale) == DataType::kFloat &&
                         type(o.b_scale) == DataType::kFloat && type(o.y_scale) == DataType::kFloat;

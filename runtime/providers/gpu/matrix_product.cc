@@ -21,24 +21,27 @@ constexpr std::string_view kSums = R"(
 #define B_WORDS (COLUMNS * STEP_WORDS / LANES_IN_ALL)
 #define DOWN (WARP_ROWS / 16)
 #define ACROSS (WARP_COLUMNS / 8)
-#if PER_WORD == 2
-#define PACKED(lower, upper) ((u32)(lower) | (u32)(upper) << 16)
-#define ROUNDED(word) (word)
-#else
-#define PACKED(lower, upper) f32_to_tf32(lower)
+// A zero point of one side needs the sums of the other side's rows or columns: products with ones,
+// which stand behind the last row of a, and behind the last column of b.
+#define ALL_DOWN (DOWN + HAS_A_ZERO)
+#define ALL_ACROSS (ACROSS + HAS_B_ZERO)
+#define ONES 0x01010101u
+#if PER_WORD == 1
+#define BITS(element) f32_to_tf32(element)
 #define ROUNDED(word) f32_to_tf32(f32_of_bits(word))
+#else
+#define BITS(element) ((u32)(BITS_TYPE)(element))
+#define ROUNDED(word) (word)
 #endif
-// The word of elements p and, where a word holds two, p + 1; with nothing beyond k.
+// The word of elements p and, where a word holds several, those behind it; with nothing beyond k.
 #define LOAD_WORD(target, inside, load) \
   { \
-    IX p = p_of_word; \
-    ELEMENT lower = 0, upper = 0; \
-    if ((inside) && p < k) lower = (ELEMENT)(load); \
-    if (PER_WORD == 2) { \
-      ++p; \
-      if ((inside) && p < k) upper = (ELEMENT)(load); \
+    target = 0; \
+    UNROLL \
+    for (i32 of_word = 0; of_word < PER_WORD; ++of_word) { \
+      const IX p = p_of_word + of_word; \
+      if ((inside) && p < k) target |= BITS(load) << (of_word * (32 / PER_WORD)); \
     } \
-    target = PACKED(lower, upper); \
   }
 // Which word of which of `rows` rows is the q-th of a lane: of four neighbours where they are loaded
 // by vectors.
@@ -84,9 +87,9 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
   const i32 warp_row = lane / 32 / WARPS_ACROSS * WARP_ROWS;
   const i32 warp_column = lane / 32 % WARPS_ACROSS * WARP_COLUMNS;
   const i32 lane_row = lane % 32 / 4, lane_word = lane % 4;
-  f32 sums[DOWN * ACROSS * 4];
+  ACC sums[ALL_DOWN * ALL_ACROSS * 4];
   UNROLL
-  for (i32 s = 0; s < DOWN * ACROSS * 4; ++s) sums[s] = 0.0f;
+  for (i32 s = 0; s < ALL_DOWN * ALL_ACROSS * 4; ++s) sums[s] = 0;
   u32 a_words[A_WORDS], b_words[B_WORDS];
 #if !B_BY_P
   // A lane loads the same column in every step.
@@ -131,7 +134,14 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
           right + (filled * COLUMNS + warp_column + lane_row) * ROW_WORDS + lane_word;
       UNROLL
       for (i32 word = 0; word < STEP_WORDS; word += 8) {
-        u32 a_parts[DOWN * 4], b_parts[ACROSS * 2];
+        u32 a_parts[ALL_DOWN * 4], b_parts[ALL_ACROSS * 2];
+#if HAS_A_ZERO
+        UNROLL
+        for (i32 i = 0; i < 4; ++i) a_parts[DOWN * 4 + i] = ONES;
+#endif
+#if HAS_B_ZERO
+        b_parts[ACROSS * 2] = b_parts[ACROSS * 2 + 1] = ONES;
+#endif
         UNROLL
         for (i32 r = 0; r < DOWN; ++r) {
           a_parts[r * 4] = a_rows[r * 16 * ROW_WORDS + word];
@@ -145,10 +155,10 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
           b_parts[c * 2 + 1] = b_rows[c * 8 * ROW_WORDS + word + 4];
         }
         UNROLL
-        for (i32 r = 0; r < DOWN; ++r) {
+        for (i32 r = 0; r < ALL_DOWN; ++r) {
           UNROLL
-          for (i32 c = 0; c < ACROSS; ++c) {
-            MULTIPLY(sums + (r * ACROSS + c) * 4, a_parts + r * 4, b_parts + c * 2, EXCHANGED);
+          for (i32 c = 0; c < ALL_ACROSS; ++c) {
+            MULTIPLY(sums + (r * ALL_ACROSS + c) * 4, a_parts + r * 4, b_parts + c * 2, EXCHANGED);
           }
         }
       }
@@ -165,13 +175,28 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
 
 // The rest of it.
 constexpr std::string_view kResults = R"(
+#define SUM_OF(row, column) sums[((row) * ALL_ACROSS + (column)) * 4 + of_part]
+#if HAS_A_ZERO && HAS_B_ZERO
+#define OF_ZEROS \
+  ((u32)(A_ZERO) * ((u32)SUM_OF(DOWN, part_across) - (u32)k * (u32)(B_ZERO)) + \
+   (u32)(B_ZERO) * (u32)SUM_OF(part_down, ACROSS))
+#elif HAS_A_ZERO
+#define OF_ZEROS ((u32)(A_ZERO) * (u32)SUM_OF(DOWN, part_across))
+#elif HAS_B_ZERO
+#define OF_ZEROS ((u32)(B_ZERO) * (u32)SUM_OF(part_down, ACROSS))
+#endif
+#if HAS_A_ZERO || HAS_B_ZERO
+#define WITHOUT_ZEROS(sum) (ACC)((u32)(sum) - OF_ZEROS)
+#else
+#define WITHOUT_ZEROS(sum) (sum)
+#endif
   UNROLL
   for (i32 s = 0; s < DOWN * ACROSS * 4; ++s) {
-    const i32 part = s / 4, of_part = s % 4;
-    const IX i = (IX)(down + warp_row + part / ACROSS * 16 + of_part / 2 * 8 + lane_row);
-    const IX j = (IX)(across + warp_column + part % ACROSS * 8 + lane_word * 2 + of_part % 2);
+    const i32 part_down = s / 4 / ACROSS, part_across = s / 4 % ACROSS, of_part = s % 4;
+    const IX i = (IX)(down + warp_row + part_down * 16 + of_part / 2 * 8 + lane_row);
+    const IX j = (IX)(across + warp_column + part_across * 8 + lane_word * 2 + of_part % 2);
     if (i < m && j < n) {
-      const ACC sum = sums[s];
+      const ACC sum = WITHOUT_ZEROS(SUM_OF(part_down, part_across));
       const i64 at = ((i64)batch * m + i) * n + j;
       const ACC value = RESULT;
       Y_PUT(y, at, FINISHED);
@@ -193,9 +218,12 @@ std::string Converted(std::string_view name, DataType type) {
                 DefineType(name, type));
 }
 
-std::string_view UnitOf(DataType type) {
-  if (type == DataType::kFloat16) return "matrix_f16";
-  return type == DataType::kBfloat16 ? "matrix_bf16" : "matrix_tf32";
+bool IsByte(DataType type) { return type == DataType::kInt8 || type == DataType::kUint8; }
+
+std::string UnitOf(DataType a, DataType b) {
+  if (IsByte(a)) return StrCat("matrix_", StorageName(a), "_", StorageName(b));
+  if (a == DataType::kFloat16) return "matrix_f16";
+  return a == DataType::kBfloat16 ? "matrix_bf16" : "matrix_tf32";
 }
 
 }  // namespace
@@ -207,6 +235,7 @@ const std::vector<MatrixTile>& MatrixTiles() {
 }
 
 bool IsForMatrixUnits(const ProductText& text, bool use_tf32) {
+  if (IsByte(text.a) && IsByte(text.b)) return text.accumulator == "i32";
   if (text.a != text.b || text.accumulator != "f32") return false;
   if (text.a == DataType::kFloat) return use_tf32;
   return text.a == DataType::kFloat16 || text.a == DataType::kBfloat16;
@@ -214,12 +243,15 @@ bool IsForMatrixUnits(const ProductText& text, bool use_tf32) {
 
 std::string MatrixProductSource(const ProductText& text, const ProductSizes& sizes,
                                 const MatrixTile& tile, bool wide) {
-  const int64_t per_word = text.a == DataType::kFloat ? 1 : 2;
+  const int64_t per_word = IsByte(text.a) ? 4 : text.a == DataType::kFloat ? 1 : 2;
   const bool whole_vectors = sizes.k % (4 * per_word) == 0;
   return StrCat(
       Define("IX", wide ? "i64" : "i32"), Plain("A", text.a), Plain("B", text.b),
-      Define("ELEMENT", StorageName(text.a)), Define("PER_WORD", per_word), DefineType("Y", text.y),
-      Define("ACC", text.accumulator), Define("MULTIPLY", UnitOf(text.a)),
+      Define("BITS_TYPE", per_word == 4 ? "u8" : "u16"), Define("PER_WORD", per_word),
+      DefineType("Y", text.y), Define("ACC", text.accumulator),
+      Define("MULTIPLY", UnitOf(text.a, text.b)), Define("HAS_A_ZERO", text.a_zero.empty() ? 0 : 1),
+      Define("HAS_B_ZERO", text.b_zero.empty() ? 0 : 1), Define("A_ZERO", text.a_zero),
+      Define("B_ZERO", text.b_zero),
       Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
       Define("A_VECTORS", text.a_rows && whole_vectors ? 1 : 0),
       Define("B_VECTORS", text.b_rows && whole_vectors ? 1 : 0), Define("ROWS", tile.rows),

@@ -1,5 +1,5 @@
 // The product of product.h on matrix units (tensor cores): sums of f32 of f16, of bf16, or of f32
-// rounded to TF32.
+// rounded to TF32, and of i32 of bytes.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct MatrixTile {
 // The largest first.
 const std::vector<MatrixTile>& MatrixTiles();
 
-// Whether the units compute the product: of 16-bit floats, or of f32 where TF32 may stand for it.
+// Whether the units compute the product: of bytes, of 16-bit floats, or of f32 where TF32 may stand for it.
 bool IsForMatrixUnits(const ProductText& text, bool use_tf32);
 
 // The program of `matrix_product`, whose arguments are those of `tiled_product`. Requires

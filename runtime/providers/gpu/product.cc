@@ -111,14 +111,18 @@ KERNEL finish_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
 }
 )";
 
+std::string Less(const std::string& load, const std::string& zero) {
+  return zero.empty() ? load : StrCat("(i32)", load, " - ", zero);
+}
+
 // `sums`: what finish_product reads.
 std::string SourceOf(const ProductText& text, bool wide, DataType sums = DataType::kFloat) {
   return StrCat(DefineType("S", sums), Define("IX", wide ? "i64" : "i32"), DefineType("A", text.a),
                 DefineType("B", text.b), DefineType("Y", text.y), Define("ACC", text.accumulator),
                 Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
                 Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
-                Define("COLUMN", text.column), Define("LOAD_A", text.load_a),
-                Define("LOAD_B", text.load_b), Define("RESULT", text.result),
+                Define("COLUMN", text.column), Define("LOAD_A", Less(text.load_a, text.a_zero)),
+                Define("LOAD_B", Less(text.load_b, text.b_zero)), Define("RESULT", text.result),
                 Define("FINISHED", text.finished), text.functions, kSource);
 }
 
@@ -127,6 +131,16 @@ std::string SourceOf(const ProductText& text, bool wide, DataType sums = DataTyp
 std::string AccumulatorOf(DataType type) {
   if (type == DataType::kInt8 || type == DataType::kUint8) return "i32";
   return std::string(ComputeName(type));
+}
+
+bool IsZero(const KernelInfo& info, size_t zero_point) {
+  if (info.node.input(zero_point) == kNoValue) return true;
+  const Initializer* constant = info.constant_input(zero_point);
+  if (constant == nullptr) return false;
+  const auto plain = constant->Materialize();
+  if (!plain.ok()) return false;
+  const auto* bytes = static_cast<const std::byte*>(plain->raw());
+  return std::all_of(bytes, bytes + plain->bytes(), [](std::byte b) { return b == std::byte{0}; });
 }
 
 namespace {

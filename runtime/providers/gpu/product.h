@@ -20,7 +20,10 @@ struct ProductText {
   std::string setup;       // statements, once batch is known
   std::string column;      // statements that load_b needs, once j is known
   std::string load_a = "A_GET(a, 0)", load_b = "B_GET(b, 0)";  // expressions of (i, p) and (p, j)
-  std::string result = "sum";                                  // expression of sum, i and j
+  // Of bytes, what is taken off each element of a, an expression of i, and of b, one of j; i32.
+  // Empty: nothing.
+  std::string a_zero, b_zero;
+  std::string result = "sum";  // expression of sum, i and j
   // What y holds at last: an expression of `value` (the result) and `at`, its place in y (i64).
   std::string finished = "value";
   // Neighbouring lanes read neighbours in p of a, and in p of b; else in i, and in j.
@@ -63,6 +66,9 @@ Result<ProductPlanner> PlanMatMulNBits(const KernelInfo& info);
 // What plans the product of a MatMul, FusedMatMul, MatMulNBits, Gemm, Conv, FusedConv or
 // ConvTranspose node. kUnimplemented where the device declines it, or it is none of these.
 Result<ProductPlanner> PlannerOf(const KernelInfo& info);
+
+// Whether a zero point is absent, or constant and 0 throughout.
+bool IsZero(const KernelInfo& info, size_t zero_point);
 
 // "f32" for floats of up to four bytes, "f64", "i32" for bytes, else the type itself.
 std::string AccumulatorOf(DataType type);

@@ -11,7 +11,7 @@
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/fused/fused_provider.h"
 #include "runtime/providers/gpu/gpu_provider.h"
-#include "tests/support/test_model.h"
+#include "tests/support/quantized_testing.h"
 
 namespace onnxd {
 namespace {
@@ -240,6 +240,160 @@ TEST_P(MatrixProduct, CompilesForTensorCores) {
   }
   EXPECT_GT(compiled, 0);
 }
+
+// Bytes: types of both sides, and their zero points.
+class ByteMatrixProduct : public testing::TestWithParam<std::tuple<bool, bool, int, int>> {
+ protected:
+  void SetUp() override {
+    auto device = FindOpenClDevice({.searches_tactics = true, .emulate_matrix_units = true});
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *device;
+    std::tie(a_signed_, b_signed_, a_zero_, b_zero_) = GetParam();
+  }
+
+  static DataType TypeOf(bool is_signed) { return is_signed ? DataType::kInt8 : DataType::kUint8; }
+
+  // Sums are exact: so are the results.
+  void ExpectEqual(TestModel model, const std::vector<Value>& inputs) {
+    SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
+    options.providers.insert(options.providers.begin(), MakeGpuProvider("opencl", device_));
+    TestModel copy = model;
+    const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
+    const auto plain = model.Load(OptimizationLevel::kDisable);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+    EXPECT_EQ((*session)->info().nodes_by_provider.at("opencl"), 1);
+    const auto got = (*session)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
+    const Tensor &x = (*got)[0].tensor(), &y = (*wanted)[0].tensor();
+    ASSERT_EQ(x.shape(), y.shape());
+    ASSERT_EQ(x.bytes(), y.bytes());
+    EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0) << x.shape().ToString();
+    EXPECT_NE(std::count(bytes_of(y), bytes_of(y) + y.bytes(), bytes_of(y)[0]),
+              static_cast<int64_t>(y.bytes()));
+  }
+  static const uint8_t* bytes_of(const Tensor& tensor) {
+    return static_cast<const uint8_t*>(tensor.raw());
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+  bool a_signed_ = false, b_signed_ = false;
+  int a_zero_ = 0, b_zero_ = 0;
+};
+
+TEST_P(ByteMatrixProduct, OfMatricesOfAnySize) {
+  for (const Shape& sizes : {Shape{16, 16, 64}, Shape{9, 200, 33}, Shape{64, 129, 100}}) {
+    const Shape a{sizes[0], sizes[2]}, b{sizes[2], sizes[1]};
+    TestModel model(17);
+    model.Input("a", TypeOf(a_signed_), ToSymbolic(a)).Input("b", TypeOf(b_signed_), ToSymbolic(b));
+    model.Constant("az", Byte(a_signed_, a_zero_)).Constant("bz", Byte(b_signed_, b_zero_));
+    model.Node("MatMulInteger", {"a", "b", "az", "bz"}, {"y"}).Output("y");
+    ExpectEqual(model, {Bytes(a, a_signed_, 3), Bytes(b, b_signed_, 4)});
+  }
+}
+
+// Zero points one by one, which are not constant.
+TEST_P(ByteMatrixProduct, WithAZeroPointForEachRowAndColumn) {
+  const Shape a{20, 48}, b{48, 30};
+  TestModel model(17);
+  model.Input("a", TypeOf(a_signed_), ToSymbolic(a)).Input("b", TypeOf(b_signed_), ToSymbolic(b));
+  model.Input("az", TypeOf(a_signed_), {20}).Input("bz", TypeOf(b_signed_), {30});
+  model.Node("MatMulInteger", {"a", "b", "az", "bz"}, {"y"}).Output("y");
+  ExpectEqual(model, {Bytes(a, a_signed_, 3), Bytes(b, b_signed_, 4),
+                      Bytes(Shape{20}, a_signed_, 5), Bytes(Shape{30}, b_signed_, 6)});
+}
+
+TEST_P(ByteMatrixProduct, OfConvolutions) {
+  for (const int64_t group : {2}) {
+    TestModel model(17);
+    model.Input("x", TypeOf(a_signed_), {2, 8, 9, 10});
+    model.Constant("w", Bytes(Shape{24, 8 / group, 3, 3}, b_signed_, 7));
+    model.Constant("xz", Byte(a_signed_, a_zero_)).Constant("wz", Byte(b_signed_, b_zero_));
+    Attributes attributes = One("group", group);
+    attributes.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model.Node("ConvInteger", {"x", "w", "xz", "wz"}, {"y"}, attributes).Output("y");
+    ExpectEqual(model, {Bytes(Shape{2, 8, 9, 10}, a_signed_, 8)});
+  }
+}
+
+TEST_P(ByteMatrixProduct, EveryTileComputesTheSame) {
+  ProductText text;
+  text.a = TypeOf(a_signed_);
+  text.b = TypeOf(b_signed_);
+  text.y = DataType::kInt32;
+  text.accumulator = "i32";
+  text.load_a = "A_GET(a, (i64)i * k + p)";
+  text.load_b = "B_GET(b, (i64)p * n + j)";
+  text.a_rows = true;
+  if (a_zero_ != 0) text.a_zero = std::to_string(a_zero_);
+  if (b_zero_ != 0) text.b_zero = std::to_string(b_zero_);
+  for (const ProductSizes& sizes : {ProductSizes{1, 150, 140, 72}, ProductSizes{1, 70, 65, 130}}) {
+    const Tensor a = Bytes(Shape{sizes.m, sizes.k}, a_signed_, 3);
+    const Tensor b = Bytes(Shape{sizes.k, sizes.n}, b_signed_, 4);
+    const auto upload = [&](const Tensor& tensor) {
+      return *device_->Upload({static_cast<const std::byte*>(tensor.raw()), tensor.bytes()});
+    };
+    const DeviceBuffer on_a = upload(a), on_b = upload(b);
+    for (const MatrixTile& tile : MatrixTiles()) {
+      const auto kernel =
+          device_->FindKernel(MatrixProductSource(text, sizes, tile, false), "matrix_product");
+      ASSERT_TRUE(kernel.ok()) << kernel.status().ToString();
+      const int64_t down = (sizes.m + tile.rows - 1) / tile.rows;
+      const int64_t across = (sizes.n + tile.columns - 1) / tile.columns;
+      LaunchGrid grid;
+      grid.groups[0] = static_cast<uint32_t>(down * across);
+      grid.lanes[0] = static_cast<uint32_t>(tile.lanes());
+      const DeviceBuffer y = *device_->Allocate(static_cast<size_t>(sizes.m * sizes.n) * 4);
+      LaunchArguments arguments;
+      arguments.Pointer(on_a.get()).Pointer(on_b.get()).Pointer(y.get());
+      arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(down).Value(across);
+      const auto stream = *device_->MakeStream();
+      ASSERT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
+      std::vector<int32_t> got(static_cast<size_t>(sizes.m * sizes.n));
+      ASSERT_TRUE(stream->CopyOut(got.data(), y.get(), got.size() * 4).ok());
+      ASSERT_TRUE(stream->Synchronize().ok());
+      for (int64_t i = 0; i < sizes.m; ++i) {
+        for (int64_t j = 0; j < sizes.n; ++j) {
+          int32_t sum = 0;
+          for (int64_t p = 0; p < sizes.k; ++p) {
+            sum += (static_cast<int32_t>(ElementAt(a, i * sizes.k + p)) - a_zero_) *
+                   (static_cast<int32_t>(ElementAt(b, p * sizes.n + j)) - b_zero_);
+          }
+          ASSERT_EQ(got[static_cast<size_t>(i * sizes.n + j)], sum)
+              << "tile " << tile.rows << " by " << tile.columns << ", row " << i << ", column "
+              << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ByteMatrixProduct, CompilesForTensorCores) {
+  const auto nvrtc = cuda::OpenNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  int compiled = 0;
+  for (const std::string& source : device_->sources()) {
+    if (source.find("KERNEL matrix_product") == std::string::npos ||
+        source.find(a_signed_ ? "matrix_i8_" : "matrix_u8_") == std::string::npos) {
+      continue;
+    }
+    const std::string text = StrCat(Prelude(Dialect::kCuda), source);
+    for (const int capability : {80, 90}) {
+      const auto cubin = cuda::CompileToCubin(**nvrtc, text, capability);
+      EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
+    }
+    if (++compiled == 4) break;
+  }
+  EXPECT_GT(compiled, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, ByteMatrixProduct,
+                         testing::Values(std::tuple(false, true, 0, 0),
+                                         std::tuple(false, true, 131, 0),
+                                         std::tuple(true, true, -5, 7),
+                                         std::tuple(true, false, 0, 120),
+                                         std::tuple(false, false, 3, 255)));
 
 INSTANTIATE_TEST_SUITE_P(Types, MatrixProduct,
                          testing::Values(DataType::kFloat16, DataType::kBfloat16, DataType::kFloat),
