@@ -59,6 +59,7 @@ std::optional<int64_t> TensorBytes(DataType type, int64_t elements);
 
 bool IsFloatingPoint(DataType type);
 bool IsInteger(DataType type);  // bool is not one
+inline bool IsByte(DataType type) { return type == DataType::kUint8 || type == DataType::kInt8; }
 
 // The DataType of a C++ element type.
 template <typename T>

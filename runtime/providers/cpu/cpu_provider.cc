@@ -2,12 +2,12 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/fusion/attention.h"
+#include "runtime/fusion/dequantize_folding.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/fast_kernels.h"
 #include "runtime/providers/cpu/passes/constant_captures.h"
 #include "runtime/providers/cpu/passes/conv_gate.h"
-#include "runtime/providers/cpu/passes/dequantize_folding.h"
 #include "runtime/providers/cpu/passes/elementwise_chain.h"
 #include "runtime/providers/cpu/passes/float_computation.h"
 #include "runtime/providers/cpu/passes/quantized_operators.h"

@@ -6,8 +6,6 @@
 
 namespace onnxd {
 
-inline bool IsByte(DataType type) { return type == DataType::kUint8 || type == DataType::kInt8; }
-
 inline float ByteAt(const uint8_t* byte, bool is_signed) {
   return static_cast<float>(is_signed ? static_cast<int8_t>(*byte) : *byte);
 }

@@ -19,6 +19,19 @@ std::optional<std::string> ExpressionOf(const Graph& graph, const Node& node,
   return PointwiseExpression(node, types, graph.value(node.outputs[0]).type.element, operands);
 }
 
+// Scales of one number, which any x is broadcast with.
+bool HasOneScale(const Graph& graph, const Node& node) {
+  const auto& scale = graph.value(node.input(1)).type.shape;
+  const auto& x = graph.value(node.input(0)).type.shape;
+  if (!scale || !x || scale->size() > x->size()) return false;
+  return std::all_of(scale->begin(), scale->end(),
+                     [](const Dimension& d) { return d.known() && d.value == 1; });
+}
+
+bool IsQuantization(const Node& node) {
+  return node.Is("QuantizeLinear") || node.Is("DequantizeLinear");
+}
+
 // Before version 7 shapes are broadcast by an attribute.
 bool HasLegacyBroadcast(const Node& node) {
   return node.domain.empty() && node.inputs.size() > 1 && node.since_version < 7;
@@ -33,6 +46,7 @@ bool IsPointwise(const Graph& graph, const Node& node) {
       node.Is("CastLike")) {
     return false;
   }
+  if (IsQuantization(node) && !HasOneScale(graph, node)) return false;
   std::vector<std::string> operands;
   for (const ValueId id : node.inputs) {
     operands.push_back(id == kNoValue ? "" : "x");

@@ -1,6 +1,7 @@
 #include "runtime/providers/fused/fused_provider.h"
 
 #include "runtime/fusion/attention.h"
+#include "runtime/fusion/dequantize_folding.h"
 #include "runtime/providers/fused/fused_kernels.h"
 #include "runtime/providers/fused/passes/fusion.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
@@ -15,6 +16,7 @@ class FusedProvider : public ExecutionProvider {
   FusedProvider(std::shared_ptr<GpuDevice> device, std::set<std::string> float_layers)
       : device_(device),
         single_(MakeGpuProvider("fused", std::move(device))),
+        quantized_operators_(QuantizedFormsOnDevice(float_layers)),
         narrow_products_(std::move(float_layers)) {}
 
   std::string_view name() const override { return "fused"; }
@@ -30,13 +32,14 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), &narrow_products_, ReductionAxesAsAttribute(),
-            NeighbourFusion()};
+    return {AttentionFusion(true), &quantized_operators_,      DequantizeFolding(),
+            &narrow_products_,     ReductionAxesAsAttribute(), NeighbourFusion()};
   }
 
  private:
   const std::shared_ptr<GpuDevice> device_;
   const std::shared_ptr<const ExecutionProvider> single_;
+  const QuantizedOperatorsPass quantized_operators_;
   const NarrowProducts narrow_products_;
 };
 

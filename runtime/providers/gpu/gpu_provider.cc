@@ -3,6 +3,8 @@
 #include <map>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/fusion/dequantize_folding.h"
+#include "runtime/fusion/quantized_operators.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/gpu/gpu_kernel.h"
 
@@ -50,13 +52,24 @@ class GpuProvider : public ExecutionProvider {
     return factory(info, *device_);
   }
 
+  std::vector<const GraphPass*> Passes() const override {
+    return {&quantized_operators_, DequantizeFolding()};
+  }
+
  private:
   const std::string name_;
   const std::shared_ptr<GpuDevice> device_;
   const BasicKernelRegistry<GpuKernelFactory> kernels_;
+  const QuantizedOperatorsPass quantized_operators_{QuantizedFormsOnDevice()};
 };
 
 }  // namespace
+
+QuantizedForms QuantizedFormsOnDevice(std::set<std::string> float_layers) {
+  const auto takes_conv = [](const Graph&, const Node&) { return true; };
+  return {
+      .takes_conv = takes_conv, .pairs_and_pools = false, .float_layers = std::move(float_layers)};
+}
 
 std::shared_ptr<const ExecutionProvider> MakeGpuProvider(std::string name,
                                                          std::shared_ptr<GpuDevice> device) {

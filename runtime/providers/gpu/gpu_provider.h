@@ -2,12 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "runtime/device/gpu_device.h"
+#include "runtime/fusion/quantized_operators.h"
 #include "runtime/kernel/execution_provider.h"
 
 namespace onnxd {
+
+// What kernels here compute of bytes; what makes one of `float_layers` stays as it is.
+QuantizedForms QuantizedFormsOnDevice(std::set<std::string> float_layers = {});
 
 // `name` as users call it: "cuda" or "opencl". The device lives as long as the provider.
 std::shared_ptr<const ExecutionProvider> MakeGpuProvider(std::string name,

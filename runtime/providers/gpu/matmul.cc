@@ -1,4 +1,4 @@
-// MatMul, Gemm, com.microsoft FusedMatMul, MatMulInteger and QLinearMatMul.
+// MatMul, Gemm, com.microsoft FusedMatMul and QGemm, MatMulInteger and QLinearMatMul.
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/pointwise.h"
 #include "runtime/providers/gpu/pointwise_expressions.h"
@@ -195,6 +195,7 @@ namespace {
 struct ByteOperands {
   int a = 0, a_zero = 2, b = 1, b_zero = 3;
   int a_scale = -1, b_scale = -1, y_scale = -1, y_zero = -1;
+  int integers = -1;  // i32 per column, added to the sums
 };
 
 int64_t ElementsOf(const PrepareContext& context, int input) {
@@ -205,7 +206,7 @@ int64_t ElementsOf(const PrepareContext& context, int input) {
 // Zero points are numbers, or one per row of A or column of B; scales are numbers, that of B
 // perhaps one per column.
 Result<std::unique_ptr<Kernel>> ByteProduct(const KernelInfo& info, GpuDevice& device,
-                                            const ByteOperands& o) {
+                                            const ByteOperands& o, Transposes transposes = {}) {
   const auto has = [&](int input) {
     return input >= 0 && info.node.input(static_cast<size_t>(input)) != kNoValue;
   };
@@ -215,10 +216,15 @@ Result<std::unique_ptr<Kernel>> ByteProduct(const KernelInfo& info, GpuDevice& d
   };
   const bool scaled = o.y_scale >= 0;
   const DataType y = info.OutputType(0);
-  ProductText text = TextOf(type(o.a), type(o.b), y, {});
+  ProductText text = TextOf(type(o.a), type(o.b), y, transposes);
   text.parameters += "GLOBAL const A* a_zero, i64 a_zeros, GLOBAL const B* b_zero, i64 b_zeros, ";
   if (!is_zero(o.a_zero)) text.a_zero = "(i32)a_zero[a_zeros > 1 ? i : 0]";
   if (!is_zero(o.b_zero)) text.b_zero = "(i32)b_zero[b_zeros > 1 ? j : 0]";
+  const bool has_integers = has(o.integers);
+  if (has_integers) {
+    text.parameters += "GLOBAL const i32* integers, ";
+    text.result = "sum + integers[j]";
+  }
   if (scaled) {
     const bool floats = type(o.a_scale) == DataType::kFloat &&
                         type(o.b_scale) == DataType::kFloat && type(o.y_scale) == DataType::kFloat;
@@ -239,11 +245,14 @@ Result<std::unique_ptr<Kernel>> ByteProduct(const KernelInfo& info, GpuDevice& d
     if ((a_zeros > 1 && a.rank() != 2) || (b_zeros > 1 && b.rank() != 2)) {
       return Unimplemented(StrCat(context.node.op_type, " of stacks with zero points by row"));
     }
+    ONNXD_ASSIGN_OR_RETURN(const Stack stack, StackOf(a, b, transposes));
     if (ElementsOf(context, o.a_scale) != 1 || ElementsOf(context, o.y_scale) != 1 ||
-        (b_scales > 1 && b_scales != b[b.rank() - 1])) {
+        (b_scales > 1 && b_scales != stack.sizes.n)) {
       return Unimplemented(StrCat(context.node.op_type, " with scales by row"));
     }
-    ONNXD_ASSIGN_OR_RETURN(const Stack stack, StackOf(a, b, {}));
+    if (has_integers && ElementsOf(context, o.integers) != stack.sizes.n) {
+      return Unimplemented(StrCat(context.node.op_type, " with a C that is not a row"));
+    }
     const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
       const auto input = [&](int i) {
         return i < 0 ? nullptr : k.input<void>(static_cast<size_t>(i));
@@ -251,6 +260,7 @@ Result<std::unique_ptr<Kernel>> ByteProduct(const KernelInfo& info, GpuDevice& d
       FillStack(stack, arguments);
       arguments.Pointer(input(o.a_zero)).Value(a_zeros);
       arguments.Pointer(input(o.b_zero)).Value(b_zeros);
+      if (has_integers) arguments.Pointer(input(o.integers));
       if (!scaled) return;
       arguments.Pointer(input(o.a_scale)).Pointer(input(o.b_scale)).Value(b_scales);
       arguments.Pointer(input(o.y_scale)).Pointer(input(o.y_zero));
@@ -275,6 +285,27 @@ Result<std::unique_ptr<Kernel>> MakeGpuQLinearMatMul(const KernelInfo& info, Gpu
                       .b_scale = 4,
                       .y_scale = 6,
                       .y_zero = 7});
+}
+
+// A, its scale and zero point; B with its; C of integers; the scale and zero point of Y, whose
+// type without them is float.
+Result<std::unique_ptr<Kernel>> MakeGpuQGemm(const KernelInfo& info, GpuDevice& device) {
+  const Attributes& attributes = info.node.attributes;
+  const bool bytes = info.node.input(7) != kNoValue && info.node.input(8) != kNoValue;
+  if (!bytes || attributes.Float("alpha", 1.0f) != 1.0f) {
+    return Unimplemented("QGemm of floats, or with alpha");
+  }
+  return ByteProduct(info, device,
+                     {.a = 0,
+                      .a_zero = 2,
+                      .b = 3,
+                      .b_zero = 5,
+                      .a_scale = 1,
+                      .b_scale = 4,
+                      .y_scale = 7,
+                      .y_zero = 8,
+                      .integers = 6},
+                     {attributes.Int("transA", 0) != 0, attributes.Int("transB", 0) != 0});
 }
 
 }  // namespace onnxd

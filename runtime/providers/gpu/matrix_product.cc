@@ -218,8 +218,6 @@ std::string Converted(std::string_view name, DataType type) {
                 DefineType(name, type));
 }
 
-bool IsByte(DataType type) { return type == DataType::kInt8 || type == DataType::kUint8; }
-
 std::string UnitOf(DataType a, DataType b) {
   if (IsByte(a)) return StrCat("matrix_", StorageName(a), "_", StorageName(b));
   if (a == DataType::kFloat16) return "matrix_f16";

@@ -263,6 +263,8 @@ class Expression {
     if (op == "Mod") return Modulo();
     if (op == "BitShift") return Shift();
     if (op == "IsInf") return IsInfinite();
+    if (op == "QuantizeLinear") return Quantize();
+    if (op == "DequantizeLinear") return Dequantize();
     if (op == "Gelu" && IsFloat(types_[0])) {
       const bool tanh = node_.attributes.String("approximate", "none") == "tanh";
       return StrCat(tanh ? "gelu_tanh_" : "gelu_", T(), "(", operands_[0], ")");
@@ -357,6 +359,31 @@ class Expression {
     if (positive) return plus;
     return negative ? minus : "(0 != 0)";
   }
+
+  // Rounded first, then moved by the zero point: half way goes to the even neighbour of the
+  // quotient.
+  std::optional<std::string> Quantize() const {
+    if (!IsInteger(result_) || DataTypeBits(result_) > 16 || !IsFloat(types_[0]) ||
+        types_[0] == DataType::kDouble || IsBlocked()) {
+      return std::nullopt;
+    }
+    const bool halves = types_[0] == DataType::kFloat16 && types_[1] == DataType::kFloat16;
+    const std::string quotient = StrCat("((f32)", operands_[0], " / (f32)", operands_[1], ")");
+    const std::string rounded =
+        StrCat("rint(", halves ? StrCat("f16_to_f32(f32_to_f16(", quotient, "))") : quotient, ")");
+    return StrCat("truncated_f32_", ComputeName(result_), "(", rounded,
+                  HasZero() ? StrCat(" + (f32)", operands_[2]) : "", ")");
+  }
+
+  std::optional<std::string> Dequantize() const {
+    if (!IsInteger(types_[0]) || !IsFloatingPoint(result_) || IsBlocked()) return std::nullopt;
+    if (!HasZero()) return StrCat("((f32)", operands_[0], " * (f32)", operands_[1], ")");
+    return StrCat("((f32)((i64)", operands_[0], " - (i64)", operands_[2], ") * (f32)", operands_[1],
+                  ")");
+  }
+
+  bool HasZero() const { return operands_.size() > 2 && !operands_[2].empty(); }
+  bool IsBlocked() const { return node_.attributes.Int("block_size", 0) != 0; }
 
   static std::string Convert(const std::string& x, DataType from, DataType to) {
     if (to == DataType::kBool) return StrCat("(", x, " != 0)");

@@ -73,36 +73,28 @@ std::optional<PointwiseProgram> ProgramOf(const KernelInfo& info) {
   return program;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Kernel>> MakeGpuQuantizeLinear(const KernelInfo& info, GpuDevice& device) {
+// Blocks are a matter of views: the expression is that of a scale for each element.
+Result<std::unique_ptr<Kernel>> MakeQuantization(const KernelInfo& info, GpuDevice& device) {
   auto program = ProgramOf(info);
-  const DataType to = info.OutputType(0);
-  const bool halves =
-      info.InputType(0) == DataType::kFloat16 && info.InputType(1) == DataType::kFloat16;
-  if (!program || !IsInteger(to) || DataTypeBits(to) > 16 ||
-      info.InputType(0) == DataType::kDouble) {
-    return DeclineOnDevice(info, to);
-  }
-  // Rounded first, then moved by the zero point: half way goes to the even neighbour of the
-  // quotient.
-  const std::string quotient = "((f32)x0 / (f32)x1)";
-  const std::string rounded =
-      StrCat("rint(", halves ? StrCat("f16_to_f32(f32_to_f16(", quotient, "))") : quotient, ")");
-  const bool has_zero = program->inputs[2] != DataType::kUndefined;
-  program->results = {
-      StrCat("truncated_f32_", ComputeName(to), "(", rounded, has_zero ? " + (f32)x2" : "", ")")};
+  if (!program) return DeclineOnDevice(info, info.InputType(0));
+  Node node = info.node;
+  node.attributes.Erase("block_size");
+  std::vector<std::string> operands = {"x0", "x1"};
+  operands.push_back(program->inputs[2] == DataType::kUndefined ? "" : "x2");
+  const auto expression = PointwiseExpression(node, program->inputs, program->outputs[0], operands);
+  if (!expression) return DeclineOnDevice(info, info.InputType(0));
+  program->results = {*expression};
   return BroadcastKernel(std::move(*program), device);
 }
 
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeGpuQuantizeLinear(const KernelInfo& info, GpuDevice& device) {
+  return MakeQuantization(info, device);
+}
+
 Result<std::unique_ptr<Kernel>> MakeGpuDequantizeLinear(const KernelInfo& info, GpuDevice& device) {
-  auto program = ProgramOf(info);
-  if (!program || !IsInteger(info.InputType(0)) || !IsFloatingPoint(info.OutputType(0))) {
-    return DeclineOnDevice(info, info.InputType(0));
-  }
-  const bool has_zero = program->inputs[2] != DataType::kUndefined;
-  program->results = {has_zero ? "(f32)((i64)x0 - (i64)x2) * (f32)x1" : "(f32)x0 * (f32)x1"};
-  return BroadcastKernel(std::move(*program), device);
+  return MakeQuantization(info, device);
 }
 
 }  // namespace onnxd

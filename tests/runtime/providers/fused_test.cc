@@ -2,21 +2,27 @@
 #include <cmath>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/fusion/dequantize_folding.h"
 #include "runtime/graph/graph_text.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "runtime/providers/fused/passes/fusion.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
 #include "runtime/providers/fused/passes/reduction_axes.h"
+#include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/session/model_preparation.h"
 #include "tests/support/pass_testing.h"
+#include "tests/support/quantized_testing.h"
 
 namespace onnxd {
 namespace {
 
 // "MatMul+Add+Relu Softmax": the nodes as they are after fusion, those of one kernel joined.
-std::string Fused(TestModel model) {
-  const std::string ops = After(model, {ReductionAxesAsAttribute(), NeighbourFusion()});
+std::string Fused(TestModel model, std::set<std::string> float_layers = {}) {
+  const QuantizedOperatorsPass quantized(QuantizedFormsOnDevice(std::move(float_layers)));
+  const std::string ops =
+      After(model, {&quantized, DequantizeFolding(), IdentityElimination(), DeadCodeElimination(),
+                    ReductionAxesAsAttribute(), NeighbourFusion()});
   std::string text;
   for (const Node& node : model.graph().nodes) {
     text += text.empty() ? "" : " ";
@@ -610,6 +616,103 @@ TEST(NarrowProducts, LeaveTheCpuItsOwnPrecision) {
   EXPECT_EQ(EffectivePrecision(options), Precision::kFloat16);
   options.providers = *MakeProviders({"cpu"});
   EXPECT_EQ(EffectivePrecision(options), Precision::kFloat32);
+}
+
+// Values as onnxruntime's quantizer writes them, between QuantizeLinear and DequantizeLinear.
+class QuantizedModel {
+ public:
+  explicit QuantizedModel(const SymbolicShape& x) {
+    model_.Input("x", DataType::kFloat, x);
+    RoundTrip("x", 0.02f, 120);
+  }
+
+  // NAME's values become NAME_dq.
+  void RoundTrip(const std::string& name, float scale, int zero) {
+    model_.Constant(name + "_s", Scales(0, scale)).Constant(name + "_z", Byte(false, zero));
+    model_.Node("QuantizeLinear", {name, name + "_s", name + "_z"}, {name + "_q"});
+    model_.Node("DequantizeLinear", {name + "_q", name + "_s", name + "_z"}, {name + "_dq"});
+  }
+
+  // Signed weights with a scale for each slice of the first axis, and a bias of floats.
+  void Weights(const std::string& name, const Shape& shape) {
+    model_.Constant(name + "_w", Bytes(shape, true, 9));
+    model_.Constant(name + "_ws", Scales(shape[0], 0.004f));
+    model_.Constant(name + "_wz", Zeros(DataType::kInt8, shape[0]));
+    model_.Node("DequantizeLinear", {name + "_w", name + "_ws", name + "_wz"}, {name + "_wdq"},
+                One("axis", 0));
+    model_.Constant(name + "_b", Waves(Shape{shape[0]}, 0.3f));
+  }
+
+  TestModel& model() { return model_; }
+
+ private:
+  TestModel model_{17};
+};
+
+QuantizedModel ResidualBlock() {
+  QuantizedModel net({2, 4, 9, 9});
+  TestModel& model = net.model();
+  net.Weights("c1", Shape{12, 4, 3, 3});
+  net.Weights("c2", Shape{12, 12, 1, 1});
+  net.Weights("fc", Shape{10, 12});
+  Attributes pads;
+  pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+  model.Node("Conv", {"x_dq", "c1_wdq", "c1_b"}, {"c1"}, pads).Node("Relu", {"c1"}, {"r1"});
+  net.RoundTrip("r1", 0.05f, 0);
+  model.Node("Conv", {"r1_dq", "c2_wdq", "c2_b"}, {"c2"});
+  net.RoundTrip("c2", 0.06f, 128);
+  model.Node("Add", {"c2_dq", "r1_dq"}, {"sum"}).Node("Relu", {"sum"}, {"r2"});
+  net.RoundTrip("r2", 0.07f, 0);
+  model.Node("GlobalAveragePool", {"r2_dq"}, {"pooled"});
+  net.RoundTrip("pooled", 0.04f, 0);
+  model.Node("Flatten", {"pooled_dq"}, {"flat"});
+  net.RoundTrip("flat", 0.04f, 0);
+  model.Node("Gemm", {"flat_dq", "fc_wdq", "fc_b"}, {"fc"}, One("transB", 1));
+  net.RoundTrip("fc", 0.05f, 100);
+  model.Output("fc_dq");
+  return net;
+}
+
+TEST(FusedProvider, ComputesQuantizedLayersInBytes) {
+  const TestModel model = ResidualBlock().model();
+  EXPECT_EQ(Fused(model),
+            "QuantizeLinear QLinearConv QLinearConv "
+            "DequantizeLinear+DequantizeLinear+Add+Relu+QuantizeLinear+DequantizeLinear "
+            "GlobalAveragePool QuantizeLinear Flatten QGemm DequantizeLinear");
+  ExpectSameOnDevice(model, {Waves(Shape{2, 4, 9, 9}, 1)}, true, Precision::kFloat32, 0.051f);
+}
+
+TEST(FusedProvider, KeepsQuantizedLayersFloatWhereThatIsWanted) {
+  const std::string ops = Fused(ResidualBlock().model(), {"c2", "fc"});
+  EXPECT_NE(ops.find("QuantizeLinear QLinearConv DequantizeLinear Conv+QuantizeLinear"),
+            std::string::npos)
+      << ops;
+  EXPECT_EQ(ops.find("QGemm"), std::string::npos) << ops;
+  EXPECT_NE(ops.find("Gemm+QuantizeLinear"), std::string::npos) << ops;
+}
+
+TEST(FusedProvider, MultipliesMatricesOfBytes) {
+  QuantizedModel net({3, 5, 16});
+  TestModel& model = net.model();
+  model.Constant("w", Bytes(Shape{16, 20}, true, 9)).Constant("ws", Scales(20, 0.004f));
+  model.Constant("wz", Zeros(DataType::kInt8, 20));
+  model.Node("DequantizeLinear", {"w", "ws", "wz"}, {"wdq"}, One("axis", 1));
+  model.Node("MatMul", {"x_dq", "wdq"}, {"y"});
+  net.RoundTrip("y", 0.05f, 128);
+  model.Output("y_dq");
+  EXPECT_EQ(Fused(model), "QuantizeLinear QLinearMatMul DequantizeLinear");
+  ExpectSameOnDevice(model, {Waves(Shape{3, 5, 16}, 1)}, true, Precision::kFloat32, 0.051f);
+}
+
+// Blocks, and scales by channel, are kernels of their own.
+TEST(FusedProvider, JoinsQuantizationByOneScaleAlone) {
+  TestModel model(21);
+  model.Input("x", DataType::kUint8, {4, 6}).Constant("s", Scales(6, 0.1f));
+  model.Node("DequantizeLinear", {"x", "s"}, {"f"}, One("axis", 1)).Node("Exp", {"f"}, {"e"});
+  model.Constant("one", Scales(0, 0.5f)).Node("QuantizeLinear", {"e", "one"}, {"q"});
+  model.Node("DequantizeLinear", {"q", "one"}, {"y"}).Output("y");
+  EXPECT_EQ(Fused(model), "DequantizeLinear Exp+QuantizeLinear+DequantizeLinear");
+  ExpectSameOnDevice(model, {Bytes(Shape{4, 6}, false, 2)});
 }
 
 TEST(FusedProvider, ShowsWhatAKernelIsMadeOf) {

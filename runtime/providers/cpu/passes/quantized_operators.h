@@ -4,9 +4,7 @@
 
 namespace onnxd {
 
-// Operators between DequantizeLinear and QuantizeLinear become operators on bytes: Conv, MatMul, Gemm,
-// Add, Mul and GlobalAveragePool their quantized forms (QLinearConv, QLinearMatMul and com.microsoft's),
-// what only moves elements itself. Extended.
+// runtime/fusion's for the forms that have kernels here. Extended.
 const GraphPass* QuantizedOperators();
 
 // QLinearConv that no fast kernel takes: DequantizeLinear, Conv and QuantizeLinear. Basic.

@@ -1,4 +1,4 @@
-#include "runtime/providers/cpu/passes/dequantize_folding.h"
+#include "runtime/fusion/dequantize_folding.h"
 
 #include <algorithm>
 
