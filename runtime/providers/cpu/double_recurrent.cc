@@ -5,7 +5,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/cpu/eager_kernel.h"
-#include "runtime/providers/cpu/recurrent_settings.h"
+#include "runtime/ops/recurrent_settings.h"
 
 namespace onnxd {
 namespace {

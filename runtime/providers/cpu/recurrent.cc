@@ -11,7 +11,7 @@
 #include "runtime/providers/cpu/double_recurrent.h"
 #include "runtime/providers/cpu/packed_matrix.h"
 #include "runtime/providers/cpu/recurrent_bytes.h"
-#include "runtime/providers/cpu/recurrent_settings.h"
+#include "runtime/ops/recurrent_settings.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {

@@ -1,4 +1,4 @@
-#include "runtime/providers/cpu/recurrent_settings.h"
+#include "runtime/ops/recurrent_settings.h"
 
 #include "runtime/base/str_cat.h"
 
