@@ -1,4 +1,4 @@
-// ArgMax, ArgMin, TopK, CumSum: a lane or a group for a line along an axis.
+// ArgMax, ArgMin, TopK, CumSum, ReverseSequence: a lane or a group for a line along an axis.
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/axis.h"
 #include "runtime/providers/gpu/gpu_kernel.h"
@@ -63,6 +63,26 @@ KERNEL top_ranks(GLOBAL const X* in, GLOBAL X* values, GLOBAL i64* indices, i64 
   const i64 to = (row / inner * wanted + rank) * inner + row % inner;
   if (has_values) X_PUT(values, to, x);
   if (has_indices) indices[to] = i;
+}
+)";
+
+// Of [outer, inner axis, inner] both first axes are time and batch; a length that is none is
+// reported and taken for 0.
+constexpr std::string_view kReverseSource = R"(
+KERNEL reverse_sequence(GLOBAL const X* in, GLOBAL const i64* lengths, GLOBAL X* out, i64 count,
+                        i64 second, i64 inner, i64 steps, GLOBAL u32* failure, u32 step) {
+  const i64 index = GLOBAL_INDEX;
+  if (index >= count) return;
+  const i64 i = index / inner / second, j = index / inner % second;
+  const i64 batch = TIME_FIRST ? j : i, time = TIME_FIRST ? i : j;
+  i64 length = lengths[batch];
+  if (length < 0 || length > steps) {
+    RAISE(failure, step, 1u, length);
+    length = 0;
+  }
+  const i64 from = time < length ? length - 1 - time : time;
+  const i64 row = TIME_FIRST ? from * second + batch : batch * second + from;
+  out[index] = in[row * inner + index % inner];
 }
 )";
 
@@ -148,6 +168,41 @@ Result<std::unique_ptr<Kernel>> MakeGpuTopK(const KernelInfo& info, GpuDevice& d
         return prepared;
       },
       {1});
+}
+
+Result<std::unique_ptr<Kernel>> MakeGpuReverseSequence(const KernelInfo& info, GpuDevice& device) {
+  const DataType moved = MovedAs(info.InputType(0));
+  if (moved == DataType::kUndefined) return DeclineOnDevice(info, info.InputType(0));
+  const int64_t batch_axis = info.node.attributes.Int("batch_axis", 1);
+  const int64_t time_axis = info.node.attributes.Int("time_axis", 0);
+  if (batch_axis + time_axis != 1 || batch_axis * time_axis != 0) {
+    return Unimplemented("ReverseSequence of other axes than the first two");
+  }
+  const std::string source =
+      StrCat(DefineType("X", moved), Define("TIME_FIRST", time_axis == 0 ? 1 : 0), kReverseSource);
+  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& x = context.InputShape(0);
+    if (x.rank() < 2 || context.InputShape(1).ElementCount() != x[static_cast<int>(batch_axis)]) {
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": axes or lengths do not fit the input"));
+    }
+    const int64_t count = x.ElementCount(), second = x[1], inner = x.ElementCount(2, x.rank());
+    const int64_t steps = x[static_cast<int>(time_axis)];
+    if (count == 0) return NothingToDo();
+    ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "reverse_sequence"));
+    PreparedKernel prepared;
+    prepared.on_failure = [name = Describe(context.node)](const DeviceFailure& failure) {
+      return InvalidArgument(StrCat(name, ": length ", failure.value));
+    };
+    prepared.compute = [=](const KernelContext& k) {
+      LaunchArguments arguments;
+      arguments.Pointer(k.input<void>(0)).Pointer(k.input<void>(1)).Pointer(k.output<void>(0));
+      arguments.Value(count).Value(second).Value(inner).Value(steps);
+      arguments.Pointer(k.stream().failure_word()).Value(k.step());
+      return Launch(k, kernel, LaunchGrid::Over(count), arguments);
+    };
+    return prepared;
+  });
 }
 
 }  // namespace onnxd

@@ -1,0 +1,150 @@
+// DeformConv, Col2Im, Einsum and ReverseSequence on a device compute what the CPU does.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/device/opencl/opencl_device.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+#include "tests/support/pass_testing.h"
+
+namespace onnxd {
+namespace {
+
+Tensor Waves(const Shape& shape, float phase, float scale = 1) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    tensor.mutable_data<float>()[i] = scale * std::sin(static_cast<float>(i) * 0.37f + phase);
+  }
+  return tensor;
+}
+
+using List = std::vector<int64_t>;
+
+class DeviceOperators : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = FindOpenClDevice({});
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *device;
+  }
+
+  Result<std::vector<Value>> OnDevice(const TestModel& model, const std::vector<Value>& inputs) {
+    SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
+    options.providers.insert(options.providers.begin(), MakeGpuProvider("opencl", device_));
+    TestModel copy = model;
+    ONNXD_ASSIGN_OR_RETURN(const auto session, InferenceSession::FromModel(std::move(copy.model()),
+                                                                           std::move(options)));
+    EXPECT_EQ(session->info().nodes_by_provider.at("opencl"), 1);
+    return session->Run(inputs, {});
+  }
+
+  void ExpectSame(const TestModel& model, const std::vector<Value>& inputs,
+                  const std::string& what = "") {
+    const auto plain = model.Load(OptimizationLevel::kDisable);
+    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+    const auto got = OnDevice(model, inputs), wanted = (*plain)->Run(inputs, {});
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
+    const Tensor &a = (*got)[0].tensor(), &b = (*wanted)[0].tensor();
+    ASSERT_EQ(a.shape(), b.shape()) << what;
+    ASSERT_GT(b.ElementCount(), 0);
+    for (int64_t j = 0; j < b.ElementCount(); ++j) {
+      const float x = b.data<float>()[j];
+      ASSERT_NEAR(a.data<float>()[j], x, 2e-5f * (1 + std::fabs(x))) << what << ", element " << j;
+    }
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+};
+
+TEST_F(DeviceOperators, DeformConvFollowsOffsetsOfItsGroups) {
+  for (const bool masked : {false, true}) {
+    TestModel model(22);
+    std::vector<Value> inputs;
+    const auto input = [&](const std::string& name, const Shape& shape, float scale) {
+      model.Input(name, DataType::kFloat, ToSymbolic(shape));
+      inputs.push_back(Waves(shape, static_cast<float>(inputs.size()), scale));
+    };
+    input("x", Shape{2, 8, 9, 11}, 1);
+    input("w", Shape{12, 4, 3, 3}, 0.5f);
+    input("offset", Shape{2, 4 * 9 * 2, 5, 11}, 3);  // some lead outside
+    input("b", Shape{12}, 1);
+    if (masked) input("mask", Shape{2, 4 * 9, 5, 11}, 1);
+    Attributes attributes;
+    attributes.Set("group", int64_t{2});
+    attributes.Set("offset_group", int64_t{4});
+    attributes.Set("strides", List{2, 1});
+    attributes.Set("pads", List{1, 1, 1, 1});
+    model.Node("DeformConv", {"x", "w", "offset", "b", masked ? "mask" : ""}, {"y"}, attributes);
+    ExpectSame(model.Output("y"), inputs);
+  }
+}
+
+TEST_F(DeviceOperators, Col2ImSumsWhatPatchesShare) {
+  struct Case {
+    List image, block, strides, dilations, pads;
+    int64_t positions;
+  };
+  for (const Case& c :
+       {Case{{5, 6}, {2, 3}, {1, 2}, {1, 1}, {0, 1, 0, 1}, 12}, Case{{7}, {3}, {2}, {2}, {1, 1}, 3},
+        Case{{3, 4, 5}, {2, 2, 2}, {1, 1, 1}, {1, 2, 1}, {0, 0, 0, 0, 0, 0}, 16}}) {
+    int64_t taps = 1;
+    for (const int64_t extent : c.block) taps *= extent;
+    const Shape x{2, 3 * taps, c.positions};
+    TestModel model(22);
+    model.Input("x", DataType::kFloat, ToSymbolic(x));
+    const auto axes = static_cast<int64_t>(c.image.size());
+    model.Constant("image", Tensor::Of<int64_t>(Shape{axes}, c.image));
+    model.Constant("block", Tensor::Of<int64_t>(Shape{axes}, c.block));
+    Attributes attributes;
+    attributes.Set("strides", c.strides);
+    attributes.Set("dilations", c.dilations);
+    attributes.Set("pads", c.pads);
+    model.Node("Col2Im", {"x", "image", "block"}, {"y"}, attributes);
+    ExpectSame(model.Output("y"), {Waves(x, 0)}, StrCat(axes, " axes"));
+  }
+}
+
+TEST_F(DeviceOperators, EinsumSumsOverWhatTheOutputLeavesOut) {
+  const auto expect = [&](const std::string& equation, const std::vector<Shape>& shapes) {
+    TestModel model(17);
+    std::vector<Value> inputs;
+    std::vector<std::string> names;
+    for (const Shape& shape : shapes) {
+      names.push_back(StrCat("x", names.size()));
+      model.Input(names.back(), DataType::kFloat, ToSymbolic(shape));
+      inputs.push_back(Waves(shape, static_cast<float>(names.size())));
+    }
+    Attributes attributes;
+    attributes.Set("equation", equation);
+    model.Node("Einsum", names, {"y"}, attributes);
+    ExpectSame(model.Output("y"), inputs, equation);
+  };
+  expect("bhid,bhjd->bhij", {Shape{2, 3, 4, 5}, Shape{2, 3, 6, 5}});
+  expect("ii->i", {Shape{5, 5}});
+  expect("ijij->", {Shape{3, 4, 3, 4}});
+  expect("ij,jk,kl->il", {Shape{2, 3}, Shape{3, 4}, Shape{4, 5}});
+  expect("...ij,...jk->...ik", {Shape{2, 1, 3, 4}, Shape{5, 4, 6}});
+  expect("ab->ba", {Shape{3, 4}});
+}
+
+TEST_F(DeviceOperators, ReverseSequenceTurnsTheBeginningOfEachLine) {
+  for (const int64_t time : {0, 1}) {
+    TestModel model(17);
+    model.Input("x", DataType::kFloat, {4, 4, 3}).Input("lengths", DataType::kInt64, {4});
+    Attributes attributes;
+    attributes.Set("time_axis", time);
+    attributes.Set("batch_axis", 1 - time);
+    model.Node("ReverseSequence", {"x", "lengths"}, {"y"}, attributes).Output("y");
+    ExpectSame(model, {Waves(Shape{4, 4, 3}, 0), Ints(Shape{4}, {4, 0, 1, 3})});
+    const auto refused = OnDevice(model, {Waves(Shape{4, 4, 3}, 0), Ints(Shape{4}, {4, 0, 5, 3})});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.status().message().find("length 5"), std::string::npos)
+        << refused.status().ToString();
+  }
+}
+
+}  // namespace
+}  // namespace onnxd
