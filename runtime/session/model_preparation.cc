@@ -67,9 +67,10 @@ Status RunProviderPasses(const SessionOptions& options, std::vector<const GraphP
         provider->Computes(options.precision) ? options.precision : Precision::kFloat32;
     ONNXD_RETURN_IF_ERROR(PartitionGraph(graph, options.providers));
     const OthersHidden hidden(graph, provider->name());
+    PassRunner runner(options.optimization, context);
     for (const GraphPass* own : provider->Passes()) {
       passes.push_back(own);
-      ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, graph, context));
+      ONNXD_RETURN_IF_ERROR(runner.Run(passes, graph));
     }
   }
   return Status::Ok();
