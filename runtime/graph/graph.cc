@@ -151,7 +151,9 @@ Status Graph::Verify() const {
       }
     }
     for (const ValueId id : node.outputs) {
-      if (id != kNoValue) ONNXD_RETURN_IF_ERROR(define(id).WithContext(Describe(node)));
+      if (id == kNoValue) continue;
+      const Status defined = define(id);
+      if (!defined.ok()) return defined.WithContext(Describe(node));
     }
   }
   for (const ValueId id : outputs) {

@@ -1,6 +1,7 @@
 #include "runtime/ops/inference_rules.h"
 
-#include <map>
+#include <unordered_map>
+#include <vector>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/custom_operators.h"
@@ -9,7 +10,7 @@ namespace onnxd {
 
 InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op) {
   static const auto rules = [] {
-    std::map<std::pair<std::string_view, std::string_view>, InferenceFunction> all;
+    std::unordered_map<std::string_view, std::vector<InferenceRule>> all;  // by operator
     for (const auto& family : {ElementwiseRules(),  ReductionRules(),
                                DataMovementRules(), ConvolutionRules(),
                                MatMulRules(),       NormalizationRules(),
@@ -20,12 +21,16 @@ InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op
                                TextRules(),         SelectionRules(),
                                SignalRules(),       EinsumRules(),
                                ResizeRules(),       ContribTransformerRules()}) {
-      for (const InferenceRule& rule : family) all[{rule.domain, rule.op}] = rule.infer;
+      for (const InferenceRule& rule : family) all[rule.op].push_back(rule);
     }
     return all;
   }();
-  const auto found = rules.find({domain, op});
-  return found == rules.end() ? FindCustomInferenceRule(domain, op) : found->second;
+  const auto found = rules.find(op);
+  if (found == rules.end()) return FindCustomInferenceRule(domain, op);
+  for (const InferenceRule& rule : found->second) {
+    if (rule.domain == domain) return rule.infer;
+  }
+  return FindCustomInferenceRule(domain, op);
 }
 
 Result<SymbolicShape> Broadcast(const SymbolicShape& a, const SymbolicShape& b) {

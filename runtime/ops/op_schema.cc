@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/str_cat.h"
@@ -155,15 +156,19 @@ const OpSchema* FindOpSchema(std::string_view domain, std::string_view op, int64
 }
 
 const OpSchema* FindStandardSchema(std::string_view domain, std::string_view op, int64_t opset) {
-  const std::vector<OpSchema>& schemas = Schemas();
-  OpSchema key{};
-  key.domain = domain;
-  key.name = op;
-  key.since_version = static_cast<int>(std::clamp<int64_t>(opset, 0, 1 << 30));
-  const auto after = std::upper_bound(schemas.begin(), schemas.end(), key, Before);
-  if (after == schemas.begin()) return nullptr;
-  const OpSchema& found = *std::prev(after);
-  return found.domain == domain && found.name == op ? &found : nullptr;
+  // All versions of the operators of one name, which may be of several domains.
+  static const auto by_name = [] {
+    std::unordered_map<std::string_view, std::vector<const OpSchema*>> all;
+    for (const OpSchema& schema : Schemas()) all[schema.name].push_back(&schema);
+    return all;
+  }();
+  const auto named = by_name.find(op);
+  if (named == by_name.end()) return nullptr;
+  const OpSchema* newest = nullptr;
+  for (const OpSchema* schema : named->second) {  // versions rise
+    if (schema->domain == domain && schema->since_version <= opset) newest = schema;
+  }
+  return newest;
 }
 
 Status CheckNode(const Graph& graph, const Node& node) {

@@ -247,7 +247,8 @@ Status InferGraph(Graph& graph, std::map<ValueId, Tensor>* computed) {
       const ValueId id = node.outputs[i];
       if (id == kNoValue) continue;
       ValueInfo& info = graph.value(id);
-      ONNXD_RETURN_IF_ERROR(Merge(outputs[i], info.type, info.name).WithContext(Describe(node)));
+      const Status merged = Merge(outputs[i], info.type, info.name);
+      if (!merged.ok()) return merged.WithContext(Describe(node));
     }
     const ValueId out = node.output(0);
     if (out == kNoValue) continue;
