@@ -13,17 +13,6 @@ struct Loops {
   std::vector<std::vector<int64_t>> kept_strides, summed_strides;  // by operand
 };
 
-constexpr std::string_view kOffset = R"(
-FUNCTION i64 offset_of(i64 index, i64 rank, Dims dims, Dims strides) {
-  i64 offset = 0;
-  for (i64 axis = rank - 1; axis >= 0; --axis) {
-    offset += index % dims.at[axis] * strides.at[axis];
-    index /= dims.at[axis];
-  }
-  return offset;
-}
-)";
-
 // Parameters and product of so many operands.
 std::string SourceOf(DataType type, size_t operands) {
   std::string pointers, strides, offsets, product;
@@ -34,8 +23,8 @@ std::string SourceOf(DataType type, size_t operands) {
     product += StrCat(i == 0 ? "" : " * ", "X_GET(x", i, ", offset_of(s, summed_rank, summed, ",
                       "summed_strides", i, "))");
   }
-  return StrCat(DefineType("X", type), kOffset, "KERNEL einsum(", pointers,
-                "GLOBAL X* y, i64 count, i64 sums, i64 kept_rank, i64 summed_rank, Dims kept, "
+  return StrCat(DefineType("X", type), kOffsetFunction, "KERNEL einsum(", pointers,
+                "GLOBAL X* y, i64 count, i64 sums, i32 kept_rank, i32 summed_rank, Dims kept, "
                 "Dims summed",
                 strides, ") {\n  const i64 index = GLOBAL_INDEX;\n  if (index >= count) return;\n",
                 offsets, "  X_C sum = (X_C)0;\n  for (i64 s = 0; s < sums; ++s) sum += ", product,
@@ -134,8 +123,8 @@ Result<std::unique_ptr<Kernel>> MakeGpuEinsum(const KernelInfo& info, GpuDevice&
       }
     }
     ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "einsum"));
-    const auto kept_rank = static_cast<int64_t>(loops.kept.size());
-    const auto summed_rank = static_cast<int64_t>(loops.summed.size());
+    const auto kept_rank = static_cast<int32_t>(loops.kept.size());
+    const auto summed_rank = static_cast<int32_t>(loops.summed.size());
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
       LaunchArguments arguments;

@@ -7,17 +7,6 @@
 namespace onnxd {
 namespace {
 
-constexpr std::string_view kOffset = R"(
-FUNCTION i64 matrix_offset(i64 batch, i32 rank, Dims dims, Dims strides) {
-  i64 offset = 0;
-  for (i32 axis = rank - 1; axis >= 0; --axis) {
-    offset += batch % dims.at[axis] * strides.at[axis];
-    batch /= dims.at[axis];
-  }
-  return offset;
-}
-)";
-
 struct Transposes {
   bool a = false, b = false;
 };
@@ -95,11 +84,11 @@ ProductText TextOf(DataType a, DataType b, DataType y, Transposes transposes) {
   text.b = b;
   text.y = y;
   text.accumulator = AccumulatorOf(a);
-  text.functions = kOffset;
+  text.functions = kOffsetFunction;
   text.parameters = "Dims dims, i32 rank, Dims a_strides, Dims b_strides, ";
   text.setup =
-      "a += matrix_offset(batch, rank, dims, a_strides); "
-      "b += matrix_offset(batch, rank, dims, b_strides);";
+      "a += offset_of(batch, rank, dims, a_strides); "
+      "b += offset_of(batch, rank, dims, b_strides);";
   text.load_a = transposes.a ? "A_GET(a, (i64)p * m + i)" : "A_GET(a, (i64)i * k + p)";
   text.load_b = transposes.b ? "B_GET(b, (i64)j * k + p)" : "B_GET(b, (i64)p * n + j)";
   text.a_by_p = !transposes.a;

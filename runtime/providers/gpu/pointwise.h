@@ -86,6 +86,20 @@ struct DeviceLoop {
   void Join();  // neighbours that every operand steps through as one
 };
 
+// offset_of(index, rank, dims, strides): where element `index` of a box of `dims` is. Before a
+// kernel.
+inline constexpr std::string_view kOffsetFunction = R"(
+FUNCTION i64 offset_of(i64 index, i32 rank, Dims dims, Dims strides) {
+  if (rank == 1) return index * strides.at[0];
+  i64 offset = 0;
+  for (i32 axis = rank - 1; axis >= 0; --axis) {
+    offset += index % dims.at[axis] * strides.at[axis];
+    index /= dims.at[axis];
+  }
+  return offset;
+}
+)";
+
 Result<DeviceDims> ToDeviceDims(const std::vector<int64_t>& values);
 
 }  // namespace onnxd

@@ -14,16 +14,6 @@ namespace {
 
 // Where the elements of output o are: at the sum of two patterns of strides.
 constexpr std::string_view kSource = R"(
-FUNCTION i64 offset_of(i64 index, i32 rank, Dims dims, Dims strides) {
-  if (rank == 1) return index * strides.at[0];
-  i64 offset = 0;
-  for (i32 axis = rank - 1; axis >= 0; --axis) {
-    offset += index % dims.at[axis] * strides.at[axis];
-    index /= dims.at[axis];
-  }
-  return offset;
-}
-
 #define ELEMENT(i) ((ACC)X_GET(in, base + offset_of(i, reduced_rank, reduced_dims, reduced_strides)))
 #define PARAMETERS \
   GLOBAL const X *in, GLOBAL X *out, i64 outputs, i64 elements, Dims kept_dims, i32 kept_rank, \
@@ -130,7 +120,7 @@ std::string SourceOf(std::string_view op, DataType type) {
                    "\n#define COMBINE(a, b) (ACC)", reduction.combine, "\n#define FINISH(a) (",
                    reduction.finish, ")\n");
   if (reduction.shifted) source += Define("SHIFTED", 1);
-  return StrCat(source, kRowFunctions, kSource);
+  return StrCat(source, kRowFunctions, kOffsetFunction, kSource);
 }
 
 struct ReduceLoop {

@@ -10,7 +10,7 @@
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/tensor/float16.h"
 #include "tests/support/declarations.h"
-#include "tests/support/test_model.h"
+#include "tests/support/device_testing.h"
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 #endif
@@ -154,21 +154,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CublasLtTest,
 // The fake driver runs no kernel of ours: what is right here, the library has computed.
 class CublasLtSessions : public CublasLtTest {
  protected:
-  void ExpectSame(TestModel model, const std::vector<Value>& inputs) {
-    SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
-    options.providers.insert(options.providers.begin(), MakeGpuProvider("cuda", device_));
-    TestModel copy = model;
-    const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
-    const auto plain = model.Load(OptimizationLevel::kDisable);
-    ASSERT_TRUE(session.ok()) << session.status().ToString();
-    EXPECT_EQ((*session)->info().nodes_by_provider.at("cuda"), 1);
-    const auto got = (*session)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    const Tensor &a = (*got)[0].tensor(), &b = (*wanted)[0].tensor();
-    ASSERT_EQ(a.shape(), b.shape());
-    for (int64_t i = 0; i < b.ElementCount(); ++i) {
-      ASSERT_EQ(a.data<float>()[i], b.data<float>()[i]) << "element " << i;
-    }
+  void ExpectSame(const TestModel& model, const std::vector<Value>& inputs) {
+    ExpectSameAsCpu(model, inputs, MakeGpuProvider("cuda", device_), 0);
   }
   static Tensor Of(const Shape& shape, int step) {
     return Tensor::Of<float>(shape, Numbers(shape.ElementCount(), step));

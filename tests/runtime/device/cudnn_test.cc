@@ -9,7 +9,7 @@
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "tests/support/declarations.h"
-#include "tests/support/test_model.h"
+#include "tests/support/device_testing.h"
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 #endif
@@ -99,21 +99,8 @@ class CudnnTest : public testing::Test {
     TestModel model;
     model.Input("x", DataType::kFloat, SymbolicShape(x.begin(), x.end()));
     model.Constant("w", Of(w, 3)).Node(op, {"x", "w"}, {"y"}, attributes).Output("y");
-    SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
-    options.providers.insert(options.providers.begin(), MakeGpuProvider("cuda", device_));
-    const auto plain = model.Load(OptimizationLevel::kDisable);
-    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
-    const auto session = InferenceSession::FromModel(std::move(model.model()), std::move(options));
-    ASSERT_TRUE(session.ok()) << session.status().ToString();
-    EXPECT_EQ((*session)->info().nodes_by_provider.at("cuda"), 1);
-    const std::vector<Value> inputs = {Of(x, 7)};
-    const auto got = (*session)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    const Tensor &a = (*got)[0].tensor(), &b = (*wanted)[0].tensor();
-    ASSERT_EQ(a.shape(), b.shape());
-    for (int64_t i = 0; i < b.ElementCount(); ++i) {
-      ASSERT_EQ(a.data<float>()[i], b.data<float>()[i]) << op << ", element " << i;
-    }
+    SCOPED_TRACE(op);
+    ExpectSameAsCpu(model, {Of(x, 7)}, MakeGpuProvider("cuda", device_), 0);
   }
 
   cuda::DriverApi driver_;

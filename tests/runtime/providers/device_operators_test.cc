@@ -6,7 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/gpu/gpu_provider.h"
-#include "tests/support/pass_testing.h"
+#include "tests/support/device_testing.h"
 
 namespace onnxd {
 namespace {
@@ -30,29 +30,13 @@ class DeviceOperators : public testing::Test {
   }
 
   Result<std::vector<Value>> OnDevice(const TestModel& model, const std::vector<Value>& inputs) {
-    SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
-    options.providers.insert(options.providers.begin(), MakeGpuProvider("opencl", device_));
-    TestModel copy = model;
-    ONNXD_ASSIGN_OR_RETURN(const auto session, InferenceSession::FromModel(std::move(copy.model()),
-                                                                           std::move(options)));
-    EXPECT_EQ(session->info().nodes_by_provider.at("opencl"), 1);
-    return session->Run(inputs, {});
+    return RunOnDevice(model, inputs, MakeGpuProvider("opencl", device_));
   }
 
   void ExpectSame(const TestModel& model, const std::vector<Value>& inputs,
                   const std::string& what = "") {
-    const auto plain = model.Load(OptimizationLevel::kDisable);
-    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
-    const auto got = OnDevice(model, inputs), wanted = (*plain)->Run(inputs, {});
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
-    const Tensor &a = (*got)[0].tensor(), &b = (*wanted)[0].tensor();
-    ASSERT_EQ(a.shape(), b.shape()) << what;
-    ASSERT_GT(b.ElementCount(), 0);
-    for (int64_t j = 0; j < b.ElementCount(); ++j) {
-      const float x = b.data<float>()[j];
-      ASSERT_NEAR(a.data<float>()[j], x, 2e-5f * (1 + std::fabs(x))) << what << ", element " << j;
-    }
+    SCOPED_TRACE(what);
+    ExpectSameAsCpu(model, inputs, MakeGpuProvider("opencl", device_), 2e-5);
   }
 
   std::shared_ptr<GpuDevice> device_;

@@ -7,7 +7,7 @@
 #include "runtime/device/cuda/nvrtc.h"
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/gpu/gpu_provider.h"
-#include "tests/support/pass_testing.h"
+#include "tests/support/device_testing.h"
 
 namespace onnxd {
 namespace {
@@ -85,37 +85,12 @@ class DeviceRecurrent : public testing::TestWithParam<DataType> {
       cast(name, name + "_out", DataType::kFloat);
       model.Output(name + "_out");
     }
-    Compare(model, inputs, StrCat(c.op, " ", c.direction));
+    SCOPED_TRACE(StrCat(c.op, " ", c.direction));
+    ExpectSameAsCpu(model, inputs, MakeGpuProvider("opencl", device_),
+                    GetParam() == DataType::kFloat ? 1e-5 : 4e-3);
   }
 
   std::shared_ptr<GpuDevice> device_;
-
- private:
-  void Compare(const TestModel& model, const std::vector<Value>& inputs, const std::string& what) {
-    SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
-    options.providers.insert(options.providers.begin(), MakeGpuProvider("opencl", device_));
-    TestModel copy = model;
-    const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
-    const auto plain = model.Load(OptimizationLevel::kDisable);
-    ASSERT_TRUE(session.ok()) << session.status().ToString();
-    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
-    EXPECT_FALSE((*session)->info().nodes_by_provider.contains("cpu")) << what;
-    const auto got = (*session)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
-    const float tolerance = GetParam() == DataType::kFloat ? 1e-5f : 4e-3f;
-    for (size_t i = 0; i < wanted->size(); ++i) {
-      const Tensor &a = (*got)[i].tensor(), &b = (*wanted)[i].tensor();
-      ASSERT_EQ(a.shape(), b.shape());
-      float largest = 0;
-      for (int64_t j = 0; j < b.ElementCount(); ++j) {
-        const float x = b.data<float>()[j];
-        largest = std::max(largest, std::fabs(x));
-        ASSERT_NEAR(a.data<float>()[j], x, tolerance) << what << ", output " << i << ", " << j;
-      }
-      EXPECT_GT(largest, 0.1f) << what;
-    }
-  }
 };
 
 TEST_P(DeviceRecurrent, InBothDirections) {

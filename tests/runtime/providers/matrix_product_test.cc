@@ -11,12 +11,37 @@
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/fused/fused_provider.h"
 #include "runtime/providers/gpu/gpu_provider.h"
-#include "tests/support/quantized_testing.h"
+#include "tests/support/device_testing.h"
 
 namespace onnxd {
 namespace {
 
 using Providers = std::vector<std::shared_ptr<const ExecutionProvider>>;
+
+// What a tile's kernel makes of whole numbers, from operands on the device.
+template <typename T>
+std::vector<T> RunTile(GpuDevice& device, const ProductText& text, const ProductSizes& sizes,
+                       const MatrixTile& tile, const DeviceBuffer& a, const DeviceBuffer& b) {
+  std::vector<T> results(static_cast<size_t>(sizes.m * sizes.n));
+  const auto kernel =
+      device.FindKernel(MatrixProductSource(text, sizes, tile, false), "matrix_product");
+  EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
+  if (!kernel.ok()) return results;
+  const int64_t down = (sizes.m + tile.rows - 1) / tile.rows;
+  const int64_t across = (sizes.n + tile.columns - 1) / tile.columns;
+  LaunchGrid grid;
+  grid.groups[0] = static_cast<uint32_t>(down * across);
+  grid.lanes[0] = static_cast<uint32_t>(tile.lanes());
+  const DeviceBuffer y = *device.Allocate(results.size() * sizeof(T));
+  LaunchArguments arguments;
+  arguments.Pointer(a.get()).Pointer(b.get()).Pointer(y.get());
+  arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(down).Value(across);
+  const auto stream = *device.MakeStream();
+  EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
+  EXPECT_TRUE(stream->CopyOut(results.data(), y.get(), results.size() * sizeof(T)).ok());
+  EXPECT_TRUE(stream->Synchronize().ok());
+  return results;
+}
 
 class MatrixProduct : public testing::TestWithParam<DataType> {
  protected:
@@ -27,30 +52,16 @@ class MatrixProduct : public testing::TestWithParam<DataType> {
   }
 
   // As the device computes them, and as the CPU does without any rewriting.
-  void ExpectSame(TestModel model, const std::vector<Value>& inputs, bool fused = false) {
-    SessionOptions options = DefaultSession();
-    auto gpu = fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_);
-    options.providers.insert(options.providers.begin(), std::move(gpu));
-    TestModel copy = model;
-    const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
-    const auto plain = model.Load(OptimizationLevel::kDisable);
-    ASSERT_TRUE(session.ok()) << session.status().ToString();
-    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
-    const auto got = (*session)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
-    const Tensor &a = (*got)[0].tensor(), &b = (*wanted)[0].tensor();
-    ASSERT_EQ(a.shape(), b.shape());
-    for (int64_t j = 0; j < b.ElementCount(); ++j) {
-      const float x = b.data<float>()[j];
-      ASSERT_NEAR(a.data<float>()[j], x, Tolerance() * (1 + std::fabs(x))) << "element " << j;
-    }
+  void ExpectSame(const TestModel& model, const std::vector<Value>& inputs, bool fused = false) {
+    ExpectSameAsCpu(model, inputs,
+                    fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_),
+                    Tolerance(), OptimizationLevel::kAll);
   }
 
   // Sums are exact here, but results are rounded to their type, on the CPU after each operator.
-  static float Tolerance() {
-    if (GetParam() == DataType::kFloat) return 1e-5f;
-    return GetParam() == DataType::kFloat16 ? 1e-3f : 8e-3f;
+  static double Tolerance() {
+    if (GetParam() == DataType::kFloat) return 1e-5;
+    return GetParam() == DataType::kFloat16 ? 1e-3 : 8e-3;
   }
 
   bool UsesUnits() const {
@@ -189,23 +200,7 @@ TEST_P(MatrixProduct, EveryTileComputesTheSame) {
   };
   const DeviceBuffer on_a = upload(a), on_b = upload(b);
   for (const MatrixTile& tile : MatrixTiles()) {
-    const auto kernel =
-        device_->FindKernel(MatrixProductSource(text, sizes, tile, false), "matrix_product");
-    ASSERT_TRUE(kernel.ok()) << kernel.status().ToString();
-    const int64_t down = (sizes.m + tile.rows - 1) / tile.rows;
-    const int64_t across = (sizes.n + tile.columns - 1) / tile.columns;
-    LaunchGrid grid;
-    grid.groups[0] = static_cast<uint32_t>(down * across);
-    grid.lanes[0] = static_cast<uint32_t>(tile.lanes());
-    const DeviceBuffer y = *device_->Allocate(static_cast<size_t>(sizes.m * sizes.n) * 4);
-    LaunchArguments arguments;
-    arguments.Pointer(on_a.get()).Pointer(on_b.get()).Pointer(y.get());
-    arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(down).Value(across);
-    const auto stream = *device_->MakeStream();
-    ASSERT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
-    std::vector<float> got(static_cast<size_t>(sizes.m * sizes.n));
-    ASSERT_TRUE(stream->CopyOut(got.data(), y.get(), got.size() * 4).ok());
-    ASSERT_TRUE(stream->Synchronize().ok());
+    const auto got = RunTile<float>(*device_, text, sizes, tile, on_a, on_b);
     for (int64_t i = 0; i < sizes.m; ++i) {
       for (int64_t j = 0; j < sizes.n; ++j) {
         float sum = 0;
@@ -254,27 +249,18 @@ class ByteMatrixProduct : public testing::TestWithParam<std::tuple<bool, bool, i
   static DataType TypeOf(bool is_signed) { return is_signed ? DataType::kInt8 : DataType::kUint8; }
 
   // Sums are exact: so are the results.
-  void ExpectEqual(TestModel model, const std::vector<Value>& inputs) {
-    SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
-    options.providers.insert(options.providers.begin(), MakeGpuProvider("opencl", device_));
-    TestModel copy = model;
-    const auto session = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
-    const auto plain = model.Load(OptimizationLevel::kDisable);
-    ASSERT_TRUE(session.ok()) << session.status().ToString();
-    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
-    EXPECT_EQ((*session)->info().nodes_by_provider.at("opencl"), 1);
-    const auto got = (*session)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
-    const Tensor &x = (*got)[0].tensor(), &y = (*wanted)[0].tensor();
-    ASSERT_EQ(x.shape(), y.shape());
-    ASSERT_EQ(x.bytes(), y.bytes());
-    EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0) << x.shape().ToString();
-    EXPECT_NE(std::count(bytes_of(y), bytes_of(y) + y.bytes(), bytes_of(y)[0]),
-              static_cast<int64_t>(y.bytes()));
+  void ExpectEqual(const TestModel& model, const std::vector<Value>& inputs) {
+    ExpectSameAsCpu(model, inputs, MakeGpuProvider("opencl", device_), 0);
   }
-  static const uint8_t* bytes_of(const Tensor& tensor) {
-    return static_cast<const uint8_t*>(tensor.raw());
+
+  // m, n, k.
+  void ExpectEqualMatrices(const Shape& sizes) {
+    const Shape a{sizes[0], sizes[2]}, b{sizes[2], sizes[1]};
+    TestModel model(17);
+    model.Input("a", TypeOf(a_signed_), ToSymbolic(a)).Input("b", TypeOf(b_signed_), ToSymbolic(b));
+    model.Constant("az", Byte(a_signed_, a_zero_)).Constant("bz", Byte(b_signed_, b_zero_));
+    model.Node("MatMulInteger", {"a", "b", "az", "bz"}, {"y"}).Output("y");
+    ExpectEqual(model, {Bytes(a, a_signed_, 3), Bytes(b, b_signed_, 4)});
   }
 
   std::shared_ptr<GpuDevice> device_;
@@ -284,12 +270,7 @@ class ByteMatrixProduct : public testing::TestWithParam<std::tuple<bool, bool, i
 
 TEST_P(ByteMatrixProduct, OfMatricesOfAnySize) {
   for (const Shape& sizes : {Shape{16, 16, 64}, Shape{9, 200, 33}, Shape{64, 129, 100}}) {
-    const Shape a{sizes[0], sizes[2]}, b{sizes[2], sizes[1]};
-    TestModel model(17);
-    model.Input("a", TypeOf(a_signed_), ToSymbolic(a)).Input("b", TypeOf(b_signed_), ToSymbolic(b));
-    model.Constant("az", Byte(a_signed_, a_zero_)).Constant("bz", Byte(b_signed_, b_zero_));
-    model.Node("MatMulInteger", {"a", "b", "az", "bz"}, {"y"}).Output("y");
-    ExpectEqual(model, {Bytes(a, a_signed_, 3), Bytes(b, b_signed_, 4)});
+    ExpectEqualMatrices(sizes);
   }
 }
 
@@ -336,23 +317,7 @@ TEST_P(ByteMatrixProduct, EveryTileComputesTheSame) {
     };
     const DeviceBuffer on_a = upload(a), on_b = upload(b);
     for (const MatrixTile& tile : MatrixTiles()) {
-      const auto kernel =
-          device_->FindKernel(MatrixProductSource(text, sizes, tile, false), "matrix_product");
-      ASSERT_TRUE(kernel.ok()) << kernel.status().ToString();
-      const int64_t down = (sizes.m + tile.rows - 1) / tile.rows;
-      const int64_t across = (sizes.n + tile.columns - 1) / tile.columns;
-      LaunchGrid grid;
-      grid.groups[0] = static_cast<uint32_t>(down * across);
-      grid.lanes[0] = static_cast<uint32_t>(tile.lanes());
-      const DeviceBuffer y = *device_->Allocate(static_cast<size_t>(sizes.m * sizes.n) * 4);
-      LaunchArguments arguments;
-      arguments.Pointer(on_a.get()).Pointer(on_b.get()).Pointer(y.get());
-      arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(down).Value(across);
-      const auto stream = *device_->MakeStream();
-      ASSERT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
-      std::vector<int32_t> got(static_cast<size_t>(sizes.m * sizes.n));
-      ASSERT_TRUE(stream->CopyOut(got.data(), y.get(), got.size() * 4).ok());
-      ASSERT_TRUE(stream->Synchronize().ok());
+      const auto got = RunTile<int32_t>(*device_, text, sizes, tile, on_a, on_b);
       for (int64_t i = 0; i < sizes.m; ++i) {
         for (int64_t j = 0; j < sizes.n; ++j) {
           int32_t sum = 0;
@@ -372,6 +337,7 @@ TEST_P(ByteMatrixProduct, EveryTileComputesTheSame) {
 TEST_P(ByteMatrixProduct, CompilesForTensorCores) {
   const auto nvrtc = cuda::OpenNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  ExpectEqualMatrices({16, 16, 64});
   int compiled = 0;
   for (const std::string& source : device_->sources()) {
     if (source.find("KERNEL matrix_product") == std::string::npos ||
