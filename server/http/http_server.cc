@@ -19,6 +19,7 @@
 #include <unordered_set>
 
 #include "runtime/base/exceptions.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
 #include "server/http/body_buffer.h"
 #include "server/http/content_coding.h"
@@ -43,6 +44,7 @@ constexpr size_t kReadBytes = 32 * 1024;
 constexpr size_t kTurnBytes = 128 * 1024;  // of a body, before the thread's other connections
 constexpr int64_t kAskFirst = 64 * 1024;   // bytes of a body
 constexpr size_t kMuchJson = 256 * 1024;   // takes a millisecond to read
+constexpr size_t kMuchMemory = 4 << 20;    // of JSON: what reading it cost is given back at once
 // Of a body: what comes in each such time, after a first one in which it may be slower.
 constexpr auto kBodyGrace = seconds(30), kBodyWindow = seconds(10);
 constexpr size_t kLeastInWindow = 160 * 1024;  // bytes
@@ -428,8 +430,9 @@ class Session : public std::enable_shared_from_this<Session> {
     if (json > kMuchJson) {
       const Status posted = CatchExceptions([&] {
         const auto waiting = std::make_shared<HttpRequest>(std::move(request));
-        shared_->threads->PostLong([shared = shared_, waiting, reply, compression] {
+        shared_->threads->PostLong([shared = shared_, waiting, reply, compression, json] {
           CallHandler(*shared, std::move(*waiting), reply, compression);
+          if (json > kMuchMemory) ReturnFreedMemory();
         });
         return Status::Ok();
       });

@@ -1,6 +1,7 @@
 #include "server/http/json_document.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "runtime/base/str_cat.h"
 
@@ -12,10 +13,28 @@ namespace {
 
 constexpr size_t kFewKeys = 16;
 
-// A parser of each thread for the next text: its memory has been written to before, which new
-// memory has to be by the kernel first.
-constexpr size_t kMostSpareBytes = 2 << 20;  // of text; 4 times as many of memory
-thread_local std::unique_ptr<simdjson::ondemand::parser> spare_parser;
+// Parsers for the next text: their memory has been written to before, which new memory has to be
+// by the kernel first. One of each thread for short texts, one of all threads for others; memory is
+// 5 times the text.
+using Parser = simdjson::ondemand::parser;
+constexpr size_t kShortText = 256 << 10, kMostSpareBytes = 2 << 20;
+thread_local std::unique_ptr<Parser> short_spare;
+std::atomic<Parser*> long_spare = nullptr;
+
+std::unique_ptr<Parser> TakeParser(size_t text_bytes) {
+  std::unique_ptr<Parser> parser = text_bytes <= kShortText
+                                       ? std::move(short_spare)
+                                       : std::unique_ptr<Parser>(long_spare.exchange(nullptr));
+  return parser != nullptr ? std::move(parser) : std::make_unique<Parser>();
+}
+
+void KeepParser(std::unique_ptr<Parser> parser) {
+  if (parser->capacity() <= kShortText) {
+    short_spare = std::move(parser);
+  } else if (parser->capacity() <= kMostSpareBytes) {
+    parser.reset(long_spare.exchange(parser.release()));
+  }
+}
 
 Status CheckIgnoredScalar(JsonValue value, simdjson::ondemand::json_type type) {
   using simdjson::ondemand::json_type;
@@ -48,16 +67,12 @@ Status JsonStatus(simdjson::error_code error) {
   return InvalidArgument(StrCat("malformed JSON: ", simdjson::error_message(error)));
 }
 
-JsonDocument::JsonDocument() : parser_(std::move(spare_parser)) {
-  if (parser_ == nullptr) parser_ = std::make_unique<simdjson::ondemand::parser>();
-}
+JsonDocument::JsonDocument(size_t text_bytes) : parser_(TakeParser(text_bytes)) {}
 
-JsonDocument::~JsonDocument() {
-  if (parser_->capacity() <= kMostSpareBytes) spare_parser = std::move(parser_);
-}
+JsonDocument::~JsonDocument() { KeepParser(std::move(parser_)); }
 
 Result<std::unique_ptr<JsonDocument>> JsonDocument::Parse(const HttpBody& body) {
-  auto document = std::make_unique<JsonDocument>();
+  auto document = std::make_unique<JsonDocument>(body.bytes.size());
   std::string_view text = body.bytes;
   if (text.empty()) return InvalidArgument("the body is empty, expected JSON");
   if (text.starts_with("\xef\xbb\xbf")) {

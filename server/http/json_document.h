@@ -22,7 +22,7 @@ using JsonArray = simdjson::ondemand::array;
 // Values and texts refer to it; one thread.
 class JsonDocument {
  public:
-  JsonDocument();
+  explicit JsonDocument(size_t text_bytes);
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;
   JsonDocument& operator=(const JsonDocument&) = delete;
