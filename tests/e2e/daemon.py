@@ -47,6 +47,11 @@ class Daemon:
         for line in self.process.stderr:
             self.stderr_lines.append(line)
 
+    def last_words(self):
+        """All of stderr, of a daemon that has ended."""
+        self._reader.join(10)
+        return "".join(self.stderr_lines)
+
     def logged(self, text, timeout=10):
         """Whether a line with `text` appears on stderr, which a thread reads along."""
         end = time.monotonic() + timeout

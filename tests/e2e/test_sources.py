@@ -53,7 +53,7 @@ class SourceCase(RepositoryCase):
         """What a daemon says that ends because of its source."""
         served = self.start(url, **environment)
         self.assertEqual(served.process.wait(60), 4)
-        return "".join(served.stderr_lines)
+        return served.last_words()
 
     def ready(self, served):
         self.assertTrue(self.eventually(lambda: self.get(served, "/health/ready")[0] == 200), served.stderr_lines)
