@@ -1,6 +1,7 @@
 // Einsum-12: a lane for each result. Products of matrices became MatMul before.
 #include "runtime/ops/einsum.h"
 
+#include "runtime/base/checked_math.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/pointwise.h"
 
@@ -90,9 +91,14 @@ Loops LoopsOf(const PrepareContext& context, const EinsumEquation& equation,
   return loops;
 }
 
-int64_t Product(const std::vector<int64_t>& values) {
+// kResourceExhausted where labels of several operands come to more than can be counted.
+Result<int64_t> Product(const Node& node, const std::vector<int64_t>& values) {
   int64_t product = 1;
-  for (const int64_t value : values) product *= value;
+  for (const int64_t value : values) {
+    const auto larger = CheckedMultiply(product, value);
+    if (!larger) return ResourceExhausted(StrCat(Describe(node), ": too many terms"));
+    product = *larger;
+  }
   return product;
 }
 
@@ -111,7 +117,8 @@ Result<std::unique_ptr<Kernel>> MakeGpuEinsum(const KernelInfo& info, GpuDevice&
     ONNXD_ASSIGN_OR_RETURN(const EinsumEquation equation, ParseEinsum(context.node, ranks));
     ONNXD_ASSIGN_OR_RETURN(const std::vector<int64_t> extents, ExtentsOf(context, equation));
     const Loops loops = LoopsOf(context, equation, extents);
-    const int64_t count = Product(loops.kept), sums = Product(loops.summed);
+    ONNXD_ASSIGN_OR_RETURN(const int64_t count, Product(context.node, loops.kept));
+    ONNXD_ASSIGN_OR_RETURN(const int64_t sums, Product(context.node, loops.summed));
     if (count == 0) return NothingToDo();
     ONNXD_ASSIGN_OR_RETURN(const DeviceDims kept, ToDeviceDims(loops.kept));
     ONNXD_ASSIGN_OR_RETURN(const DeviceDims summed, ToDeviceDims(loops.summed));

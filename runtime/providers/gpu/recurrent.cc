@@ -286,7 +286,8 @@ Result<std::unique_ptr<Kernel>> MakeGpuRecurrent(const KernelInfo& info, GpuDevi
     if (z.batch == 0) return NothingToDo();
     ONNXD_ASSIGN_OR_RETURN(const GpuProgram turn, device.FindKernel(source, "turn_recurrence"));
     ONNXD_ASSIGN_OR_RETURN(const GpuProgram steps, device.FindKernel(source, "recurrent_steps"));
-    const Shape of_gates{z.directions, z.rows(), z.columns()};
+    const Shape of_gates{z.directions, z.steps, z.batch, z.columns()};
+    ONNXD_RETURN_IF_ERROR(of_gates.Validate());  // X may be empty, and have any number of rows
     OperandInfo gates_operand;
     gates_operand.present = true;
     gates_operand.kind = ValueType::Kind::kTensor;

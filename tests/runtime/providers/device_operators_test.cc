@@ -113,6 +113,19 @@ TEST_F(DeviceOperators, EinsumSumsOverWhatTheOutputLeavesOut) {
   expect("ab->ba", {Shape{3, 4}});
 }
 
+TEST_F(DeviceOperators, EinsumRefusesMoreTermsThanCanBeCounted) {
+  constexpr int64_t kMany = int64_t{1} << 17;
+  TestModel model(17);
+  for (const char* name : {"a", "b", "c", "d"}) model.Input(name, DataType::kFloat, {kMany});
+  Attributes attributes;
+  attributes.Set("equation", std::string("a,b,c,d->"));
+  model.Node("Einsum", {"a", "b", "c", "d"}, {"y"}, attributes).Output("y");
+  const Tensor x = Waves(Shape{kMany}, 0);
+  const auto refused = OnDevice(model, {x, x, x, x});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+}
+
 TEST_F(DeviceOperators, ReverseSequenceTurnsTheBeginningOfEachLine) {
   for (const int64_t time : {0, 1}) {
     TestModel model(17);
