@@ -59,6 +59,7 @@ std::vector<Value> InputsFor(const InferenceSession& session,
 }
 
 int Main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   std::map<std::string, std::string> shapes;
   for (int i = 2; i < argc; ++i) {
     const std::string text = argv[i];

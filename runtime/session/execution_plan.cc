@@ -536,6 +536,8 @@ class Planner {
             plan_->input_patches.emplace_back(position, slot.index);
           } else if (slot.kind == Slot::Kind::kOutput) {
             plan_->output_patches.emplace_back(position, slot.index);
+          } else if (slot.kind == Slot::Kind::kArena) {
+            plan_->arena_patches.emplace_back(position, slot.index);
           }
         }
       }

@@ -77,6 +77,8 @@ struct ExecutionPlan {
   std::vector<std::pair<size_t, size_t>> recordable;
   // Positions in the operand array that each run fills with the addresses of inputs and outputs.
   std::vector<std::pair<size_t, size_t>> input_patches, output_patches;
+  // Positions there that point to an offset in the arena.
+  std::vector<std::pair<size_t, size_t>> arena_patches;
 };
 
 struct PlanRequest {

@@ -1,6 +1,8 @@
 #include "runtime/session/graph_executor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/denormals.h"
 #include "runtime/base/str_cat.h"
@@ -28,10 +30,11 @@ void* OperandAddress(const Value& value) {
 
 }  // namespace
 
-// The memory of one run in flight.
+// What one run in flight of a plan needs besides an arena.
 struct GraphExecutor::Context {
-  Buffer arena;
-  std::unique_ptr<Stream> stream;  // null: nothing runs on a device
+  Arena arena;                           // while it runs
+  const std::byte* addressed = nullptr;  // the arena that `operands` point into
+  std::unique_ptr<Stream> stream;        // null: nothing runs on a device
   DeviceBuffer device_arena;
   std::vector<Value> cells;
   int64_t cell_bytes = 0;       // of the dense ones
@@ -171,16 +174,15 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
   std::lock_guard lock(mutex_);
   plans_.push_front(made);
   if (plans_.size() > options_.max_plans) plans_.pop_back();
+  size_t largest = 1;
+  for (const auto& entry : plans_) largest = std::max(largest, entry->plan->arena_bytes);
+  arenas_.LimitTo(largest);
   return made;
 }
 
 Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
     const ExecutionPlan& plan) const {
   auto context = std::make_unique<Context>();
-  context->arena = AllocateBuffer(plan.arena_bytes);
-  if (context->arena == nullptr) {
-    return ResourceExhausted(StrCat("no memory for an arena of ", plan.arena_bytes, " bytes"));
-  }
   if (plan.uses_device) {
     ONNXD_ASSIGN_OR_RETURN(context->stream, device_->MakeStream());
     ONNXD_ASSIGN_OR_RETURN(context->device_arena, device_->Allocate(plan.device_arena_bytes));
@@ -199,7 +201,6 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
     for (const auto* slots : {&step.inputs, &step.outputs}) {
       for (const Slot& slot : *slots) {
         void*& address = context->operands[position++];
-        if (slot.kind == Slot::Kind::kArena) address = context->arena.get() + slot.index;
         if (slot.kind == Slot::Kind::kDeviceArena) address = DeviceAddress(*context, slot.index);
         if (slot.kind == Slot::Kind::kCell) address = &context->cells[slot.index];
         if (slot.kind == Slot::Kind::kConstant) {
@@ -209,6 +210,20 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
     }
   }
   return context;
+}
+
+Status GraphExecutor::TakeArena(const ExecutionPlan& plan, Context& context) const {
+  if (plan.arena_bytes == 0 && plan.arena_patches.empty()) return Status::Ok();
+  // Tensors without elements have an address as well: null is an input that is absent.
+  const size_t bytes = std::max<size_t>(plan.arena_bytes, 1);
+  ONNXD_ASSIGN_OR_RETURN(context.arena, arenas_.Take(bytes, context.addressed));
+  std::byte* const begin = context.arena.begin();
+  if (begin == context.addressed) return Status::Ok();
+  for (const auto& [position, offset] : plan.arena_patches) {
+    context.operands[position] = begin + offset;
+  }
+  context.addressed = begin;
+  return Status::Ok();
 }
 
 Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
@@ -230,6 +245,7 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   if (context == nullptr) {
     ONNXD_ASSIGN_OR_RETURN(context, MakeContext(plan));
   }
+  ONNXD_RETURN_IF_ERROR(TakeArena(plan, *context));
   std::vector<Value> outputs(graph_->outputs.size());
   const TensorLimit limit(options_.max_run_bytes);
   const ThreadPool::Busy busy(*options_.pool);
@@ -243,6 +259,7 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   }
   if (status.ok()) TakeOutputs(plan, *context, inputs, outputs);
   for (Value& cell : context->cells) cell = Value();
+  arenas_.Return(std::exchange(context->arena, {}));
   {
     std::lock_guard lock(mutex_);
     entry->idle.push_back(std::move(context));
@@ -364,7 +381,7 @@ void GraphExecutor::TakeOutputs(const ExecutionPlan& plan, const Context& contex
     const void* from = held != nullptr ? held->tensor().raw()
                        : slot.kind == Slot::Kind::kConstant
                            ? plan.constants[slot.index].tensor().raw()
-                           : context.arena.get() + slot.index;
+                           : context.arena.begin() + slot.index;
     Tensor& to = outputs[i].tensor();
     if (to.bytes() > 0) std::memcpy(to.mutable_raw(), from, to.bytes());
   }
@@ -377,7 +394,7 @@ Status GraphExecutor::RunStep(size_t index, const ExecutionPlan& plan, Context& 
   if (!step.planned) return RunUnplanned(index, plan, context, inputs, outputs, options);
   void* const* operands = context.operands.data() + step.first_operand;
   void* const scratch = step.side == Side::kDevice ? DeviceAddress(context, step.scratch_offset)
-                                                   : context.arena.get() + step.scratch_offset;
+                                                   : context.arena.begin() + step.scratch_offset;
   return step.prepared.compute(KernelContext(
       {operands, step.inputs.size()}, {operands + step.inputs.size(), step.outputs.size()}, scratch,
       context.states[index].get(), options_.pool.get(), context.stream.get(),
@@ -415,7 +432,7 @@ Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Cont
         break;
       case Slot::Kind::kArena:
         operands.emplace_back(
-            Tensor::Wrap(slot.type, slot.shape, context.arena.get() + slot.index, nullptr));
+            Tensor::Wrap(slot.type, slot.shape, context.arena.begin() + slot.index, nullptr));
         break;
       case Slot::Kind::kDeviceArena:
         operands.emplace_back(Tensor::Wrap(slot.type, slot.shape,

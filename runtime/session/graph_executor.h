@@ -1,5 +1,5 @@
-// GraphExecutor: a graph with its kernels, ready to run: plans per shape, contexts per run in
-// flight.
+// GraphExecutor: a graph with its kernels, ready to run: plans per shape, contexts and arenas per
+// run in flight.
 #pragma once
 
 #include <list>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/kernel/execution_provider.h"
+#include "runtime/session/arena_pool.h"
 #include "runtime/session/execution_plan.h"
 #include "runtime/session/run_options.h"
 
@@ -27,7 +28,7 @@ struct ExecutorOptions {
   bool keep_initializers = false;
 };
 
-// Immutable but for its pool of plans and contexts; Run may be called from any thread.
+// Immutable but for its pools of plans, contexts and arenas; Run may be called from any thread.
 class GraphExecutor {
  public:
   // Makes every node's kernel, giving each to the first provider that takes it. Constants that
@@ -58,6 +59,7 @@ class GraphExecutor {
   Status CompileNode(const Node& node);
   Status BringConstants();
   Result<std::unique_ptr<Context>> MakeContext(const ExecutionPlan& plan) const;
+  Status TakeArena(const ExecutionPlan& plan, Context& context) const;
   Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
   Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,
                   std::vector<Value>& outputs, const RunOptions& options) const;
@@ -83,6 +85,7 @@ class GraphExecutor {
   Device* device_ = nullptr;  // of the nodes that run on one
   bool copies_in_ = false;    // to it
 
+  mutable ArenaPool arenas_;
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<PlanEntry>> plans_;  // guarded by mutex_, latest use first
 };

@@ -60,6 +60,10 @@ void ClipGates(float* x, int64_t n, float clip) {
   if (clip > 0) math::CurrentSimd().clip(x, x, n, -clip, clip);
 }
 
+// Bounds how many bytes of working memory an element of all gates takes: what it is itself, what a
+// product in bytes keeps of it, and what rows of one element are rounded up to.
+constexpr int64_t kLargestFactor = 256;
+
 // Working memory of one direction, in floats from the scratch pointer.
 struct Workspace {
   float* gates;      // [steps, batch, gates * hidden]
@@ -202,6 +206,8 @@ class RecurrentKernel : public Kernel {
     z.hidden = context.InputShape(2)[in_bytes() ? 1 : 2];
     const math::Simd& simd = math::CurrentSimd();
     const int64_t width = z.gates * z.hidden;
+    // X may be empty, and have any number of rows.
+    ONNXD_RETURN_IF_ERROR((Shape{z.steps, z.batch, width, kLargestFactor}.Validate()));
     const bool packs_w = w_.empty() && !in_bytes(), packs_r = r_.empty() && !in_bytes();
     const int64_t packed_w = packs_w ? math::PackedBSize(simd, z.input, width) : 0;
     const int64_t packed_r = packs_r ? PackedRSize(simd, z) : 0;

@@ -575,6 +575,25 @@ TEST(Lstm, HalvesItsCellWhenAllWeightsAreZero) {
   }
 }
 
+TEST(Recurrent, RefusesMoreStepsThanWorkingMemoryCanBeCountedFor) {
+  constexpr int64_t kMany = int64_t{1} << 20;  // of rows without an element
+  TestModel model(14);
+  model.Input("x", DataType::kFloat, {kMany, kMany, 0});
+  model.Input("w", DataType::kFloat, {1, 4 * 1024, 0});
+  model.Input("r", DataType::kFloat, {1, 4 * 1024, 1024});
+  model.Node("LSTM", {"x", "w", "r"}, {"", "h"}, With({{"hidden_size", int64_t{1024}}})).Output("h");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  std::vector<Value> inputs;
+  for (const Shape& shape : {Shape{kMany, kMany, 0}, Shape{1, 4096, 0}, Shape{1, 4096, 1024}}) {
+    inputs.emplace_back(Tensor::Create(DataType::kFloat, shape).value());
+  }
+  const auto refused = (*session)->Run(inputs, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("too many elements"), std::string::npos)
+      << refused.status().ToString();
+}
+
 TEST(TreeEnsemble, RefusesTreesThatAreNone) {
   const auto classifier = [](I yes, I no) {
     return With({{"nodes_treeids", I{0, 0, 0}},
