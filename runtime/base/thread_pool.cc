@@ -38,9 +38,10 @@ bool Spin(std::chrono::microseconds time, Done done, WaitOn wait_on) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads)
+    : taken_(std::make_unique<std::atomic<uint64_t>[]>(static_cast<size_t>(std::max(threads, 1)))) {
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { Work(i); });
   } catch (const std::system_error& error) {
     LogWarning(
         StrCat("runs have ", workers_.size() + 1, " threads of ", threads, ": ", error.what()));
@@ -69,14 +70,13 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
   floating_point_mode_ = FloatingPointMode();
   count_ = count;
   chunk_ = std::max(grain, (count + threads() - 1) / threads());
-  next_.store(0, std::memory_order_relaxed);
+  const uint64_t number = (call_.load(std::memory_order_relaxed) >> kNumberShift) + 1;
   {
     std::lock_guard lock(mutex_);
-    const uint64_t number = (call_.load(std::memory_order_relaxed) >> kNumberShift) + 1;
     call_.store(number << kNumberShift | kOpen, std::memory_order_release);
   }
   wake_.notify_all();
-  RunChunks();
+  RunChunks(0, number);
   // Nothing is left to do: a worker that still sleeps need not come.
   call_.fetch_and(~kOpen, std::memory_order_acq_rel);
   const auto finished = [this] { return (call_.load(std::memory_order_acquire) & kRunning) == 0; };
@@ -87,10 +87,13 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
   serving_.clear(std::memory_order_release);
 }
 
-void ThreadPool::RunChunks() {
-  while (true) {
-    const int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-    if (begin >= count_) return;
+void ThreadPool::RunChunks(int thread, uint64_t number) {
+  const int64_t chunks = (count_ + chunk_ - 1) / chunk_;
+  for (int64_t i = 0; i < chunks; ++i) {
+    const int64_t chunk = (thread + i) % chunks;
+    std::atomic<uint64_t>& taken = taken_[static_cast<size_t>(chunk)];
+    if (taken.exchange(number, std::memory_order_relaxed) == number) continue;
+    const int64_t begin = chunk * chunk_;
     (*body_)(begin, std::min(begin + chunk_, count_));
   }
 }
@@ -103,7 +106,7 @@ bool ThreadPool::Join(uint64_t call) {
   return false;
 }
 
-void ThreadPool::Work() {
+void ThreadPool::Work(int thread) {
   uint64_t seen = 0;
   const auto called = [&] {
     return stopping_.load(std::memory_order_relaxed) ||
@@ -120,7 +123,7 @@ void ThreadPool::Work() {
     seen = call >> kNumberShift;
     if (!Join(call)) continue;
     SetFloatingPointMode(floating_point_mode_);
-    RunChunks();
+    RunChunks(thread, seen);
     if ((call_.fetch_sub(1, std::memory_order_acq_rel) & (kOpen | kRunning)) == 1) {
       std::lock_guard lock(mutex_);  // the caller is either past its test or asleep
       done_.notify_one();

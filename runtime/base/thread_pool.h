@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -13,6 +14,15 @@
 #include "runtime/base/function_ref.h"
 
 namespace onnxd {
+
+// What thread `index` of `count` does of so many items: neighbours, of about as many for each, so
+// that a thread finds in its own cache most of what it wrote in the step before.
+struct Share {
+  int64_t begin, end;
+};
+inline Share ShareOf(int64_t items, int64_t index, int64_t count) {
+  return {items * index / count, items * (index + 1) / count};
+}
 
 class ThreadPool {
  public:
@@ -27,7 +37,9 @@ class ThreadPool {
   // Calls body(begin, end) over disjoint ranges that cover [0, count), each of about `grain` items
   // or more, and returns when all have finished. Several threads may call at once: while the
   // workers serve one caller, another runs its whole range itself. `body` must not throw. It finds
-  // the caller's floating-point mode on every thread.
+  // the caller's floating-point mode on every thread. A range is cut alike in every call, and a
+  // thread begins with the same chunk of it: what it wrote in one call it finds in its cache in the
+  // next.
   void ParallelFor(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
   // While one exists, whole ranges run on its thread, of whatever pool: for work beside requests.
@@ -58,8 +70,8 @@ class ThreadPool {
   };
 
  private:
-  void Work();
-  void RunChunks();
+  void Work(int thread);
+  void RunChunks(int thread, uint64_t number);  // its own first, then those that nobody began
   bool Join(uint64_t call);
 
   static inline thread_local bool on_caller_ = false;
@@ -76,7 +88,9 @@ class ThreadPool {
   uint64_t floating_point_mode_ = 0;
   int64_t count_ = 0;
   int64_t chunk_ = 1;
-  std::atomic<int64_t> next_{0};
+  // The number of the last call whose chunk was begun, by chunk: there are as many as threads at
+  // most.
+  const std::unique_ptr<std::atomic<uint64_t>[]> taken_;
   std::atomic<int> busy_{0};
   std::atomic<bool> stopping_{false};
 };

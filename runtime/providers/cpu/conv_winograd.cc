@@ -225,7 +225,8 @@ class ConvWinograd : public Kernel {
       k.pool().ParallelFor(workers, 1, [&](int64_t first, int64_t last) {
         for (int64_t worker = first; worker < last; ++worker) {
           BlockRun run(plan, simd_, filters_, k, k.scratch<float>() + worker * plan.block_floats);
-          for (int64_t block = worker; block < plan.blocks; block += workers) run.Run(block);
+          const Share share = ShareOf(plan.blocks, worker, workers);
+          for (int64_t block = share.begin; block < share.end; ++block) run.Run(block);
         }
       });
       return Status::Ok();

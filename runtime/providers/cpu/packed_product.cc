@@ -105,8 +105,8 @@ PreparedKernel PrepareWidenedProduct(const PackedProduct& product) {
     context.pool().ParallelFor(workers, 1, [&](int64_t first, int64_t last) {
       for (int64_t worker = first; worker < last; ++worker) {
         float* wide = context.scratch<float>() + worker * k * width;
-        const int64_t end = panels * (worker + 1) / workers;
-        for (int64_t panel = panels * worker / workers; panel < end; ++panel) {
+        const Share share = ShareOf(panels, worker, workers);
+        for (int64_t panel = share.begin; panel < share.end; ++panel) {
           widen(narrow + panel * k * width, wide, k * width);
           const int64_t column = panel * width;
           math::GemmArguments g{};

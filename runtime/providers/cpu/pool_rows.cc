@@ -129,7 +129,8 @@ PreparedKernel PreparePoolByRows(const PoolPlan& plan, bool average, int threads
     const RowPool pool(plan, average);
     k.pool().ParallelFor(workers, 1, [&](int64_t first, int64_t last) {
       for (int64_t worker = first; worker < last; ++worker) {
-        for (int64_t p = worker; p < plan.planes; p += workers) {
+        const Share share = ShareOf(plan.planes, worker, workers);
+        for (int64_t p = share.begin; p < share.end; ++p) {
           pool.RunPlane(k.input<float>(0) + p * plan.in_plane, k.scratch<float>() + worker * width,
                         k.output<float>(0) + p * plan.out_plane);
         }

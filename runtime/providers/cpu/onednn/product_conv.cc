@@ -234,7 +234,8 @@ class ProductConv : public Kernel {
     const ProductResult result{k.input<float>(2), plan.has_sum ? k.input<float>(3) : nullptr,
                                activation_, k.output<float>(0)};
     if (!plan.is_plain) std::fill_n(reinterpret_cast<float*>(scratch), plan.piece, 0.0f);
-    for (int64_t i = worker; i < plan.cut.units(); i += plan.cut.workers) {
+    const Share share = ShareOf(plan.cut.units(), worker, plan.cut.workers);
+    for (int64_t i = share.begin; i < share.end; ++i) {
       ProductUnit unit = UnitOf(plan.cut, i, plan.m, plan.out, simd_.gemm_width);
       const WindowRows rows = RowsThatMeet(plan, unit.first_row, unit.rows);
       const int64_t row_depth = plan.k / plan.piece_rows;

@@ -194,7 +194,8 @@ class QuantizedProductConv : public Kernel {
       k.pool().ParallelFor(plan.cut.workers, 1, [&](int64_t first, int64_t last) {
         for (int64_t worker = first; worker < last; ++worker) {
           std::byte* scratch = k.scratch<std::byte>() + worker * plan.worker_bytes();
-          for (int64_t i = worker; i < plan.units(); i += plan.cut.workers) {
+          const Share share = ShareOf(plan.units(), worker, plan.cut.workers);
+          for (int64_t i = share.begin; i < share.end; ++i) {
             RunUnit(plan, packed, k, i, scratch);
           }
         }

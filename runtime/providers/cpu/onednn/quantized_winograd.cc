@@ -106,7 +106,8 @@ class QuantizedWinograd : public Kernel {
       k.pool().ParallelFor(plan.workers, 1, [&](int64_t first, int64_t last) {
         for (int64_t worker = first; worker < last; ++worker) {
           std::byte* scratch = k.scratch<std::byte>() + worker * bytes;
-          for (int64_t i = worker; i < plan.blocks; i += plan.workers) {
+          const Share share = ShareOf(plan.blocks, worker, plan.workers);
+          for (int64_t i = share.begin; i < share.end; ++i) {
             RunBlock(plan, filters, k, i * plan.block_tiles, scratch);
           }
         }

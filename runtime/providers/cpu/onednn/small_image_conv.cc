@@ -1,5 +1,6 @@
 // onnxd::ConvChannelsLast of images so small that its weights outweigh them: one product of our own
-// with the windows of all pixels, whose weights are fetched ahead of their use.
+// with the windows of all pixels, whose weights are fetched ahead of their use. Threads part its
+// columns, so that each weight is read by one of them, and gather what they multiply with next.
 #include <algorithm>
 
 #include "runtime/base/checked_math.h"
@@ -20,9 +21,9 @@ constexpr int64_t kLeastWeights = 64 << 10;  // elements
 constexpr int64_t kRows = 192;               // of windows at a time, or one image
 // Rows of the weights at a time: a panel of them stays in the first-level cache.
 constexpr int64_t kDepth = 256;
-constexpr int64_t kGatherGrain = 64 << 10;    // floats of a thread, at least
-constexpr int64_t kProductGrain = 256 << 10;  // multiply-adds
-constexpr int64_t kPartRows = 12;             // that the product takes at a time
+constexpr int64_t kActivationGrain = 64 << 10;  // floats of a thread, at least
+constexpr int64_t kProductGrain = 256 << 10;    // multiply-adds
+constexpr int64_t kPartRows = 12;               // that the product takes at a time
 
 struct Plan : onednn::ConvGeometry {
   int64_t images_at_once;
@@ -31,23 +32,31 @@ struct Plan : onednn::ConvGeometry {
   bool has_sum;
 };
 
-// The window of one pixel of the result.
-void GatherWindow(const Plan& plan, const float* image, int64_t pixel, float* to) {
+// Floats [first, first + count) of the window of one pixel of the result.
+void GatherWindow(const Plan& plan, const float* image, int64_t pixel, int64_t first, int64_t count,
+                  float* to) {
   const Window& window = plan.window;
   const int64_t top = pixel / plan.out_width * window.strides[0] - window.pads_begin[0];
   const int64_t left = pixel % plan.out_width * window.strides[1] - window.pads_begin[1];
-  for (int64_t i = 0; i < window.kernel[0]; ++i) {
-    const int64_t row = top + i * window.dilations[0];
-    for (int64_t j = 0; j < window.kernel[1]; ++j, to += plan.in) {
-      const int64_t column = left + j * window.dilations[1];
-      if (row < 0 || row >= plan.height || column < 0 || column >= plan.width) {
-        std::fill_n(to, plan.in, 0.0f);
-      } else {
-        std::copy_n(image + (row * plan.width + column) * plan.in, plan.in, to);
-      }
+  int64_t position = first / plan.in, channel = first % plan.in;
+  while (count > 0) {
+    const int64_t piece = std::min(plan.in - channel, count);
+    const int64_t row = top + position / window.kernel[1] * window.dilations[0];
+    const int64_t column = left + position % window.kernel[1] * window.dilations[1];
+    if (row < 0 || row >= plan.height || column < 0 || column >= plan.width) {
+      std::fill_n(to, piece, 0.0f);
+    } else {
+      std::copy_n(image + (row * plan.width + column) * plan.in + channel, piece, to);
     }
+    to += piece, count -= piece, channel = 0, ++position;
   }
 }
+
+// Some rows and columns of the result.
+struct Part {
+  int64_t first_row, end_row, first_column, end_column;
+  float* windows;  // [rows, kDepth], where they are gathered
+};
 
 class SmallImageConv : public Kernel {
  public:
@@ -77,12 +86,9 @@ class SmallImageConv : public Kernel {
     plan.gathers = w[2] != 1 || w[3] != 1 || !AreAll(plan.window.strides, 1) ||
                    !AreAll(plan.window.pads_begin, 0) || !AreAll(plan.window.pads_end, 0);
     if (plan.gathers) {
-      const int64_t floats = SaturatingMultiply(plan.images_at_once * plan.pixels(), plan.k);
-      const auto bytes = CheckedMultiply(floats, sizeof(float));
-      if (!bytes) {
-        return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
-      }
-      prepared.scratch_bytes = static_cast<size_t>(*bytes);
+      const int64_t rows = plan.images_at_once * plan.pixels();
+      prepared.scratch_bytes =
+          static_cast<size_t>(context.threads * rows * std::min(plan.k, kDepth)) * sizeof(float);
     }
     prepared.compute = [plan, this](const KernelContext& k) {
       for (int64_t image = 0; image < plan.images; image += plan.images_at_once) {
@@ -101,57 +107,74 @@ class SmallImageConv : public Kernel {
     if (plan.has_sum && k.input<float>(3) != k.output<float>(0)) {
       std::copy_n(k.input<float>(3) + begin * plan.pixels() * plan.out, count, y);
     }
-    if (plan.gathers) Gather(plan, k, images, rows);
-    const float* a = plan.gathers ? k.scratch<float>() : images;
     const int64_t panel = simd_.gemm_width, panels = (plan.out + panel - 1) / panel;
-    const int64_t grain = 1 + kProductGrain / (rows * plan.k * panel);
+    const int64_t threads = k.pool().threads();
     // Where threads would not get as many panels each, they part the rows of one.
-    const bool parts_rows = panels % k.pool().threads() != 0 && rows >= 2 * kPartRows;
+    const bool parts_rows = panels % threads != 0 && rows >= 2 * kPartRows;
     const int64_t parts = parts_rows ? 2 : 1, cut = rows / 2 / kPartRows * kPartRows;
-    k.pool().ParallelFor(panels * parts, grain * parts, [&](int64_t first, int64_t last) {
-      for (int64_t unit = first; unit < last;) {
-        const int64_t column = unit / parts * panel, part = unit % parts;
-        const int64_t whole = part == 0 ? (last - unit) / parts : 0;
-        const int64_t begin_row = part == 0 ? 0 : cut;
-        const int64_t end_row = whole == 0 && part == 0 ? cut : rows;
-        const int64_t end = std::min(plan.out, column + std::max<int64_t>(whole, 1) * panel);
-        Multiply(plan, k, a + begin_row * plan.k, end_row - begin_row, column, end - column,
-                 y + begin_row * plan.out);
-        unit += whole == 0 ? 1 : whole * parts;
+    const int64_t products = SaturatingMultiply(rows * plan.k, plan.out);
+    const int64_t workers =
+        std::clamp<int64_t>(products / kProductGrain, 1, std::min(panels * parts, threads));
+    k.pool().ParallelFor(workers, 1, [&](int64_t begin_worker, int64_t end_worker) {
+      for (int64_t worker = begin_worker; worker < end_worker; ++worker) {
+        float* windows =
+            plan.gathers ? k.scratch<float>() + worker * rows * std::min(plan.k, kDepth) : nullptr;
+        const Share share = ShareOf(panels * parts, worker, workers);
+        for (int64_t unit = share.begin; unit < share.end;) {
+          const int64_t column = unit / parts * panel, part = unit % parts;
+          const int64_t whole = part == 0 ? (share.end - unit) / parts : 0;
+          const int64_t columns = std::max<int64_t>(whole, 1) * panel;
+          Multiply(plan, k, images,
+                   {part == 0 ? 0 : cut, whole == 0 && part == 0 ? cut : rows, column,
+                    std::min(plan.out, column + columns), windows},
+                   y);
+          unit += whole == 0 ? 1 : whole * parts;
+        }
       }
     });
     if (activation_.rest.kind == Activation::Kind::kNone) return;
-    k.pool().ParallelFor(count, kGatherGrain, [&](int64_t first, int64_t last) {
+    k.pool().ParallelFor(count, kActivationGrain, [&](int64_t first, int64_t last) {
       activation_.rest.Apply(y + first, last - first);
     });
   }
 
-  // Some columns of the result.
-  void Multiply(const Plan& plan, const KernelContext& k, const float* a, int64_t rows,
-                int64_t column, int64_t columns, float* y) const {
+  void Multiply(const Plan& plan, const KernelContext& k, const float* images, const Part& part,
+                float* y) const {
     const float* bias = k.input<float>(2);
     const float* packed = packed_.data<float>();
+    const int64_t rows = part.end_row - part.first_row;
+    const int64_t columns = part.end_column - part.first_column;
     for (int64_t first = 0; first < plan.k; first += kDepth) {
       const int64_t depth = std::min(kDepth, plan.k - first);
-      math::GemmArguments g{rows,       columns, depth, a + first, plan.k, packed + column * depth,
-                            y + column, plan.out};
+      math::GemmArguments g{rows,
+                            columns,
+                            depth,
+                            images + part.first_row * plan.k + first,
+                            plan.k,
+                            packed + part.first_column * depth,
+                            y + part.first_row * plan.out + part.first_column,
+                            plan.out};
+      if (plan.gathers) {
+        Gather(plan, images, part, first, depth);
+        g.a = part.windows;
+        g.lda = depth;
+      }
       g.accumulate = plan.has_sum || first > 0;
-      if (first == 0 && bias != nullptr) g.bias = bias + column;
+      if (first == 0 && bias != nullptr) g.bias = bias + part.first_column;
       if (first + depth == plan.k) g.low = activation_.low, g.high = activation_.high;
       simd_.gemm(g);
       packed += math::PackedBSize(simd_, depth, plan.out);
     }
   }
 
-  static void Gather(const Plan& plan, const KernelContext& k, const float* images, int64_t rows) {
-    auto* windows = k.scratch<float>();
-    k.pool().ParallelFor(rows, 1 + kGatherGrain / plan.k, [&](int64_t first, int64_t last) {
-      for (int64_t row = first; row < last; ++row) {
-        const int64_t image = row / plan.pixels();
-        GatherWindow(plan, images + image * plan.height * plan.width * plan.in, row % plan.pixels(),
-                     windows + row * plan.k);
-      }
-    });
+  static void Gather(const Plan& plan, const float* images, const Part& part, int64_t first,
+                     int64_t depth) {
+    float* to = part.windows;
+    for (int64_t row = part.first_row; row < part.end_row; ++row, to += depth) {
+      const int64_t image = row / plan.pixels();
+      GatherWindow(plan, images + image * plan.height * plan.width * plan.in, row % plan.pixels(),
+                   first, depth, to);
+    }
   }
 
   ActivationBounds activation_;
