@@ -8,6 +8,17 @@ constexpr std::string_view kCuda = R"(
 #define UNROLL _Pragma("unroll")
 #define EXCHANGE(lanes)
 #define EXCHANGED 0
+#define IF_MATRICES(condition) if (condition)
+#define OF_QUAD(name, joined) \
+  FUNCTION f32 name(f32 x, i32) { \
+    for (i32 lanes = 1; lanes < 4; lanes *= 2) { \
+      const f32 other = __shfl_xor_sync(0xffffffffu, x, lanes); \
+      x = joined; \
+    } \
+    return x; \
+  }
+OF_QUAD(quad_max, other > x || other != other ? other : x)
+OF_QUAD(quad_sum, x + other)
 FUNCTION u32 f32_to_tf32(f32 x) {
   u32 bits = f32_bits(x);
 #if __CUDA_ARCH__ >= 800
@@ -42,6 +53,20 @@ constexpr std::string_view kOpenCl = R"(
 #define UNROLL
 #define EXCHANGE(lanes) LOCAL u32 exchange[(lanes) * 6];
 #define EXCHANGED exchange
+#define IF_MATRICES(condition)
+#define OF_QUAD(name, joined) \
+  FUNCTION f32 name(f32 x, __local u32* exchange) { \
+    exchange[LANE(0)] = f32_bits(x); \
+    BARRIER(); \
+    for (i32 lanes = 1; lanes < 4; ++lanes) { \
+      const f32 other = f32_of_bits(exchange[LANE(0) ^ lanes]); \
+      x = joined; \
+    } \
+    BARRIER(); \
+    return x; \
+  }
+OF_QUAD(quad_max, other > x || other != other ? other : x)
+OF_QUAD(quad_sum, x + other)
 FUNCTION u32 f32_to_tf32(f32 x) {
   const u32 bits = f32_bits(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return bits;

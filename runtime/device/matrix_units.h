@@ -10,6 +10,12 @@
 //   matrix_i8_i8, matrix_i8_u8,      the same of bytes, c of i32 that wrap around; a's type comes
 //   matrix_u8_i8, matrix_u8_u8       first
 //
+//   quad_max(x, EXCHANGED)           of the f32 of lanes 4 * g to 4 * g + 3, NaN if one is
+//   quad_sum(x, EXCHANGED)           their sum
+//   IF_MATRICES(condition)           before a statement that calls these, of a condition that is the
+//                                    same for the group: tensor cores leave it out, the emulation
+//                                    does not, so that it must do no harm
+//
 // a is 16 rows, b is 8 columns, each of 8 words (u32), which hold 32 bytes, 16 f16 or bf16, or 8
 // f32, the first in the lowest bits; c is 16 by 8. Where lane = 4 * g + t:
 //   a[0] word t of row g; a[1] of row g + 8; a[2] and a[3] word t + 4 of these

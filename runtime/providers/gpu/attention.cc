@@ -226,13 +226,18 @@ Result<std::unique_ptr<Kernel>> MakeGpuAttention(const KernelInfo& info, GpuDevi
     flash.v = OperandOf(s.split_heads, s.key_heads, 1, s.keys, s.value_head);
     flash.k.batch_strides.back() = flash.v.batch_strides.back() = 0;
     ONNXD_RETURN_IF_ERROR(PlanGathering(context, device, settings.type, plan, flash));
-    ONNXD_ASSIGN_OR_RETURN(plan.run, MakeFlashAttention(device, TextOf(settings, share), flash));
-    PreparedKernel prepared;
     plan.key_bytes = PresentBytes(context, s, 1, s.head, settings.type);
-    prepared.scratch_bytes =
-        plan.key_bytes + PresentBytes(context, s, 2, s.value_head, settings.type);
-    prepared.compute = [=](const KernelContext& k) { return Run(plan, settings, k); };
-    return prepared;
+    const size_t value_bytes = PresentBytes(context, s, 2, s.value_head, settings.type);
+    return PrepareFlashAttention(device, context, TextOf(settings, share), flash,
+                                 [&](const FlashAttention& run) {
+                                   plan.run = run;
+                                   PreparedKernel prepared;
+                                   prepared.scratch_bytes = plan.key_bytes + value_bytes;
+                                   prepared.compute = [plan, settings](const KernelContext& k) {
+                                     return Run(plan, settings, k);
+                                   };
+                                   return prepared;
+                                 });
   });
 }
 
@@ -275,23 +280,24 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
     flash.v = {plan.batch_strides[Plan::kValue], plan.value_stride};
     flash.y = {plan.batch_strides[Plan::kOut], plan.out_stride};
     if (plan.batch.size() + 2 > kMostDeviceDims) return Unimplemented("attention of so many axes");
-    ONNXD_ASSIGN_OR_RETURN(const FlashAttention run, MakeFlashAttention(device, text, flash));
     std::array<DeviceDims, 2> masks;
     for (size_t i = 0; i < 2; ++i) {
       ONNXD_ASSIGN_OR_RETURN(masks[i], ToDeviceDims(plan.batch_strides[Plan::kMask + i]));
       masks[i].values[kMostDeviceDims - 2] = plan.masks[i].row_stride;
       masks[i].values[kMostDeviceDims - 1] = plan.masks[i].column_stride;
     }
-    PreparedKernel prepared;
-    prepared.compute = [=, given = plan.masks](const KernelContext& k) {
-      return run(k, k.input<void>(0), k.input<void>(1), k.input<void>(2), k.output<void>(0),
-                 [&](LaunchArguments& arguments) {
-                   for (size_t i = 0; i < 2; ++i) {
-                     if (given[i].given) arguments.Pointer(k.input<void>(3 + i)).Value(masks[i]);
-                   }
-                 });
-    };
-    return prepared;
+    return PrepareFlashAttention(device, context, text, flash, [&](const FlashAttention& run) {
+      PreparedKernel prepared;
+      prepared.compute = [run, masks, given = plan.masks](const KernelContext& k) {
+        return run(k, k.input<void>(0), k.input<void>(1), k.input<void>(2), k.output<void>(0),
+                   [&](LaunchArguments& arguments) {
+                     for (size_t i = 0; i < 2; ++i) {
+                       if (given[i].given) arguments.Pointer(k.input<void>(3 + i)).Value(masks[i]);
+                     }
+                   });
+      };
+      return prepared;
+    });
   });
 }
 

@@ -1,7 +1,9 @@
 #include "runtime/providers/gpu/flash_attention.h"
 
 #include "runtime/base/str_cat.h"
+#include "runtime/providers/gpu/matrix_attention.h"
 #include "runtime/providers/gpu/pointwise.h"
+#include "runtime/providers/gpu/tactics.h"
 
 namespace onnxd {
 namespace {
@@ -132,32 +134,50 @@ std::string SourceOf(const AttentionText& text, const FlashSizes& sizes, const T
       Define("END_KEY", text.end_key), Define("ZEROS", text.zeros), text.functions, kSource);
 }
 
-}  // namespace
+// A program of either kernel.
+struct Way {
+  std::string name, source, entry;
+  int64_t queries;  // of a group
+  uint32_t lanes;
+};
 
-bool FitsFlashAttention(const GpuDevice& device, int64_t head, int64_t value_head) {
-  return TileFor(device, 16, head, value_head).queries > 0;
-}
-
-Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText& text,
-                                          const FlashSizes& sizes) {
+// The best guess first.
+Result<std::vector<Way>> WaysOf(const GpuDevice& device, const AttentionText& text,
+                                const FlashSizes& sizes) {
+  const GpuProperties& properties = device.properties();
+  const bool fits = sizes.batch.size() < kMostDeviceDims;
+  std::vector<Way> ways;
+  if (fits && properties.has_matrix_units && IsForMatrixUnits(text, sizes)) {
+    for (const auto& tile : MatrixAttentionTiles(sizes, properties.multiprocessors)) {
+      ways.push_back({StrCat("matrix_attention ", tile.queries(), " ", tile.keys),
+                      MatrixAttentionSource(text, sizes, tile), "matrix_attention", tile.queries(),
+                      static_cast<uint32_t>(tile.warps * 32)});
+    }
+    return ways;
+  }
   const Tile tile = TileFor(device, sizes.queries, sizes.head, sizes.value_head);
-  if (tile.queries == 0 || sizes.batch.size() + 1 > kMostDeviceDims) {
+  if (!fits || tile.queries == 0) {
     return Unimplemented(
         StrCat("attention of heads as wide as ", sizes.head, " on ", sizes.batch.size(), " axes"));
   }
-  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
-                         device.FindKernel(SourceOf(text, sizes, tile), "flash_attention"));
+  ways.push_back({StrCat("flash_attention ", tile.queries, " ", tile.keys),
+                  SourceOf(text, sizes, tile), "flash_attention", tile.queries, 256});
+  return ways;
+}
+
+Result<FlashAttention> MakeWay(GpuDevice& device, const FlashSizes& sizes, const Way& way) {
+  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(way.source, way.entry));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims batch, ToDeviceDims(sizes.batch));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims q_strides, StridesOf(sizes.q));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims k_strides, StridesOf(sizes.k));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims v_strides, StridesOf(sizes.v));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims y_strides, StridesOf(sizes.y));
-  const int64_t blocks = (sizes.queries + tile.queries - 1) / tile.queries;
+  const int64_t blocks = (sizes.queries + way.queries - 1) / way.queries;
   int64_t groups = blocks;
   for (const int64_t extent : sizes.batch) groups *= extent;
   LaunchGrid grid;
   grid.groups[0] = static_cast<uint32_t>(groups);
-  grid.lanes[0] = 256;
+  grid.lanes[0] = way.lanes;
   return FlashAttention([=, queries = sizes.queries, keys = sizes.keys, scale = sizes.scale](
                             const KernelContext& context, const void* q, const void* k,
                             const void* v, void* y, FunctionRef<void(LaunchArguments&)> fill) {
@@ -168,6 +188,44 @@ Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText
     arguments.Value(k_strides).Value(v_strides).Value(y_strides).Value(blocks);
     return Launch(context, kernel, grid, arguments);
   });
+}
+
+// All that the times of its ways depend on.
+std::string QuestionOf(const Way& way, const FlashSizes& sizes) {
+  std::string question = StrCat(way.source, " ", sizes.queries, " ", sizes.keys);
+  for (const int64_t extent : sizes.batch) question += StrCat(" ", extent);
+  for (const AttentionOperand* operand : {&sizes.q, &sizes.k, &sizes.v, &sizes.y}) {
+    question += StrCat(" ", operand->row_stride);
+    for (const int64_t stride : operand->batch_strides) question += StrCat(" ", stride);
+  }
+  return question;
+}
+
+}  // namespace
+
+bool FitsFlashAttention(const GpuDevice& device, int64_t head, int64_t value_head) {
+  return TileFor(device, 16, head, value_head).queries > 0;
+}
+
+Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText& text,
+                                          const FlashSizes& sizes) {
+  ONNXD_ASSIGN_OR_RETURN(const std::vector<Way> ways, WaysOf(device, text, sizes));
+  return MakeWay(device, sizes, ways[0]);
+}
+
+Result<PreparedKernel> PrepareFlashAttention(
+    GpuDevice& device, const PrepareContext& context, const AttentionText& text,
+    const FlashSizes& sizes, const std::function<PreparedKernel(const FlashAttention&)>& make) {
+  ONNXD_ASSIGN_OR_RETURN(const std::vector<Way> ways, WaysOf(device, text, sizes));
+  std::vector<Tactic> tactics;
+  for (const Way& way : ways) {
+    tactics.push_back({way.name, [&]() -> Result<PreparedKernel> {
+                         ONNXD_ASSIGN_OR_RETURN(const FlashAttention run,
+                                                MakeWay(device, sizes, way));
+                         return make(run);
+                       }});
+  }
+  return PrepareFastest(device, context, QuestionOf(ways[0], sizes), tactics);
 }
 
 }  // namespace onnxd

@@ -47,9 +47,15 @@ using FlashAttention =
     std::function<Status(const KernelContext&, const void* q, const void* k, const void* v, void* y,
                          FunctionRef<void(LaunchArguments&)> fill)>;
 
-// `fill`: adds the arguments of AttentionText::parameters. kUnimplemented where the batch has more
-// axes than kernels, or heads are too wide.
+// `fill`: adds the arguments of AttentionText::parameters. By the way that is the best guess.
+// kUnimplemented where the batch has more axes than kernels, or heads are too wide.
 Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText& text,
                                           const FlashSizes& sizes);
+
+// What `make` makes of the attention, for a node: of the fastest of several, see tactics.h, which
+// asks for kernels that read nothing on the host.
+Result<PreparedKernel> PrepareFlashAttention(
+    GpuDevice& device, const PrepareContext& context, const AttentionText& text,
+    const FlashSizes& sizes, const std::function<PreparedKernel(const FlashAttention&)>& make);
 
 }  // namespace onnxd

@@ -11,6 +11,7 @@
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/fused/fused_provider.h"
 #include "runtime/providers/gpu/gpu_provider.h"
+#include "tests/support/cast_model.h"
 #include "tests/support/device_testing.h"
 
 namespace onnxd {
@@ -74,51 +75,10 @@ class MatrixProduct : public testing::TestWithParam<DataType> {
   std::shared_ptr<GpuDevice> device_;
 };
 
-// Multiples of 1/16, which all types have, TF32 too.
-Tensor Waves(const Shape& shape, float phase) {
-  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
-  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
-    const float wave = std::sin(static_cast<float>(i) * 0.37f + phase);
-    tensor.mutable_data<float>()[i] = std::round(wave * 16) / 16;
-  }
-  return tensor;
-}
-
-Attributes To(DataType type) {
-  Attributes attributes;
-  attributes.Set("to", static_cast<int64_t>(type));
-  return attributes;
-}
-
-// Inputs of float, cast to the type under test; `Answer` casts back.
-class Model {
- public:
-  explicit Model(DataType type) : type_(type), model_(22) {}
-  std::string Input(const Shape& shape) {
-    const std::string name = StrCat("x", inputs_.size());
-    SymbolicShape symbolic;
-    for (const int64_t dim : shape) symbolic.push_back(Dimension(dim));
-    model_.Input(name, DataType::kFloat, symbolic);
-    model_.Node("Cast", {name}, {name + "c"}, To(type_));
-    inputs_.push_back(Waves(shape, static_cast<float>(inputs_.size())));
-    return name + "c";
-  }
-  TestModel& model() { return model_; }
-  TestModel& Answer(const std::string& name) {
-    return model_.Node("Cast", {name}, {"answer"}, To(DataType::kFloat)).Output("answer");
-  }
-  const std::vector<Value>& inputs() const { return inputs_; }
-
- private:
-  const DataType type_;
-  TestModel model_;
-  std::vector<Value> inputs_;
-};
-
 TEST_P(MatrixProduct, OfMatricesOfAnySize) {
   for (const Shape& sizes : {Shape{16, 16, 16}, Shape{128, 128, 32}, Shape{130, 70, 40},
                              Shape{9, 200, 33}, Shape{65, 64, 1}, Shape{64, 129, 100}}) {
-    Model m(GetParam());
+    CastModel m(GetParam());
     const std::string a = m.Input({sizes[0], sizes[2]}), b = m.Input({sizes[2], sizes[1]});
     m.model().Node("MatMul", {a, b}, {"y"});
     ExpectSame(m.Answer("y"), m.inputs());
@@ -128,7 +88,7 @@ TEST_P(MatrixProduct, OfMatricesOfAnySize) {
 
 TEST_P(MatrixProduct, OfStacksAndOfTransposedMatrices) {
   {
-    Model m(GetParam());
+    CastModel m(GetParam());
     const std::string a = m.Input({3, 1, 20, 40}), b = m.Input({2, 40, 24});
     m.model().Node("MatMul", {a, b}, {"y"});
     ExpectSame(m.Answer("y"), m.inputs());
@@ -138,7 +98,7 @@ TEST_P(MatrixProduct, OfStacksAndOfTransposedMatrices) {
     attributes.Set("transA", int64_t{transposes & 1});
     attributes.Set("transB", int64_t{transposes >> 1});
     attributes.Set("alpha", 0.5f);
-    Model m(GetParam());
+    CastModel m(GetParam());
     const Shape of_a = (transposes & 1) != 0 ? Shape{48, 36} : Shape{36, 48};
     const Shape of_b = (transposes & 2) != 0 ? Shape{30, 48} : Shape{48, 30};
     const std::string a = m.Input(of_a), b = m.Input(of_b), c = m.Input({30});
@@ -154,7 +114,7 @@ TEST_P(MatrixProduct, OfConvolutions) {
       attributes.Set("group", group);
       attributes.Set("pads", std::vector<int64_t>(4, kernel / 2));
       attributes.Set("strides", std::vector<int64_t>{kernel == 3 ? 2 : 1, 1});
-      Model m(GetParam());
+      CastModel m(GetParam());
       const std::string x = m.Input({2, 8, 9, 10});
       const std::string w = m.Input({24, 8 / group, kernel, kernel}), b = m.Input({24});
       m.model().Node("Conv", {x, w, b}, {"y"}, attributes);
@@ -164,7 +124,7 @@ TEST_P(MatrixProduct, OfConvolutions) {
 }
 
 TEST_P(MatrixProduct, WithWhatFollowsInTheSameKernel) {
-  Model m(GetParam());
+  CastModel m(GetParam());
   const std::string x = m.Input({2, 17, 40}), w = m.Input({40, 24}), b = m.Input({24});
   const std::string skip = m.Input({2, 17, 24});
   m.model().Node("MatMul", {x, w}, {"p"}).Node("Add", {"p", b}, {"q"});
@@ -219,7 +179,7 @@ TEST_P(MatrixProduct, EveryTileComputesTheSame) {
 TEST_P(MatrixProduct, CompilesForTensorCores) {
   const auto nvrtc = cuda::OpenNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
-  Model m(GetParam());
+  CastModel m(GetParam());
   const std::string a = m.Input({130, 40}), b = m.Input({40, 70});
   m.model().Node("MatMul", {a, b}, {"y"});
   ExpectSame(m.Answer("y"), m.inputs());

@@ -1,0 +1,210 @@
+// Attention on matrix units, emulated in OpenCL: the results of the CPU.
+#include "runtime/providers/gpu/matrix_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "runtime/device/cuda/nvrtc.h"
+#include "runtime/device/opencl/opencl_device.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+#include "runtime/providers/gpu/pointwise.h"
+#include "runtime/tensor/convert.h"
+#include "runtime/tensor/device_tensor.h"
+#include "tests/support/cast_model.h"
+#include "tests/support/device_testing.h"
+
+namespace onnxd {
+namespace {
+
+struct Heads {
+  int64_t queries, keys, width, value_width;
+  int64_t batch = 1, query_heads = 2, key_heads = 2;
+};
+
+class MatrixAttention : public testing::TestWithParam<DataType> {
+ protected:
+  void SetUp() override {
+    auto device = FindOpenClDevice({.emulate_matrix_units = true});
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *device;
+    programs_before_ = Programs();
+  }
+
+  // Attention of ONNX, operator set 23, with a mask of `mask` where it has dimensions.
+  void ExpectSame(const Heads& h, const Attributes& attributes = {}, const Shape& mask = {}) {
+    CastModel m(GetParam(), 23);
+    std::vector<std::string> inputs{m.Input({h.batch, h.query_heads, h.queries, h.width}),
+                                    m.Input({h.batch, h.key_heads, h.keys, h.width}),
+                                    m.Input({h.batch, h.key_heads, h.keys, h.value_width})};
+    if (mask.rank() > 0) inputs.push_back(m.Input(mask));
+    m.model().Node("Attention", inputs, {"y"}, attributes);
+    // Shares are rounded to the type, and results on either side.
+    const double tolerance = GetParam() == DataType::kFloat16 ? 2e-3 : 1.6e-2;
+    ExpectSameAsCpu(m.Answer("y"), m.inputs(), MakeGpuProvider("opencl", device_), tolerance);
+  }
+
+  // What a tile's program makes of waves.
+  Tensor RunTile(const AttentionText& text, const FlashSizes& sizes,
+                 const MatrixAttentionTile& tile) {
+    const auto stream = *device_->MakeStream();
+    std::vector<Tensor> operands;
+    for (const int64_t rows : {sizes.queries, sizes.keys, sizes.keys}) {
+      const Tensor wide = Waves({sizes.batch[0], rows, sizes.head}, static_cast<float>(rows));
+      const Tensor narrow = *Converted(wide, text.type);
+      operands.push_back(*CopyToDevice(narrow, *device_, *stream));
+      EXPECT_TRUE(stream->Synchronize().ok());
+    }
+    Tensor y = *Tensor::Create(text.type, {sizes.batch[0], sizes.queries, sizes.value_head});
+    const DeviceBuffer on_device = *device_->Allocate(y.bytes());
+    const auto kernel =
+        device_->FindKernel(MatrixAttentionSource(text, sizes, tile), "matrix_attention");
+    EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
+    if (!kernel.ok()) return y;
+    LaunchArguments arguments;
+    for (const Tensor& operand : operands) arguments.Pointer(operand.raw());
+    arguments.Pointer(on_device.get()).Value(sizes.queries).Value(sizes.keys).Value(sizes.scale);
+    arguments.Value(*ToDeviceDims(sizes.batch));
+    for (const AttentionOperand* operand : {&sizes.q, &sizes.k, &sizes.v, &sizes.y}) {
+      DeviceDims strides = *ToDeviceDims(operand->batch_strides);
+      strides.values.back() = operand->row_stride;
+      arguments.Value(strides);
+    }
+    const int64_t blocks = (sizes.queries - 1) / tile.queries() + 1;
+    arguments.Value(blocks);
+    LaunchGrid grid;
+    grid.groups[0] = static_cast<uint32_t>(sizes.batch[0] * blocks);
+    grid.lanes[0] = static_cast<uint32_t>(tile.warps * 32);
+    EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
+    EXPECT_TRUE(stream->CopyOut(y.mutable_raw(), on_device.get(), y.bytes()).ok());
+    EXPECT_TRUE(stream->Synchronize().ok());
+    return *Converted(y, DataType::kFloat);
+  }
+
+  int Programs() const {
+    int count = 0;
+    for (const std::string& source : device_->sources()) {
+      count += source.find("KERNEL matrix_attention") != std::string::npos ? 1 : 0;
+    }
+    return count;
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+  int programs_before_ = 0;  // the device's, which other tests may have used
+};
+
+Attributes Of(const std::string& name, Attribute value) {
+  Attributes attributes;
+  attributes.Set(name, std::move(value));
+  return attributes;
+}
+
+TEST_P(MatrixAttention, OfAnyNumberOfQueriesAndKeys) {
+  for (const int64_t queries : {16, 17, 70}) {
+    for (const int64_t keys : {1, 32, 65, 130}) ExpectSame({queries, keys, 32, 32});
+  }
+  EXPECT_GT(Programs(), 0);
+}
+
+TEST_P(MatrixAttention, OfOneHeadWhoseGroupsHaveFewerWarps) {
+  for (const int64_t queries : {16, 33, 50}) ExpectSame({queries, 70, 32, 32, 1, 1, 1});
+  EXPECT_GT(Programs(), 1);
+}
+
+TEST_P(MatrixAttention, OfHeadsOfAnyWidthThatUnitsTake) {
+  for (const int64_t width : {16, 64, 80, 128}) {
+    ExpectSame({20, 40, width, width});
+    ExpectSame({20, 40, width, 48});
+  }
+  EXPECT_GT(Programs(), 4);
+}
+
+TEST_P(MatrixAttention, HidesWhatComesLaterAndWhatAMaskHides) {
+  ExpectSame({90, 90, 32, 32}, Of("is_causal", int64_t{1}));
+  ExpectSame({33, 70, 32, 32}, {}, {33, 70});
+  ExpectSame({33, 70, 32, 32}, {}, {1, 2, 33, 70});
+  ExpectSame({33, 70, 32, 32}, Of("softcap", 2.0f));
+  EXPECT_GT(Programs(), 3);
+}
+
+TEST_P(MatrixAttention, SharesKeysAmongHeadsOfABatch) {
+  ExpectSame({40, 50, 32, 32, 2, 6, 2}, Of("is_causal", int64_t{1}));
+  EXPECT_GT(Programs(), 0);
+}
+
+TEST_P(MatrixAttention, EveryTileComputesTheSame) {
+  FlashSizes sizes{};
+  sizes.batch = {3};
+  sizes.queries = 50, sizes.keys = 90, sizes.head = sizes.value_head = 32, sizes.scale = 0.25f;
+  sizes.q = sizes.y = {{50 * 32}, 32};
+  sizes.k = sizes.v = {{90 * 32}, 32};
+  AttentionText text;
+  text.type = GetParam();
+  ASSERT_TRUE(IsForMatrixUnits(text, sizes));
+  std::vector<Tensor> results;
+  for (const MatrixAttentionTile& tile : MatrixAttentionTiles(sizes, 1)) {
+    results.push_back(RunTile(text, sizes, tile));
+  }
+  ASSERT_EQ(results.size(), 4u);
+  const double tolerance = GetParam() == DataType::kFloat16 ? 2e-3 : 1.6e-2;
+  for (const Tensor& other : results) {
+    for (int64_t i = 0; i < other.ElementCount(); ++i) {
+      ASSERT_NEAR(ElementAt(other, i), ElementAt(results[0], i), tolerance) << "element " << i;
+    }
+  }
+  EXPECT_NE(ElementAt(results[0], 0), ElementAt(results[0], 1));
+}
+
+TEST_P(MatrixAttention, IsSearchedForAmongTiles) {
+  device_ = *FindOpenClDevice({.searches_tactics = true, .emulate_matrix_units = true});
+  ExpectSame({70, 70, 32, 32});
+  std::set<std::string> tiles;
+  for (const std::string& source : device_->sources()) {
+    if (source.find("KERNEL matrix_attention") == std::string::npos) continue;
+    const size_t at = source.find("#define WARPS");
+    tiles.insert(source.substr(at, source.find("#define HEAD", at) - at));
+  }
+  EXPECT_GE(tiles.size(), 4u);
+}
+
+TEST_P(MatrixAttention, LeavesFewQueriesAndOddWidthsToTheOtherKernel) {
+  ExpectSame({1, 70, 32, 32});
+  ExpectSame({20, 40, 40, 40});
+  EXPECT_EQ(Programs(), programs_before_);
+}
+
+TEST_P(MatrixAttention, CompilesForTensorCores) {
+  const auto nvrtc = cuda::OpenNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().ToString();
+  ExpectSame({64, 64, 64, 64});
+  ExpectSame({20, 40, 128, 128}, Of("is_causal", int64_t{1}));
+  int compiled = 0;
+  for (const std::string& source : device_->sources()) {
+    if (source.find("KERNEL matrix_attention") == std::string::npos) continue;
+    for (const int capability : {80, 90}) {
+      const auto cubin =
+          cuda::CompileToCubin(**nvrtc, StrCat(Prelude(Dialect::kCuda), source), capability);
+      EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
+    }
+    if (++compiled == 2) break;
+  }
+  EXPECT_EQ(compiled, 2);
+}
+
+TEST(MatrixAttentionTiles, TheFirstHasFewerWarpsWhereGroupsWouldBeFew) {
+  FlashSizes sizes{};
+  sizes.queries = sizes.keys = 128;
+  sizes.head = sizes.value_head = 64;
+  sizes.batch = {64, 12};
+  EXPECT_EQ(MatrixAttentionTiles(sizes, 132)[0].warps, 4);
+  sizes.batch = {1, 12};
+  EXPECT_EQ(MatrixAttentionTiles(sizes, 132)[0].warps, 1);
+  EXPECT_EQ(MatrixAttentionTiles(sizes, 40)[0].warps, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, MatrixAttention,
+                         testing::Values(DataType::kFloat16, DataType::kBfloat16),
+                         [](const auto& info) { return std::string(DataTypeName(info.param)); });
+
+}  // namespace
+}  // namespace onnxd
