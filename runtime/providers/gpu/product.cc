@@ -96,6 +96,49 @@ KERNEL plain_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETE
   Y_PUT(y, at, FINISHED);
 }
 
+// Few rows, as of a decoder's token: what takes time is to read b once. SLICES lanes share a column's
+// sums, each with every SLICES-th of its elements; neighbours read neighbours in p or in j.
+#ifdef SLICES
+#define GROUP_COLUMNS (256 / SLICES)
+KERNEL few_rows_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
+                        i64 k, i64 tiles_down, i64 tiles_across) {
+  LOCAL ACC parts[FEW_ROWS * GROUP_COLUMNS * (SLICES + 1)];
+  const i64 across = GROUP(0) % tiles_across * GROUP_COLUMNS;
+  const i64 batch = GROUP(0) / tiles_across;
+  SETUP
+  const i32 lane = LANE(0);
+  const i32 slice = B_BY_P ? lane % SLICES : lane / GROUP_COLUMNS;
+  const i32 column = B_BY_P ? lane / SLICES : lane % GROUP_COLUMNS;
+  ACC sums[FEW_ROWS];
+  UNROLL
+  for (i32 i = 0; i < FEW_ROWS; ++i) sums[i] = 0;
+  const IX j = (IX)(across + column);
+  if (j < n) {
+    COLUMN
+    for (IX p = (IX)slice; p < k; p += SLICES) {
+      const ACC of_b = (ACC)(LOAD_B);
+      UNROLL
+      for (IX i = 0; i < FEW_ROWS; ++i) sums[i] += (ACC)(LOAD_A) * of_b;
+    }
+  }
+  UNROLL
+  for (i32 i = 0; i < FEW_ROWS; ++i) {
+    parts[(i * GROUP_COLUMNS + column) * (SLICES + 1) + slice] = sums[i];
+  }
+  BARRIER();
+  for (i32 e = lane; e < FEW_ROWS * GROUP_COLUMNS; e += 256) {
+    const IX i = (IX)(e / GROUP_COLUMNS), j = (IX)(across + e % GROUP_COLUMNS);
+    if (j < n) {
+      ACC sum = 0;
+      for (i32 part = 0; part < SLICES; ++part) sum += parts[e * (SLICES + 1) + part];
+      const i64 at = ((i64)batch * m + i) * n + j;
+      const ACC value = RESULT;
+      Y_PUT(y, at, FINISHED);
+    }
+  }
+}
+#endif
+
 // What is left where the sums are there.
 KERNEL finish_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
                       i64 k, i64 results, GLOBAL const S* sums) {
@@ -157,6 +200,44 @@ Variant PlainVariant(const ProductPlan& plan, bool wide) {
   return {"plain", SourceOf(plan.text, wide), "plain_product", LaunchGrid::Over(results)};
 }
 
+constexpr int64_t kFew = 8;  // rows or columns
+
+// Requires few rows.
+Variant FewRowsVariant(const ProductPlan& plan, bool wide, int64_t slices) {
+  constexpr uint32_t kLanes = 256;
+  Variant variant{
+      StrCat("few_rows ", slices),
+      StrCat(Define("SLICES", slices), Define("FEW_ROWS", plan.sizes.m), SourceOf(plan.text, wide)),
+      "few_rows_product",
+      {},
+      1,
+      0};
+  const int64_t columns = kLanes / slices;
+  variant.across = (plan.sizes.n + columns - 1) / columns;
+  variant.grid.groups[0] = static_cast<uint32_t>(plan.sizes.batch * variant.across);
+  variant.grid.lanes[0] = kLanes;
+  return variant;
+}
+
+// A lane for each result where there are enough, else several.
+std::vector<Variant> NarrowVariants(const GpuProperties& properties, const ProductPlan& plan,
+                                    bool wide) {
+  constexpr int64_t kLanesAtOnce = 2048;  // of a multiprocessor
+  constexpr int64_t kLeastSteps = 64;
+  const ProductSizes& sizes = plan.sizes;
+  std::vector<Variant> variants{PlainVariant(plan, wide)};
+  if (sizes.m > kFew || sizes.k < kLeastSteps) return variants;
+  const bool are_enough = sizes.batch * sizes.n >= properties.multiprocessors * kLanesAtOnce;
+  auto place = are_enough ? variants.end() : variants.begin();
+  if (plan.text.b_by_p) {
+    variants.insert(place, FewRowsVariant(plan, wide, 32));
+  } else {
+    place = variants.insert(place, FewRowsVariant(plan, wide, 16));
+    variants.insert(place + 1, FewRowsVariant(plan, wide, 8));
+  }
+  return variants;
+}
+
 Variant TiledBy(const ProductSizes& sizes, int rows, int columns, std::string source,
                 const std::string& entry, std::array<uint32_t, 3> lanes) {
   Variant variant{StrCat(entry, " ", rows, "x", columns), std::move(source), entry, {}, 0, 0};
@@ -194,9 +275,9 @@ void AddMatrixVariants(const GpuProperties& properties, const ProductPlan& plan,
 std::vector<Variant> VariantsOf(const GpuProperties& properties, const ProductPlan& plan) {
   const ProductSizes& sizes = plan.sizes;
   const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
-  constexpr int64_t kFew = 8, kMostly = 32;
+  constexpr int64_t kMostly = 32;
   std::vector<Variant> variants;
-  if (sizes.m <= kFew || sizes.n <= kFew) return {PlainVariant(plan, wide)};
+  if (sizes.m <= kFew || sizes.n <= kFew) return NarrowVariants(properties, plan, wide);
   if (properties.has_matrix_units && IsForMatrixUnits(plan.text, properties.use_tf32)) {
     AddMatrixVariants(properties, plan, wide, variants);
   } else {
