@@ -106,16 +106,17 @@ int64_t LocalBytes(const Tile& tile, int64_t head, int64_t value_head) {
               tile.queries * (tile.keys + 1));
 }
 
-// The largest that the device has room for; {0, 0} where none is.
-Tile TileFor(const GpuDevice& device, int64_t queries, int64_t head, int64_t value_head) {
+// Those that the device has room for, the best guess first: few queries would leave lanes without
+// work, so that more of them share one.
+std::vector<Tile> TilesFor(const GpuDevice& device, int64_t queries, int64_t head,
+                           int64_t value_head) {
   constexpr int64_t kLocalBytes = 48 << 10;  // what every device of today has
   const int64_t room = std::min(kLocalBytes, device.properties().local_bytes);
-  for (const Tile tile : {Tile{16, 32}, Tile{16, 16}, Tile{8, 16}, Tile{4, 8}}) {
-    // Few queries leave lanes without work: more of them share one.
-    const Tile fitting{queries <= 4 ? 4 : tile.queries, tile.keys};
-    if (LocalBytes(fitting, head, value_head) <= room) return fitting;
-  }
-  return {0, 0};
+  std::vector<Tile> tiles = {{16, 32}, {16, 16}, {8, 16}, {4, 8}};
+  if (queries <= 4) tiles = {{4, 32}, {4, 16}, {4, 8}};
+  if (queries == 1) tiles = {{1, 64}, {1, 32}, {4, 32}, {4, 8}};
+  std::erase_if(tiles, [&](const Tile& tile) { return LocalBytes(tile, head, value_head) > room; });
+  return tiles;
 }
 
 Result<DeviceDims> StridesOf(const AttentionOperand& operand) {
@@ -155,13 +156,15 @@ Result<std::vector<Way>> WaysOf(const GpuDevice& device, const AttentionText& te
     }
     return ways;
   }
-  const Tile tile = TileFor(device, sizes.queries, sizes.head, sizes.value_head);
-  if (!fits || tile.queries == 0) {
+  const std::vector<Tile> tiles = TilesFor(device, sizes.queries, sizes.head, sizes.value_head);
+  if (!fits || tiles.empty()) {
     return Unimplemented(
         StrCat("attention of heads as wide as ", sizes.head, " on ", sizes.batch.size(), " axes"));
   }
-  ways.push_back({StrCat("flash_attention ", tile.queries, " ", tile.keys),
-                  SourceOf(text, sizes, tile), "flash_attention", tile.queries, 256});
+  for (const Tile& tile : tiles) {
+    ways.push_back({StrCat("flash_attention ", tile.queries, " ", tile.keys),
+                    SourceOf(text, sizes, tile), "flash_attention", tile.queries, 256});
+  }
   return ways;
 }
 
@@ -204,7 +207,7 @@ std::string QuestionOf(const Way& way, const FlashSizes& sizes) {
 }  // namespace
 
 bool FitsFlashAttention(const GpuDevice& device, int64_t head, int64_t value_head) {
-  return TileFor(device, 16, head, value_head).queries > 0;
+  return !TilesFor(device, 16, head, value_head).empty();
 }
 
 Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText& text,

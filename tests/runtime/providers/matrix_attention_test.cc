@@ -168,6 +168,9 @@ TEST_P(MatrixAttention, IsSearchedForAmongTiles) {
 }
 
 TEST_P(MatrixAttention, LeavesFewQueriesAndOddWidthsToTheOtherKernel) {
+  for (const int64_t width : {32, 128}) {  // tiles of keys that differ
+    for (const int64_t queries : {1, 3, 5}) ExpectSame({queries, 150, width, width});
+  }
   ExpectSame({1, 70, 32, 32});
   ExpectSame({20, 40, 40, 40});
   EXPECT_EQ(Programs(), programs_before_);
