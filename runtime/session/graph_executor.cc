@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "runtime/base/denormals.h"
@@ -212,6 +213,16 @@ Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(
   return context;
 }
 
+bool GraphExecutor::DropIdleContexts() const {
+  std::vector<std::unique_ptr<Context>> dropped;  // declared before the lock: freed after it
+  std::lock_guard lock(mutex_);
+  for (const auto& entry : plans_) {
+    std::move(entry->idle.begin(), entry->idle.end(), std::back_inserter(dropped));
+    entry->idle.clear();
+  }
+  return !dropped.empty();
+}
+
 Status GraphExecutor::TakeArena(const ExecutionPlan& plan, Context& context) const {
   if (plan.arena_bytes == 0 && plan.arena_patches.empty()) return Status::Ok();
   // Tensors without elements have an address as well: null is an input that is absent.
@@ -243,7 +254,11 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
     }
   }
   if (context == nullptr) {
-    ONNXD_ASSIGN_OR_RETURN(context, MakeContext(plan));
+    auto made = MakeContext(plan);
+    if (made.status().code() == StatusCode::kResourceExhausted && DropIdleContexts()) {
+      made = MakeContext(plan);
+    }
+    ONNXD_ASSIGN_OR_RETURN(context, std::move(made));
   }
   ONNXD_RETURN_IF_ERROR(TakeArena(plan, *context));
   std::vector<Value> outputs(graph_->outputs.size());

@@ -59,6 +59,8 @@ class GraphExecutor {
   Status CompileNode(const Node& node);
   Status BringConstants();
   Result<std::unique_ptr<Context>> MakeContext(const ExecutionPlan& plan) const;
+  // Gives back the memory that contexts of other shapes keep on the device. False: there are none.
+  bool DropIdleContexts() const;
   Status TakeArena(const ExecutionPlan& plan, Context& context) const;
   Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
   Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,

@@ -77,8 +77,17 @@ Result<DeviceBuffer> FakeDevice::Allocate(size_t bytes) {
   if (most_bytes >= 0 && bytes > static_cast<size_t>(most_bytes)) {
     return ResourceExhausted(StrCat("fake:0 has no ", bytes, " bytes"));
   }
-  auto block = std::make_shared<std::vector<std::byte>>(bytes + 1, std::byte{0xCD});
-  return DeviceBuffer(block, block->data());
+  const auto size = static_cast<int64_t>(bytes);
+  if (most_in_all >= 0 && *held_ + size > most_in_all) {
+    return ResourceExhausted(StrCat("fake:0 has no ", bytes, " bytes left"));
+  }
+  *held_ += size;
+  auto block = std::make_unique<std::vector<std::byte>>(bytes + 1, std::byte{0xCD});
+  std::byte* const begin = block->data();
+  return DeviceBuffer(begin, [kept = block.release(), size, held = held_](void*) {
+    *held -= size;
+    delete kept;
+  });
 }
 
 Result<std::shared_ptr<void>> FakeDevice::AllocatePinned(size_t bytes) {

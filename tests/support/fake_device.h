@@ -2,6 +2,7 @@
 // What reads a result without having waited finds 0xCD bytes.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,7 +21,12 @@ class FakeDevice : public Device {
   bool lost() const override { return false; }
 
   int copies_in = 0, copies_out = 0, waits = 0, recorded = 0, replays = 0, pinned = 0;
-  int64_t most_bytes = -1;  // of one allocation; -1: any
+  int64_t most_bytes = -1;   // of one allocation; -1: any
+  int64_t most_in_all = -1;  // at a time; -1: any
+
+ private:
+  // What buffers of it hold, which may outlive it.
+  const std::shared_ptr<std::atomic<int64_t>> held_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 // Computes operators of one float input elementwise, on the device.

@@ -242,6 +242,25 @@ TEST_F(DevicePartitionTest, ADeviceWithoutMemoryIsAnErrorThatSaysSo) {
   EXPECT_THAT(outputs.status().message(), HasSubstr("fake:0 has no"));
 }
 
+TEST_F(DevicePartitionTest, OtherShapesGiveBackWhatTheyKeepWhereTheDeviceHasNoMore) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {-1}).Node("Softmax", {"x"}, {"s"});
+  model.Node("Neg", {"s"}, {"y"}).Output("y");
+  auto session = InferenceSession::FromModel(std::move(model.model()), Options());
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  device_->fake().most_in_all = 10'000;  // 2,000 numbers, not 1,000 of another shape as well
+  for (const int64_t count : {1000, 2000, 1000, 2000}) {
+    Tensor x = *Tensor::Create(DataType::kFloat, Shape{count});
+    std::fill_n(x.mutable_data<float>(), count, 3.0f);
+    const auto outputs = (*session)->Run(std::vector<Value>{x}, {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[count - 1], -6.0f);
+  }
+  const auto refused =
+      (*session)->Run(std::vector<Value>{*Tensor::Create(DataType::kFloat, Shape{3000})}, {});
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+}
+
 TEST_F(DevicePartitionTest, InputsAreMadeWhereTheDeviceCopiesFromWhileThereIsRoom) {
   const Shape shape{2, 3};
   TestModel of_host;
