@@ -124,7 +124,7 @@ TEST_P(MatrixAttention, HidesWhatComesLaterAndWhatAMaskHides) {
   ExpectSame({33, 70, 32, 32}, {}, {33, 70});
   ExpectSame({33, 70, 32, 32}, {}, {1, 2, 33, 70});
   ExpectSame({33, 70, 32, 32}, Of("softcap", 2.0f));
-  EXPECT_GT(Programs(), 3);
+  EXPECT_GE(Programs(), 3);  // a mask is the same program whatever its shape
 }
 
 TEST_P(MatrixAttention, SharesKeysAmongHeadsOfABatch) {
