@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
+#include <vector>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/fused/fused_kernels.h"
@@ -8,6 +10,7 @@
 #include "runtime/providers/fused/row_operator.h"
 #include "runtime/providers/gpu/pointwise_expressions.h"
 #include "runtime/providers/gpu/row_kernels.h"
+#include "runtime/providers/gpu/tactics.h"
 
 namespace onnxd {
 namespace {
@@ -152,7 +155,14 @@ std::vector<size_t> WithWhatTheyRead(const Graph& graph, const FusedParts& parts
   return nodes;
 }
 
-uint32_t LanesFor(int64_t width) { return width <= 64 ? 32 : width <= 512 ? 64 : 256; }
+// Of a row, the best guess first.
+std::array<uint32_t, 3> LanesFor(int64_t width) {
+  if (width <= 64) return {32, 64, 128};
+  if (width <= 256) return {64, 32, 128};
+  if (width <= 512) return {128, 64, 256};
+  if (width <= 4096) return {256, 128, 512};
+  return {512, 256, 128};
+}
 
 }  // namespace
 
@@ -187,28 +197,38 @@ Result<std::unique_ptr<Kernel>> MakeFusedRows(const KernelInfo&, FusedGraph grap
     constexpr int64_t kMostKept = 8 << 10;
     const bool kept = width <= kMostKept && !IsReduction(node);
     const bool wide = shape.ElementCount() > std::numeric_limits<int32_t>::max();
-    LaunchGrid grid;
-    grid.groups[0] = static_cast<uint32_t>(shape.ElementCount() / width);
-    grid.lanes[0] = LanesFor(width);
-    const std::string source = StrCat(
-        Define("INDEX", wide ? "i64" : "u32"), Define("ROW_LANES", int64_t{grid.lanes[0]}),
-        Define("KEPT", kept ? width : 0), OperatorText(node), PointwiseFunctions(), first.text(),
-        last.text(), affine.text, "#define BEGIN(place) ", first.Call("0", "place"),
-        "\n#define FINISH(value, place) ", last.Call("value", "place"), "\n",
-        Define("PARAMETERS",
-               StrCat(first.parameters(), last.parameters(), affine.operands.Parameters())),
-        kRowFunctions, kSource);
-    ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "fused_rows"));
-    PreparedKernel prepared;
-    prepared.compute = [=](const KernelContext& k) {
-      LaunchArguments arguments;
-      first.Fill(k, arguments);
-      last.Fill(k, arguments);
-      affine.operands.Fill(k, affine.inputs, arguments);
-      arguments.Value(width);
-      return Launch(k, kernel, grid, arguments);
+    const int64_t row_count = shape.ElementCount() / width;
+    const std::string source =
+        StrCat(Define("INDEX", wide ? "i64" : "u32"), Define("KEPT", kept ? width : 0),
+               OperatorText(node), PointwiseFunctions(), first.text(), last.text(), affine.text,
+               "#define BEGIN(place) ", first.Call("0", "place"), "\n#define FINISH(value, place) ",
+               last.Call("value", "place"), "\n",
+               Define("PARAMETERS",
+                      StrCat(first.parameters(), last.parameters(), affine.operands.Parameters())),
+               kRowFunctions, kSource);
+    const auto make = [&](uint32_t lanes) -> Result<PreparedKernel> {
+      LaunchGrid grid;
+      grid.groups[0] = static_cast<uint32_t>(row_count);
+      grid.lanes[0] = lanes;
+      ONNXD_ASSIGN_OR_RETURN(
+          const GpuProgram kernel,
+          device.FindKernel(StrCat(Define("ROW_LANES", int64_t{lanes}), source), "fused_rows"));
+      PreparedKernel prepared;
+      prepared.compute = [=](const KernelContext& k) {
+        LaunchArguments arguments;
+        first.Fill(k, arguments);
+        last.Fill(k, arguments);
+        affine.operands.Fill(k, affine.inputs, arguments);
+        arguments.Value(width);
+        return Launch(k, kernel, grid, arguments);
+      };
+      return prepared;
     };
-    return prepared;
+    std::vector<Tactic> tactics;
+    for (const uint32_t lanes : LanesFor(width)) {
+      tactics.push_back({StrCat("rows ", lanes), [&make, lanes] { return make(lanes); }});
+    }
+    return PrepareFastest(device, context, StrCat(source, " ", row_count, " ", width), tactics);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "runtime/device/opencl/opencl_device.h"
@@ -11,7 +12,7 @@
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/tensor/convert.h"
 #include "runtime/tensor/float16.h"
-#include "tests/support/test_model.h"
+#include "tests/support/device_testing.h"
 
 namespace onnxd {
 namespace {
@@ -245,6 +246,27 @@ TEST_F(Tactics, ConvolutionsOfALibraryAreFinishedByAKernel) {
       ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), got.begin(), got.end())) << i;
     }
     EXPECT_EQ(library->calls, 2);
+  }
+}
+
+// Rows of each number of lanes that is a first guess, and among which the fastest is searched for.
+TEST_F(Tactics, RowsHaveAsManyLanesAsAreFastest) {
+  for (const bool searches : {false, true}) {
+    device_ = *FindOpenClDevice({.memory_limit = int64_t{1} << 34, .searches_tactics = searches});
+    for (const int64_t width : {40, 200, 400, 700, 5000}) {
+      TestModel model;
+      model.Input("x", DataType::kFloat, {3, width}).Constant("s", Numbers(Shape{width}));
+      model.Node("LayerNormalization", {"x", "s"}, {"n"}).Node("Relu", {"n"}, {"y"}).Output("y");
+      ExpectSameAsCpu(model, {Numbers(Shape{3, width})}, MakeFusedProvider(device_), 1e-5,
+                      OptimizationLevel::kAll);
+    }
+    std::set<std::string> lanes;
+    for (const std::string& source : device_->sources()) {
+      const std::string_view define = "#define ROW_LANES ";
+      if (source.find("KERNEL fused_rows") == std::string::npos) continue;
+      lanes.insert(source.substr(source.find(define) + define.size(), 3));
+    }
+    EXPECT_EQ(lanes.size(), 5u);
   }
 }
 
