@@ -6,6 +6,7 @@ namespace {
 constexpr std::string_view kCuda = R"(
 #define LOCAL_POINTER
 #define UNROLL _Pragma("unroll")
+#define UNROLL_BY_8 _Pragma("unroll 8")
 #define EXCHANGE(lanes)
 #define EXCHANGED 0
 #define IF_MATRICES(condition) if (condition)
@@ -51,6 +52,7 @@ BYTE_MATRIX(matrix_u8_u8, "u8.u8")
 constexpr std::string_view kOpenCl = R"(
 #define LOCAL_POINTER __local
 #define UNROLL
+#define UNROLL_BY_8
 #define EXCHANGE(lanes) LOCAL u32 exchange[(lanes) * 6];
 #define EXCHANGED exchange
 #define IF_MATRICES(condition)

@@ -4,6 +4,7 @@
 //
 //   EXCHANGE(lanes)                  declares what the emulation needs, at the top of a kernel
 //   LOCAL_POINTER, UNROLL            before pointers to LOCAL arrays; before loops
+//   UNROLL_BY_8                      before loops whose loads should be on their way together
 //   matrix_f16(c, a, b, EXCHANGED)   c += a times b, of f16 with sums of f32
 //   matrix_bf16                      the same of bf16
 //   matrix_tf32                      the same of f32 rounded by f32_to_tf32

@@ -115,6 +115,7 @@ KERNEL few_rows_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAM
   const IX j = (IX)(across + column);
   if (j < n) {
     COLUMN
+    UNROLL_BY_8
     for (IX p = (IX)slice; p < k; p += SLICES) {
       const ACC of_b = (ACC)(LOAD_B);
       UNROLL
@@ -233,6 +234,7 @@ std::vector<Variant> NarrowVariants(const GpuProperties& properties, const Produ
     variants.insert(place, FewRowsVariant(plan, wide, 32));
   } else {
     place = variants.insert(place, FewRowsVariant(plan, wide, 16));
+    place = variants.insert(place + 1, FewRowsVariant(plan, wide, 32));
     variants.insert(place + 1, FewRowsVariant(plan, wide, 8));
   }
   return variants;
