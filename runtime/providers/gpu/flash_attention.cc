@@ -21,20 +21,7 @@ KERNEL flash_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, 
   LOCAL f32 value_tile[KEYS * VALUE_HEAD];
   LOCAL f32 scores[QUERIES * (KEYS + 1)];
   const i32 lane = LANE(0), row = lane / WIDE, column = lane % WIDE;
-  const i64 down = GROUP(0) % blocks * QUERIES;
-  i64 head[MAX_RANK], rest = GROUP(0) / blocks;
-  i64 q_at = 0, k_at = 0, v_at = 0, y_at = 0;
-  for (i32 axis = BATCH_RANK - 1; axis >= 0; --axis) {
-    const i64 at = rest % batch.at[axis];
-    rest /= batch.at[axis];
-    head[axis] = at;
-    q_at += at * q_strides.at[axis];
-    k_at += at * k_strides.at[axis];
-    v_at += at * v_strides.at[axis];
-    y_at += at * y_strides.at[axis];
-  }
-  const i64 q_row = q_strides.at[MAX_RANK - 1], k_row = k_strides.at[MAX_RANK - 1];
-  const i64 v_row = v_strides.at[MAX_RANK - 1], y_row = y_strides.at[MAX_RANK - 1];
+  FIND_HEAD
   SETUP
   for (i32 e = lane; e < QUERIES * HEAD; e += 256) {
     const i32 r = e / HEAD, d = e % HEAD;
@@ -126,13 +113,14 @@ Result<DeviceDims> StridesOf(const AttentionOperand& operand) {
 }
 
 std::string SourceOf(const AttentionText& text, const FlashSizes& sizes, const Tile& tile) {
-  return StrCat(
-      DefineType("X", text.type), Define("QUERIES", tile.queries), Define("KEYS", tile.keys),
-      Define("HEAD", sizes.head), Define("VALUE_HEAD", sizes.value_head),
-      Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
-      Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
-      Define("SCORE", text.score), Define("EXTRA", text.extra), Define("FIRST_KEY", text.first_key),
-      Define("END_KEY", text.end_key), Define("ZEROS", text.zeros), text.functions, kSource);
+  return StrCat(DefineType("X", text.type), Define("QUERIES", tile.queries),
+                Define("KEYS", tile.keys), Define("HEAD", sizes.head),
+                Define("VALUE_HEAD", sizes.value_head),
+                Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
+                Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
+                Define("SCORE", text.score), Define("EXTRA", text.extra),
+                Define("FIRST_KEY", text.first_key), Define("END_KEY", text.end_key),
+                Define("ZEROS", text.zeros), text.functions, kFindHead, kSource);
 }
 
 // A program of either kernel.

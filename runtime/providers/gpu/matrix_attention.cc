@@ -35,20 +35,7 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
   LOCAL_POINTER u32* key_words = (LOCAL_POINTER u32*)key_tile;
   LOCAL_POINTER u32* value_words = (LOCAL_POINTER u32*)value_tile;
   const i32 lane = LANE(0), lane_row = lane % 32 / 4, lane_word = lane % 4;
-  const i64 down = GROUP(0) % blocks * QUERIES;
-  i64 head[MAX_RANK], rest = GROUP(0) / blocks;
-  i64 q_at = 0, k_at = 0, v_at = 0, y_at = 0;
-  for (i32 axis = BATCH_RANK - 1; axis >= 0; --axis) {
-    const i64 at = rest % batch.at[axis];
-    rest /= batch.at[axis];
-    head[axis] = at;
-    q_at += at * q_strides.at[axis];
-    k_at += at * k_strides.at[axis];
-    v_at += at * v_strides.at[axis];
-    y_at += at * y_strides.at[axis];
-  }
-  const i64 q_row = q_strides.at[MAX_RANK - 1], k_row = k_strides.at[MAX_RANK - 1];
-  const i64 v_row = v_strides.at[MAX_RANK - 1], y_row = y_strides.at[MAX_RANK - 1];
+  FIND_HEAD
   SETUP
   // A lane's two queries, and the words of all left sides: of queries, then of shares.
   const i64 first_query = down + lane / 32 * 16 + lane_row;
@@ -230,7 +217,8 @@ std::string MatrixAttentionSource(const AttentionText& text, const FlashSizes& s
       Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
       Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
       Define("SCORE", text.score), Define("EXTRA", text.extra), Define("FIRST_KEY", text.first_key),
-      Define("END_KEY", text.end_key), Define("ZEROS", text.zeros), text.functions, kSource);
+      Define("END_KEY", text.end_key), Define("ZEROS", text.zeros), text.functions, kFindHead,
+      kSource);
 }
 
 }  // namespace onnxd
