@@ -80,8 +80,10 @@ bool SetSimd(std::string_view name) {
   if (name == "avx512vnni") simd = &Avx512VnniSimd();
   if (name == "amx") simd = &AmxSimd();
 #endif
-  Chosen().store(simd, std::memory_order_relaxed);
+  SetSimd(*simd);
   return true;
 }
+
+void SetSimd(const Simd& simd) { Chosen().store(&simd, std::memory_order_relaxed); }
 
 }  // namespace onnxd::math

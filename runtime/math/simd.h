@@ -397,6 +397,8 @@ struct Simd {
 const Simd& CurrentSimd();
 // For tests: a name of Simd's; false when the processor or the build lacks it.
 bool SetSimd(std::string_view name);
+// For tests: one that the product does not have; it must outlive its use.
+void SetSimd(const Simd& simd);
 
 inline int64_t PackedBSize(const Simd& simd, int64_t k, int64_t n) {
   return (n + simd.gemm_width - 1) / simd.gemm_width * simd.gemm_width * k;

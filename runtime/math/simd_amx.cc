@@ -9,6 +9,7 @@
 #define ONNXD_SIMD_TEXT "amx"
 #define ONNXD_SIMD_LANES 16
 #define ONNXD_SIMD_TILE_ROWS 12
+#define ONNXD_SIMD_HAS_TILES
 
 #include "runtime/math/simd_loops.inc"
 #endif

@@ -9,6 +9,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/format/value_file.h"
 #include "server/inference/compare_values.h"
+#include "tests/support/every_simd.h"
 #include "tests/support/test_model.h"
 
 namespace onnxd {
@@ -49,6 +50,7 @@ constexpr const char* kModels[] = {"basic_pitch_nmp",
                                    "zoo_super_resolution"};
 
 class RealModel : public testing::TestWithParam<std::tuple<const char*, OptimizationLevel>> {};
+class RealModelOnTiles : public testing::TestWithParam<std::tuple<const char*, Precision>> {};
 class RealModelOnDevice : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 Result<Value> ReadValueFile(const fs::path& path, const ValueType& type) {
@@ -106,6 +108,15 @@ TEST_P(RealModel, GivesItsRecordedOutputs) {
   GivesItsRecordedOutputs(std::get<0>(GetParam()), DefaultSession(std::get<1>(GetParam())));
 }
 
+TEST_P(RealModelOnTiles, GivesItsRecordedOutputs) {
+  if (SharedModels().empty()) GTEST_SKIP() << "no folder of real models beside this checkout";
+  const math::ScopedSimd tiles(math::kEmulatedTiles);
+  if (!tiles.is_there()) GTEST_SKIP() << "this processor has no AVX512-VNNI";
+  SessionOptions options = DefaultSession(OptimizationLevel::kAll);
+  options.precision = std::get<1>(GetParam());
+  GivesItsRecordedOutputs(std::get<0>(GetParam()), options);
+}
+
 // Trees, and models whose nodes are all in the bodies of control flow, which are not counted.
 bool HasNoNodeForADevice(std::string_view model) {
   return model == "onnx2c_treeensembleclassifier" || model == "tract_lgbm_regressor_tensor" ||
@@ -132,6 +143,15 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return StrCat(std::get<0>(info.param), "_", OptimizationLevelName(std::get<1>(info.param)));
     });
+
+INSTANTIATE_TEST_SUITE_P(Precisions, RealModelOnTiles,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::Values(Precision::kFloat32,
+                                                          Precision::kBfloat16x3)),
+                         [](const auto& info) {
+                           return StrCat(std::get<0>(info.param), "_",
+                                         PrecisionName(std::get<1>(info.param)));
+                         });
 
 INSTANTIATE_TEST_SUITE_P(OpenCl, RealModelOnDevice,
                          testing::Combine(testing::ValuesIn(kModels),

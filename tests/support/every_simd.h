@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "runtime/math/simd.h"
+#include "tests/support/emulated_tiles.h"
 
 namespace onnxd::math {
 
-// Caps the instruction set while it lives.
+// Caps the instruction set while it lives, or emulates AMX ("emulated_tiles").
 class ScopedSimd {
  public:
-  explicit ScopedSimd(const char* name) : before_(CurrentSimd().name), is_there_(SetSimd(name)) {}
+  explicit ScopedSimd(std::string_view name)
+      : before_(CurrentSimd()),
+        is_there_(name == kEmulatedTiles ? SetEmulatedTiles() : SetSimd(name)) {}
   ~ScopedSimd() { SetSimd(before_); }
   ScopedSimd(const ScopedSimd&) = delete;
   ScopedSimd& operator=(const ScopedSimd&) = delete;
@@ -18,7 +21,7 @@ class ScopedSimd {
   bool is_there() const { return is_there_; }  // in this processor and build
 
  private:
-  std::string_view before_;
+  const Simd& before_;
   bool is_there_;
 };
 
@@ -34,7 +37,7 @@ class WithSimd : public testing::TestWithParam<const char*> {
 };
 
 inline auto EverySimdName() {
-  return testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx");
+  return testing::Values("baseline", "avx2", "avx512", "avx512vnni", "amx", kEmulatedTiles);
 }
 
 }  // namespace onnxd::math

@@ -1,5 +1,6 @@
-// Products of many rows of floats with a constant matrix: where the processor has tiles they are
-// made of bfloat16 parts (parts_product.h), elsewhere oneDNN or plain loops compute the same.
+// Products of many rows of floats with a constant matrix: where the processor has tiles, or they
+// are emulated, they are made of bfloat16 parts (parts_product.h), elsewhere oneDNN or plain loops
+// compute the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/convert.h"
+#include "tests/support/every_simd.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -57,12 +59,23 @@ Tensor Rounded(DataType type, const Tensor& floats) {
   return std::move(Converted(*Converted(floats, type), DataType::kFloat)).value();
 }
 
-class Products : public testing::TestWithParam<DataType> {};  // of a matrix of such numbers
+std::string_view OwnSet() { return math::CurrentSimd().name; }
+
+// On an instruction set, of a matrix of such numbers.
+class Products : public testing::TestWithParam<std::tuple<std::string_view, DataType>> {
+ protected:
+  void SetUp() override {
+    if (!simd_.is_there()) GTEST_SKIP() << "this processor has no AVX512-VNNI";
+  }
+
+ private:
+  const math::ScopedSimd simd_{std::get<0>(GetParam())};
+};
 
 TEST_P(Products, AddBiasAndResidualAndActivate) {
   for (const Sizes& s :
        {Sizes{64, 256, 192}, {70, 257, 200}, {130, 2100, 196}, {300, 768, 193}, {600, 300, 320}}) {
-    const Tensor w = Rounded(GetParam(), Waves(Shape{s.k, s.n}, 0.05f, 0.1f));
+    const Tensor w = Rounded(std::get<1>(GetParam()), Waves(Shape{s.k, s.n}, 0.05f, 0.1f));
     const Tensor b = Waves(Shape{s.n}, 0.5f, 0.7f);
     const Tensor x = Waves(Shape{s.m, s.k}, 1, 0.9f), z = Waves(Shape{s.m, s.n}, 1, 0.4f);
     TestModel model(20);
@@ -89,8 +102,9 @@ TEST_P(Products, AddBiasAndResidualAndActivate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Products,
-                         testing::Values(DataType::kFloat, DataType::kFloat16,
-                                         DataType::kBfloat16));
+                         testing::Combine(testing::Values(OwnSet(), math::kEmulatedTiles),
+                                          testing::Values(DataType::kFloat, DataType::kFloat16,
+                                                          DataType::kBfloat16)));
 
 Tensor Copy(const Tensor& from) {
   Tensor copy = *Tensor::Create(from.type(), from.shape());
@@ -118,7 +132,9 @@ void ExpectExactProduct(const Sizes& s, const Tensor& x, const Tensor& w) {
 }
 
 // Numbers whose parts would be lost or would be no numbers: rows, and columns, of these alone.
-TEST(PartsProduct, TakesTinyHugeAndNonFiniteNumbers) {
+class PartsProduct : public math::WithSimd {};
+
+TEST_P(PartsProduct, TakesTinyHugeAndNonFiniteNumbers) {
   const Sizes s{64, 256, 224};
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float odd : {1e-36f, 1e-25f, 0.0f, 3e35f, 1e37f, 3.4e38f, infinity, -infinity,
@@ -142,6 +158,8 @@ TEST(PartsProduct, TakesTinyHugeAndNonFiniteNumbers) {
     ExpectExactProduct(s, odd_row, Rounded(DataType::kBfloat16, odd_column));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Sets, PartsProduct, math::EverySimdName());
 
 }  // namespace
 }  // namespace onnxd

@@ -66,7 +66,8 @@ class QuantizedConv : public QuantizedOperators, public testing::WithParamInterf
   const math::ScopedSimd simd_{GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Sets, QuantizedConv, testing::Values("avx2", "avx512vnni", "amx"));
+INSTANTIATE_TEST_SUITE_P(Sets, QuantizedConv,
+                         testing::Values("avx2", "avx512vnni", "amx", math::kEmulatedTiles));
 
 Attributes Pads(std::vector<int64_t> pads) {
   Attributes attributes;

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "runtime/math/simd.h"
+#include "tests/support/every_simd.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -93,9 +94,11 @@ Nearness Compare(const Tensor& expected, const Tensor& got) {
   return {ab / std::sqrt(aa * bb), worst / (high - low)};
 }
 
-class ReducedPrecisionTest : public testing::Test {
+class ReducedPrecisionTest : public math::WithSimd {
  protected:
   void SetUp() override {
+    math::WithSimd::SetUp();
+    if (IsSkipped()) return;
     if (ProviderPass("reduced_precision") == nullptr) GTEST_SKIP() << "built without oneDNN";
     const math::Simd& simd = math::CurrentSimd();
     if (!simd.fast_bfloat16 && simd.name.substr(0, 6) != "avx512") {
@@ -123,7 +126,7 @@ class ReducedPrecisionTest : public testing::Test {
   }
 };
 
-TEST_F(ReducedPrecisionTest, NeighboursHandEachOtherBfloat16) {
+TEST_P(ReducedPrecisionTest, NeighboursHandEachOtherBfloat16) {
   TestModel products = Products();
   ASSERT_TRUE(Prepare(products, Precision::kBfloat16).ok());
   EXPECT_EQ(Operators(products), "Cast MatMulBiasActivation MatMulBiasActivation" + LastCast());
@@ -133,7 +136,7 @@ TEST_F(ReducedPrecisionTest, NeighboursHandEachOtherBfloat16) {
             "Transpose Cast ConvChannelsLast ConvChannelsLast Transpose Cast");
 }
 
-TEST_F(ReducedPrecisionTest, WhatIsNotAProductStaysFloat) {
+TEST_P(ReducedPrecisionTest, WhatIsNotAProductStaysFloat) {
   TestModel model;
   model.Input("x", DataType::kFloat, {40, 256})
       .Constant("w", Waves(Shape{256, 256}, 0.06f, 0.1f))
@@ -183,7 +186,7 @@ TestModel Attention() {
   return model;
 }
 
-TEST_F(ReducedPrecisionTest, AttentionAndWhatMovesItsOperandsAreBfloat16WhereThatIsFast) {
+TEST_P(ReducedPrecisionTest, AttentionAndWhatMovesItsOperandsAreBfloat16WhereThatIsFast) {
   TestModel model = Attention();
   ASSERT_TRUE(Prepare(model, Precision::kBfloat16).ok());
   if (math::CurrentSimd().fast_bfloat16) {
@@ -197,8 +200,10 @@ TEST_F(ReducedPrecisionTest, AttentionAndWhatMovesItsOperandsAreBfloat16WhereTha
   }
 }
 
+class Bfloat16Attention : public math::WithSimd {};
+
 // Whole and odd widths, more queries than a block, masks, and a query that no key is left for.
-TEST(Bfloat16Attention, IsNearFloats) {
+TEST_P(Bfloat16Attention, IsNearFloats) {
   const std::vector<std::array<int64_t, 4>> sizes = {
       {5, 7, 4, 4}, {70, 33, 64, 64}, {101, 67, 20, 33}, {1, 130, 32, 48}};
   for (const auto& [queries, keys, width, value_width] : sizes) {
@@ -238,13 +243,13 @@ TEST(Bfloat16Attention, IsNearFloats) {
   }
 }
 
-TEST_F(ReducedPrecisionTest, Float32LeavesTheGraphAlone) {
+TEST_P(ReducedPrecisionTest, Float32LeavesTheGraphAlone) {
   TestModel model = Products();
   ASSERT_TRUE(Prepare(model, Precision::kFloat32).ok());
   EXPECT_EQ(Operators(model), "MatMulBiasActivation MatMulBiasActivation");
 }
 
-TEST_F(ReducedPrecisionTest, Bfloat16IsNear) {
+TEST_P(ReducedPrecisionTest, Bfloat16IsNear) {
   for (const int threads : {1, 3}) {
     const Tensor rows = Waves(Shape{40, 256}, 1.0f, 0.9f);
     EXPECT_GT(Measure(Products, Precision::kBfloat16, rows, threads).cosine, 0.9999);
@@ -253,7 +258,7 @@ TEST_F(ReducedPrecisionTest, Bfloat16IsNear) {
   }
 }
 
-TEST_F(ReducedPrecisionTest, ThreeProductsOfBfloat16AreNearlyFloat32) {
+TEST_P(ReducedPrecisionTest, ThreeProductsOfBfloat16AreNearlyFloat32) {
   TestModel model = Products();
   ASSERT_TRUE(Prepare(model, Precision::kBfloat16x3).ok());
   EXPECT_EQ(Operators(model), "MatMulBfloat16x3 MatMulBfloat16x3");
@@ -265,7 +270,9 @@ TEST_F(ReducedPrecisionTest, ThreeProductsOfBfloat16AreNearlyFloat32) {
   }
 }
 
-TEST(Precision, SessionFallsBackWhereTheProcessorIsNoFaster) {
+class SessionPrecision : public math::WithSimd {};
+
+TEST_P(SessionPrecision, FallsBackWhereTheProcessorIsNoFaster) {
   for (const Precision precision : {Precision::kBfloat16, Precision::kBfloat16x3}) {
     SessionOptions options = DefaultSession();
     options.precision = precision;
@@ -285,6 +292,10 @@ TEST(Precision, SessionFallsBackWhereTheProcessorIsNoFaster) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Sets, ReducedPrecisionTest, math::EverySimdName());
+INSTANTIATE_TEST_SUITE_P(Sets, Bfloat16Attention, math::EverySimdName());
+INSTANTIATE_TEST_SUITE_P(Sets, SessionPrecision, math::EverySimdName());
 
 TEST(Precision, NamesGoBothWays) {
   for (const char* name : {"fp32", "bf16", "bf16x3"}) {
