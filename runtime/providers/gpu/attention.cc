@@ -113,10 +113,10 @@ size_t PresentBytes(const PrepareContext& context, const AttentionSizes& s, size
 
 struct AttentionPlan {
   AttentionSizes sizes;
-  FlashAttention run;
+  FlashAttention attention;
   std::function<Status(const KernelContext&)> gather;  // null: keys and values are read in place
   bool gathers_keys = false, gathers_values = false;
-  size_t key_bytes = 0;
+  size_t key_bytes = 0, present_bytes = 0;  // of scratch
   DeviceDims mask_strides;
   int64_t mask_keys = 0;
 };
@@ -137,15 +137,16 @@ Status Run(const AttentionPlan& plan, const Settings& settings, const KernelCont
     if (plan.gathers_keys) keys = present[0];
     if (plan.gathers_values) values = present[1];
   }
-  return plan.run(k, k.input<void>(0), keys, values, k.output<void>(0),
-                  [&](LaunchArguments& arguments) {
-                    arguments.Value(plan.sizes.past);
-                    if (settings.has_lengths) arguments.Pointer(k.input<void>(6));
-                    if (settings.softcap > 0) arguments.Value(settings.softcap);
-                    if (!settings.has_mask) return;
-                    arguments.Pointer(k.input<void>(3)).Value(plan.mask_strides);
-                    arguments.Value(plan.mask_keys);
-                  });
+  const AttentionPointers pointers{k.input<void>(0), keys, values, k.output<void>(0),
+                                   k.scratch<std::byte>() + plan.present_bytes};
+  return plan.attention.run(k, pointers, [&](LaunchArguments& arguments) {
+    arguments.Value(plan.sizes.past);
+    if (settings.has_lengths) arguments.Pointer(k.input<void>(6));
+    if (settings.softcap > 0) arguments.Value(settings.softcap);
+    if (!settings.has_mask) return;
+    arguments.Pointer(k.input<void>(3)).Value(plan.mask_strides);
+    arguments.Value(plan.mask_keys);
+  });
 }
 
 Status PlanGathering(const PrepareContext& context, GpuDevice& device, DataType type,
@@ -227,17 +228,17 @@ Result<std::unique_ptr<Kernel>> MakeGpuAttention(const KernelInfo& info, GpuDevi
     flash.k.batch_strides.back() = flash.v.batch_strides.back() = 0;
     ONNXD_RETURN_IF_ERROR(PlanGathering(context, device, settings.type, plan, flash));
     plan.key_bytes = PresentBytes(context, s, 1, s.head, settings.type);
-    const size_t value_bytes = PresentBytes(context, s, 2, s.value_head, settings.type);
-    return PrepareFlashAttention(device, context, TextOf(settings, share), flash,
-                                 [&](const FlashAttention& run) {
-                                   plan.run = run;
-                                   PreparedKernel prepared;
-                                   prepared.scratch_bytes = plan.key_bytes + value_bytes;
-                                   prepared.compute = [plan, settings](const KernelContext& k) {
-                                     return Run(plan, settings, k);
-                                   };
-                                   return prepared;
-                                 });
+    plan.present_bytes = plan.key_bytes + PresentBytes(context, s, 2, s.value_head, settings.type);
+    const auto make = [&](const FlashAttention& attention) {
+      plan.attention = attention;
+      PreparedKernel prepared;
+      prepared.scratch_bytes = plan.present_bytes + attention.scratch_bytes;
+      prepared.compute = [plan, settings](const KernelContext& k) {
+        return Run(plan, settings, k);
+      };
+      return prepared;
+    };
+    return PrepareFlashAttention(device, context, TextOf(settings, share), flash, make);
   });
 }
 
@@ -286,18 +287,21 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
       masks[i].values[kMostDeviceDims - 2] = plan.masks[i].row_stride;
       masks[i].values[kMostDeviceDims - 1] = plan.masks[i].column_stride;
     }
-    return PrepareFlashAttention(device, context, text, flash, [&](const FlashAttention& run) {
+    const auto make = [&](const FlashAttention& attention) {
       PreparedKernel prepared;
-      prepared.compute = [run, masks, given = plan.masks](const KernelContext& k) {
-        return run(k, k.input<void>(0), k.input<void>(1), k.input<void>(2), k.output<void>(0),
-                   [&](LaunchArguments& arguments) {
-                     for (size_t i = 0; i < 2; ++i) {
-                       if (given[i].given) arguments.Pointer(k.input<void>(3 + i)).Value(masks[i]);
-                     }
-                   });
+      prepared.scratch_bytes = attention.scratch_bytes;
+      prepared.compute = [attention, masks, given = plan.masks](const KernelContext& k) {
+        const AttentionPointers pointers{k.input<void>(0), k.input<void>(1), k.input<void>(2),
+                                         k.output<void>(0), k.scratch<void>()};
+        return attention.run(k, pointers, [&](LaunchArguments& arguments) {
+          for (size_t i = 0; i < 2; ++i) {
+            if (given[i].given) arguments.Pointer(k.input<void>(3 + i)).Value(masks[i]);
+          }
+        });
       };
       return prepared;
-    });
+    };
+    return PrepareFlashAttention(device, context, text, flash, make);
   });
 }
 

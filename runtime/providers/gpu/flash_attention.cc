@@ -1,8 +1,12 @@
 #include "runtime/providers/gpu/flash_attention.h"
 
+#include <bit>
+#include <optional>
+
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/matrix_attention.h"
 #include "runtime/providers/gpu/pointwise.h"
+#include "runtime/providers/gpu/split_attention.h"
 #include "runtime/providers/gpu/tactics.h"
 
 namespace onnxd {
@@ -94,7 +98,7 @@ int64_t LocalBytes(const Tile& tile, int64_t head, int64_t value_head) {
 }
 
 // Those that the device has room for, the best guess first: few queries would leave lanes without
-// work, so that more of them share one.
+// work, so that more of them share one (where they are not for split_attention.h).
 std::vector<Tile> TilesFor(const GpuDevice& device, int64_t queries, int64_t head,
                            int64_t value_head) {
   constexpr int64_t kLocalBytes = 48 << 10;  // what every device of today has
@@ -123,12 +127,22 @@ std::string SourceOf(const AttentionText& text, const FlashSizes& sizes, const T
                 Define("ZEROS", text.zeros), text.functions, kFindHead, kSource);
 }
 
-// A program of either kernel.
+// A program of one of the kernels.
 struct Way {
   std::string name, source, entry;
   int64_t queries;  // of a group
   uint32_t lanes;
+  std::optional<SplitAttentionPlan> split;
 };
+
+void AddSplitWays(const GpuDevice& device, const AttentionText& text, const FlashSizes& sizes,
+                  std::vector<Way>& ways) {
+  const int multiprocessors = device.properties().multiprocessors;
+  for (const SplitAttentionPlan& plan : SplitAttentionPlans(sizes, multiprocessors)) {
+    ways.push_back({StrCat("split_attention ", plan.most), SplitAttentionSource(text, sizes, plan),
+                    "split_attention", 1, 256, plan});
+  }
+}
 
 // The best guess first.
 Result<std::vector<Way>> WaysOf(const GpuDevice& device, const AttentionText& text,
@@ -139,60 +153,89 @@ Result<std::vector<Way>> WaysOf(const GpuDevice& device, const AttentionText& te
   if (fits && properties.has_matrix_units && IsForMatrixUnits(text, sizes)) {
     for (const auto& tile : MatrixAttentionTiles(sizes, properties.multiprocessors)) {
       ways.push_back({StrCat("matrix_attention ", tile.queries(), " ", tile.keys),
-                      MatrixAttentionSource(text, sizes, tile), "matrix_attention", tile.queries(),
-                      static_cast<uint32_t>(tile.warps * 32)});
+                      MatrixAttentionSource(text, sizes, tile),
+                      "matrix_attention",
+                      tile.queries(),
+                      static_cast<uint32_t>(tile.warps * 32),
+                      {}});
     }
     return ways;
   }
+  if (IsForSplitAttention(sizes)) AddSplitWays(device, text, sizes, ways);
   const std::vector<Tile> tiles = TilesFor(device, sizes.queries, sizes.head, sizes.value_head);
-  if (!fits || tiles.empty()) {
+  if (ways.empty() && (!fits || tiles.empty())) {
     return Unimplemented(
         StrCat("attention of heads as wide as ", sizes.head, " on ", sizes.batch.size(), " axes"));
   }
   for (const Tile& tile : tiles) {
     ways.push_back({StrCat("flash_attention ", tile.queries, " ", tile.keys),
-                    SourceOf(text, sizes, tile), "flash_attention", tile.queries, 256});
+                    SourceOf(text, sizes, tile),
+                    "flash_attention",
+                    tile.queries,
+                    256,
+                    {}});
   }
   return ways;
 }
 
-Result<FlashAttention> MakeWay(GpuDevice& device, const FlashSizes& sizes, const Way& way) {
+Result<FlashAttention> MakeWay(GpuDevice& device, const FlashSizes& flash, const Way& way) {
+  if (way.split) return MakeSplitAttention(device, way.source, flash, *way.split);
+  ONNXD_ASSIGN_OR_RETURN(const AttentionArguments sizes, AttentionArgumentsOf(flash, way.queries));
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(way.source, way.entry));
-  ONNXD_ASSIGN_OR_RETURN(const DeviceDims batch, ToDeviceDims(sizes.batch));
-  ONNXD_ASSIGN_OR_RETURN(const DeviceDims q_strides, StridesOf(sizes.q));
-  ONNXD_ASSIGN_OR_RETURN(const DeviceDims k_strides, StridesOf(sizes.k));
-  ONNXD_ASSIGN_OR_RETURN(const DeviceDims v_strides, StridesOf(sizes.v));
-  ONNXD_ASSIGN_OR_RETURN(const DeviceDims y_strides, StridesOf(sizes.y));
-  const int64_t blocks = (sizes.queries + way.queries - 1) / way.queries;
-  int64_t groups = blocks;
-  for (const int64_t extent : sizes.batch) groups *= extent;
+  int64_t groups = sizes.blocks;
+  for (const int64_t extent : flash.batch) groups *= extent;
   LaunchGrid grid;
   grid.groups[0] = static_cast<uint32_t>(groups);
   grid.lanes[0] = way.lanes;
-  return FlashAttention([=, queries = sizes.queries, keys = sizes.keys, scale = sizes.scale](
-                            const KernelContext& context, const void* q, const void* k,
-                            const void* v, void* y, FunctionRef<void(LaunchArguments&)> fill) {
-    LaunchArguments arguments;
-    arguments.Pointer(q).Pointer(k).Pointer(v).Pointer(y);
-    fill(arguments);
-    arguments.Value(queries).Value(keys).Value(scale).Value(batch).Value(q_strides);
-    arguments.Value(k_strides).Value(v_strides).Value(y_strides).Value(blocks);
-    return Launch(context, kernel, grid, arguments);
-  });
+  FlashAttention attention;
+  attention.run = [=](const KernelContext& context, const AttentionPointers& pointers,
+                      FunctionRef<void(LaunchArguments&)> fill) {
+    return Launch(context, kernel, grid, sizes.All(pointers, fill));
+  };
+  return attention;
 }
 
-// All that the times of its ways depend on.
+// All that the times of its ways depend on. With few queries these are keys to the next power of
+// two: a decoder's cache grows by one each time, and is not worth a search each time.
 std::string QuestionOf(const Way& way, const FlashSizes& sizes) {
-  std::string question = StrCat(way.source, " ", sizes.queries, " ", sizes.keys);
+  const bool grows = way.split.has_value();
+  const auto keys = static_cast<uint64_t>(sizes.keys);
+  std::string question =
+      StrCat(way.source, " ", sizes.queries, " ", grows ? std::bit_ceil(keys) : keys);
   for (const int64_t extent : sizes.batch) question += StrCat(" ", extent);
   for (const AttentionOperand* operand : {&sizes.q, &sizes.k, &sizes.v, &sizes.y}) {
     question += StrCat(" ", operand->row_stride);
+    if (grows) continue;
     for (const int64_t stride : operand->batch_strides) question += StrCat(" ", stride);
   }
   return question;
 }
 
 }  // namespace
+
+LaunchArguments AttentionArguments::All(const AttentionPointers& pointers,
+                                        FunctionRef<void(LaunchArguments&)> fill) const {
+  LaunchArguments all;
+  all.Pointer(pointers.q).Pointer(pointers.k).Pointer(pointers.v).Pointer(pointers.y);
+  fill(all);
+  all.Value(queries).Value(keys).Value(scale).Value(batch).Value(q_strides).Value(k_strides);
+  all.Value(v_strides).Value(y_strides).Value(blocks);
+  return all;
+}
+
+Result<AttentionArguments> AttentionArgumentsOf(const FlashSizes& sizes, int64_t of_group) {
+  AttentionArguments of{};
+  of.queries = sizes.queries;
+  of.keys = sizes.keys;
+  of.scale = sizes.scale;
+  ONNXD_ASSIGN_OR_RETURN(of.batch, ToDeviceDims(sizes.batch));
+  ONNXD_ASSIGN_OR_RETURN(of.q_strides, StridesOf(sizes.q));
+  ONNXD_ASSIGN_OR_RETURN(of.k_strides, StridesOf(sizes.k));
+  ONNXD_ASSIGN_OR_RETURN(of.v_strides, StridesOf(sizes.v));
+  ONNXD_ASSIGN_OR_RETURN(of.y_strides, StridesOf(sizes.y));
+  of.blocks = (sizes.queries + of_group - 1) / of_group;
+  return of;
+}
 
 bool FitsFlashAttention(const GpuDevice& device, int64_t head, int64_t value_head) {
   return !TilesFor(device, 16, head, value_head).empty();

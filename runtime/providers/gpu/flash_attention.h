@@ -64,12 +64,35 @@ struct FlashSizes {
 // Whether the device has the local memory for heads of that width.
 bool FitsFlashAttention(const GpuDevice& device, int64_t head, int64_t value_head);
 
-using FlashAttention =
-    std::function<Status(const KernelContext&, const void* q, const void* k, const void* v, void* y,
-                         FunctionRef<void(LaunchArguments&)> fill)>;
+struct AttentionPointers {
+  const void *q, *k, *v;
+  void *y, *scratch;
+};
 
-// `fill`: adds the arguments of AttentionText::parameters. By the way that is the best guess.
-// kUnimplemented where the batch has more axes than kernels, or heads are too wide.
+// What every kernel of attention takes: pointers but for the scratch, those of
+// AttentionText::parameters, which `fill` adds, then these.
+struct AttentionArguments {
+  int64_t queries, keys;
+  float scale;
+  DeviceDims batch, q_strides, k_strides, v_strides, y_strides;
+  int64_t blocks;  // of a head's queries
+
+  LaunchArguments All(const AttentionPointers& pointers,
+                      FunctionRef<void(LaunchArguments&)> fill) const;
+};
+
+// For groups of so many queries. kUnimplemented where the batch has more axes than kernels.
+Result<AttentionArguments> AttentionArgumentsOf(const FlashSizes& sizes, int64_t of_group);
+
+struct FlashAttention {
+  size_t scratch_bytes = 0;  // of the device
+  std::function<Status(const KernelContext&, const AttentionPointers&,
+                       FunctionRef<void(LaunchArguments&)> fill)>
+      run;
+};
+
+// By the way that is the best guess. kUnimplemented where the batch has more axes than kernels, or
+// heads are too wide.
 Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText& text,
                                           const FlashSizes& sizes);
 

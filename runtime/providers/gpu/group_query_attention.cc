@@ -344,13 +344,16 @@ Result<std::unique_ptr<Kernel>> MakeGpuGroupQueryAttention(const KernelInfo& inf
     flash.k = {{settings.key_heads * cache, cache, 0}, s.size};
     flash.v = flash.k;
     flash.y = {{settings.heads * rows, share * s.size, s.size}, settings.heads * s.size};
-    ONNXD_ASSIGN_OR_RETURN(const FlashAttention attend,
+    ONNXD_ASSIGN_OR_RETURN(const FlashAttention attention,
                            MakeFlashAttention(device, TextOf(settings), flash));
     PreparedKernel prepared;
     const auto element = static_cast<int64_t>(DataTypeBits(settings.type) / 8);
+    size_t turned_bytes = 0;
     if (settings.rotates) {
-      prepared.scratch_bytes = static_cast<size_t>(s.batch * settings.heads * rows * element);
+      const int64_t bytes = s.batch * settings.heads * rows * element;
+      turned_bytes = static_cast<size_t>((bytes + 255) / 256 * 256);
     }
+    prepared.scratch_bytes = turned_bytes + attention.scratch_bytes;
     // Rows stay where they are.
     if (s.held == s.total) prepared.in_place = {{1, 3}, {2, 4}};
     prepared.on_failure = [name = Describe(context.node)](const DeviceFailure& failure) {
@@ -364,16 +367,17 @@ Result<std::unique_ptr<Kernel>> MakeGpuGroupQueryAttention(const KernelInfo& inf
       ONNXD_RETURN_IF_ERROR(WriteCache(k, programs, settings, s, false));
       if (settings.rotates) ONNXD_RETURN_IF_ERROR(TurnQueries(k, programs, settings, s));
       const void* queries = settings.rotates ? k.scratch<void>() : k.input<void>(0);
-      return attend(k, queries, k.output<void>(1), k.output<void>(2), k.output<void>(0),
-                    [&](LaunchArguments& arguments) {
-                      arguments.Pointer(k.input<void>(5)).Value(int32_t{s.is_first ? 1 : 0});
-                      if (settings.softcap > 0) arguments.Value(settings.softcap);
-                      if (settings.has_bias) {
-                        arguments.Pointer(k.input<void>(10));
-                        for (const int64_t stride : bias) arguments.Value(stride);
-                      }
-                      if (settings.has_sink) arguments.Pointer(k.input<void>(11));
-                    });
+      const AttentionPointers pointers{queries, k.output<void>(1), k.output<void>(2),
+                                       k.output<void>(0), k.scratch<std::byte>() + turned_bytes};
+      return attention.run(k, pointers, [&](LaunchArguments& arguments) {
+        arguments.Pointer(k.input<void>(5)).Value(int32_t{s.is_first ? 1 : 0});
+        if (settings.softcap > 0) arguments.Value(settings.softcap);
+        if (settings.has_bias) {
+          arguments.Pointer(k.input<void>(10));
+          for (const int64_t stride : bias) arguments.Value(stride);
+        }
+        if (settings.has_sink) arguments.Pointer(k.input<void>(11));
+      });
     };
     return prepared;
   };

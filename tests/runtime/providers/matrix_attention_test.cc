@@ -61,21 +61,14 @@ class MatrixAttention : public testing::TestWithParam<DataType> {
         device_->FindKernel(MatrixAttentionSource(text, sizes, tile), "matrix_attention");
     EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
     if (!kernel.ok()) return y;
-    LaunchArguments arguments;
-    for (const Tensor& operand : operands) arguments.Pointer(operand.raw());
-    arguments.Pointer(on_device.get()).Value(sizes.queries).Value(sizes.keys).Value(sizes.scale);
-    arguments.Value(*ToDeviceDims(sizes.batch));
-    for (const AttentionOperand* operand : {&sizes.q, &sizes.k, &sizes.v, &sizes.y}) {
-      DeviceDims strides = *ToDeviceDims(operand->batch_strides);
-      strides.values.back() = operand->row_stride;
-      arguments.Value(strides);
-    }
-    const int64_t blocks = (sizes.queries - 1) / tile.queries() + 1;
-    arguments.Value(blocks);
+    const AttentionArguments arguments = *AttentionArgumentsOf(sizes, tile.queries());
     LaunchGrid grid;
-    grid.groups[0] = static_cast<uint32_t>(sizes.batch[0] * blocks);
+    grid.groups[0] = static_cast<uint32_t>(sizes.batch[0] * arguments.blocks);
     grid.lanes[0] = static_cast<uint32_t>(tile.warps * 32);
-    EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
+    const AttentionPointers pointers{operands[0].raw(), operands[1].raw(), operands[2].raw(),
+                                     on_device.get(), nullptr};
+    const LaunchArguments all = arguments.All(pointers, [](LaunchArguments&) {});
+    EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, all).ok());
     EXPECT_TRUE(stream->CopyOut(y.mutable_raw(), on_device.get(), y.bytes()).ok());
     EXPECT_TRUE(stream->Synchronize().ok());
     return *Converted(y, DataType::kFloat);

@@ -1,0 +1,212 @@
+// Attention of few queries, whose keys are split among groups: the results of the CPU.
+#include "runtime/providers/gpu/split_attention.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/device/opencl/opencl_device.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+#include "runtime/tensor/convert.h"
+#include "runtime/tensor/device_tensor.h"
+#include "tests/support/cast_model.h"
+#include "tests/support/device_testing.h"
+
+namespace onnxd {
+namespace {
+
+struct Heads {
+  int64_t queries, keys, width, value_width;
+  int64_t batch = 1, query_heads = 2, key_heads = 2;
+};
+
+class SplitAttention : public testing::TestWithParam<DataType> {
+ protected:
+  void SetUp() override {
+    auto device = FindOpenClDevice({});
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *device;
+  }
+
+  double Tolerance() const {
+    if (GetParam() == DataType::kFloat) return 1e-5;
+    return GetParam() == DataType::kFloat16 ? 2e-3 : 1.6e-2;
+  }
+
+  // Attention of ONNX, operator set 24, with a mask of `mask` where it has dimensions.
+  void ExpectSame(const Heads& h, const Attributes& attributes = {}, const Shape& mask = {}) {
+    SCOPED_TRACE(StrCat(h.queries, " queries, ", h.keys, " keys, ", h.width, " wide"));
+    CastModel m(GetParam(), 24);
+    std::vector<std::string> inputs{m.Input({h.batch, h.query_heads, h.queries, h.width}),
+                                    m.Input({h.batch, h.key_heads, h.keys, h.width}),
+                                    m.Input({h.batch, h.key_heads, h.keys, h.value_width})};
+    if (mask.rank() > 0) inputs.push_back(m.Input(mask));
+    m.model().Node("Attention", inputs, {"y"}, attributes);
+    ExpectSameAsCpu(m.Answer("y"), m.inputs(), MakeGpuProvider("opencl", device_), Tolerance());
+  }
+
+  // What a plan's program makes of waves.
+  Tensor RunPlan(const AttentionText& text, const FlashSizes& sizes,
+                 const SplitAttentionPlan& plan) {
+    const auto stream = *device_->MakeStream();
+    std::vector<Tensor> operands;
+    for (const int64_t rows : {sizes.queries, sizes.keys, sizes.keys}) {
+      const Tensor narrow = *Converted(
+          Waves({sizes.batch[0], rows, sizes.head}, static_cast<float>(rows)), text.type);
+      operands.push_back(*CopyToDevice(narrow, *device_, *stream));
+      EXPECT_TRUE(stream->Synchronize().ok());
+    }
+    Tensor y = *Tensor::Create(text.type, {sizes.batch[0], sizes.queries, sizes.value_head});
+    const DeviceBuffer result = *device_->Allocate(y.bytes());
+    const DeviceBuffer scratch = *device_->Allocate(std::max<size_t>(plan.scratch_bytes, 1));
+    const auto attention =
+        MakeSplitAttention(*device_, SplitAttentionSource(text, sizes, plan), sizes, plan);
+    EXPECT_TRUE(attention.ok()) << attention.status().ToString();
+    if (!attention.ok()) return y;
+    ThreadPool pool(1);
+    const KernelContext context({}, {}, nullptr, nullptr, &pool, stream.get());
+    const Status ran = attention->run(
+        context,
+        {operands[0].raw(), operands[1].raw(), operands[2].raw(), result.get(), scratch.get()},
+        [](LaunchArguments&) {});
+    EXPECT_TRUE(ran.ok()) << ran.ToString();
+    EXPECT_TRUE(stream->CopyOut(y.mutable_raw(), result.get(), y.bytes()).ok());
+    EXPECT_TRUE(stream->Synchronize().ok());
+    return *Converted(y, DataType::kFloat);
+  }
+
+  int Programs(std::string_view entry) const {
+    int count = 0;
+    for (const std::string& source : device_->sources()) {
+      count += source.find(StrCat("KERNEL ", entry)) != std::string::npos ? 1 : 0;
+    }
+    return count;
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+};
+
+Attributes Of(const std::string& name, Attribute value) {
+  Attributes attributes;
+  attributes.Set(name, std::move(value));
+  return attributes;
+}
+
+TEST_P(SplitAttention, OfAnyNumberOfKeys) {
+  for (const int64_t queries : {1, 2, 4}) {
+    for (const int64_t keys : {1, 32, 65, 257, 700}) ExpectSame({queries, keys, 32, 32});
+  }
+  EXPECT_GT(Programs("split_attention"), 0);
+}
+
+TEST_P(SplitAttention, OfHeadsOfAnyWidth) {
+  for (const int64_t width : {1, 20, 64, 80, 256}) {
+    ExpectSame({1, 150, width, width});
+    ExpectSame({1, 150, width, 48});
+  }
+  EXPECT_GT(Programs("split_attention"), 4);
+}
+
+TEST_P(SplitAttention, HidesWhatComesLaterAndWhatAMaskHides) {
+  ExpectSame({3, 150, 32, 32}, Of("is_causal", int64_t{1}));
+  ExpectSame({2, 150, 32, 32}, {}, {2, 150});
+  ExpectSame({2, 150, 32, 32}, {}, {1, 2, 2, 150});
+  ExpectSame({2, 150, 32, 32}, Of("softcap", 2.0f));
+}
+
+TEST_P(SplitAttention, SharesKeysAmongHeadsOfABatch) {
+  ExpectSame({1, 300, 32, 32, 3, 6, 2});
+  ExpectSame({4, 40, 32, 32, 2, 6, 2}, Of("is_causal", int64_t{1}));
+}
+
+// Whole parts, and all, may have no key that the mask leaves.
+TEST_P(SplitAttention, GivesZerosWhereAllIsHidden) {
+  constexpr int64_t kKeys = 300;
+  CastModel m(GetParam(), 24);
+  const std::vector<std::string> inputs{m.Input({1, 2, 2, 32}), m.Input({1, 2, kKeys, 32}),
+                                        m.Input({1, 2, kKeys, 32}), "mask"};
+  Tensor mask = *Tensor::Create(DataType::kBool, {2, kKeys});
+  std::fill_n(mask.mutable_data<bool>(), 2 * kKeys, false);
+  for (int64_t key = 100; key < 120; ++key) mask.mutable_data<bool>()[kKeys + key] = true;
+  m.model().Constant("mask", mask).Node("Attention", inputs, {"y"});
+  const TestModel& model = m.Answer("y");
+  ExpectSameAsCpu(model, m.inputs(), MakeGpuProvider("opencl", device_), Tolerance());
+  const auto outputs = RunOnDevice(model, m.inputs(), MakeGpuProvider("opencl", device_));
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_EQ(ElementAt((*outputs)[0].tensor(), 0), 0.0);
+  EXPECT_NE(ElementAt((*outputs)[0].tensor(), 32), 0.0);
+}
+
+TEST_P(SplitAttention, EveryPlanComputesTheSame) {
+  FlashSizes sizes{};
+  sizes.batch = {3};
+  sizes.queries = 2, sizes.keys = 333, sizes.head = sizes.value_head = 64, sizes.scale = 0.125f;
+  sizes.q = sizes.y = {{2 * 64}, 64};
+  sizes.k = sizes.v = {{333 * 64}, 64};
+  AttentionText text;
+  text.type = GetParam();
+  const auto plans = SplitAttentionPlans(sizes, 1);
+  ASSERT_EQ(plans.size(), 4u);
+  const Tensor first = RunPlan(text, sizes, plans[0]);
+  EXPECT_NE(ElementAt(first, 0), ElementAt(first, 1));
+  for (const SplitAttentionPlan& plan : plans) {
+    SCOPED_TRACE(plan.most);
+    EXPECT_GT(plan.parts, 1);
+    const Tensor other = RunPlan(text, sizes, plan);
+    for (int64_t i = 0; i < other.ElementCount(); ++i) {
+      ASSERT_NEAR(ElementAt(other, i), ElementAt(first, i), Tolerance()) << "element " << i;
+    }
+  }
+}
+
+// The same question for every length up to the next power of two, as for a cache that grows.
+TEST_P(SplitAttention, IsNotSearchedForAgainWhenTheCacheGrows) {
+  device_ = *FindOpenClDevice({.searches_tactics = true});
+  ExpectSame({1, 130, 24, 24});
+  const size_t known = device_->sources().size();
+  EXPECT_GT(Programs("split_attention"), 1);
+  for (const int64_t keys : {131, 132, 200}) ExpectSame({1, keys, 24, 24});
+  EXPECT_EQ(device_->sources().size(), known);
+}
+
+TEST(SplitAttentionPlans, HaveEnoughGroupsForADeviceWhereKeysAllowIt) {
+  FlashSizes sizes{};
+  sizes.queries = 1, sizes.keys = 513, sizes.head = sizes.value_head = 64;
+  sizes.batch = {64, 12};
+  EXPECT_EQ(SplitAttentionPlans(sizes, 132)[0].most, 256);
+  sizes.batch = {1, 12};
+  const SplitAttentionPlan plan = SplitAttentionPlans(sizes, 132)[0];
+  EXPECT_EQ(plan.most, 32);
+  EXPECT_EQ(plan.parts, 17);
+  EXPECT_EQ(plan.keys, 31);
+  EXPECT_EQ(plan.groups, 12);
+  EXPECT_EQ(plan.scratch_bytes, 12u * 17 * 66 * 4);
+}
+
+TEST(SplitAttentionPlans, HaveOnePartForFewKeysAndNoMorePartsThanCanBeJoined) {
+  FlashSizes sizes{};
+  sizes.queries = 1, sizes.keys = 30, sizes.head = sizes.value_head = 64;
+  sizes.batch = {1, 12};
+  const auto few = SplitAttentionPlans(sizes, 132);
+  ASSERT_EQ(few.size(), 1u);
+  EXPECT_EQ(few[0].parts, 1);
+  EXPECT_EQ(few[0].scratch_bytes, 0u);
+  sizes.keys = int64_t{1} << 40;
+  EXPECT_TRUE(SplitAttentionPlans(sizes, 132).empty());
+}
+
+TEST(SplitAttentionPlans, AreForFewQueriesAndHeadsOfALaneForEachColumn) {
+  FlashSizes sizes{};
+  sizes.queries = 4, sizes.keys = 30, sizes.head = sizes.value_head = 256;
+  sizes.batch = {1, 12};
+  EXPECT_TRUE(IsForSplitAttention(sizes));
+  sizes.queries = 5;
+  EXPECT_FALSE(IsForSplitAttention(sizes));
+  sizes.queries = 1, sizes.value_head = 257;
+  EXPECT_FALSE(IsForSplitAttention(sizes));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SplitAttention,
+                         testing::Values(DataType::kFloat, DataType::kFloat16, DataType::kBfloat16),
+                         [](const auto& info) { return std::string(DataTypeName(info.param)); });
+
+}  // namespace
+}  // namespace onnxd
