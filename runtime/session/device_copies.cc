@@ -2,6 +2,7 @@
 #include <map>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/graph/shape_nodes.h"
 #include "runtime/session/device_partition.h"
 #include "runtime/session/partitioner.h"
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/graph/shape_nodes.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/session/control_flow_nodes.h"
 #include "runtime/session/minimum_cut.h"
@@ -73,7 +74,7 @@ class DevicePartition {
       ONNXD_ASSIGN_OR_RETURN(Offers offers, Ask(node));
       offers_.push_back(std::move(offers));
     }
-    FindShapeValues();
+    shape_values_ = FindShapeValues(graph_);
     AddVertices();
     AddCrossings();
     const std::vector<bool> on_device = cut_.SourceSide();
@@ -111,40 +112,6 @@ class DevicePartition {
     return offers;
   }
 
-  // Values that come from shapes by arithmetic on a few numbers: Shape and what follows it.
-  void FindShapeValues() {
-    is_shape_.assign(graph_.value_count(), false);
-    for (const Node& node : graph_.nodes) {
-      if (IsControlFlow(node)) continue;
-      bool any = ReadsOnlyShapes(node), all = true;
-      if (!any) {
-        for (const ValueId id : node.inputs) {
-          if (id == kNoValue || graph_.IsInitializer(id)) continue;
-          const bool shape = is_shape_[static_cast<size_t>(id)];
-          any = any || shape;
-          all = all && shape;
-        }
-      }
-      if (!any || !all) continue;
-      for (const ValueId id : node.outputs) {
-        if (id == kNoValue) continue;
-        const ValueType& type = graph_.value(id).type;
-        const bool few = type.is_tensor() && type.shape && type.shape->size() <= 1;
-        is_shape_[static_cast<size_t>(id)] = few;
-      }
-    }
-  }
-
-  bool ComputesShapes(const Node& node) const {
-    bool any = false;
-    for (const ValueId id : node.outputs) {
-      if (id == kNoValue) continue;
-      if (!is_shape_[static_cast<size_t>(id)]) return false;
-      any = true;
-    }
-    return any;
-  }
-
   void AddVertices() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
@@ -154,7 +121,7 @@ class DevicePartition {
         cut_.AddEdge(vertex, cut_.sink(), MinimumCut::kNever);
       } else if (offers_[n].host == nullptr) {
         cut_.AddEdge(cut_.source(), vertex, MinimumCut::kNever);
-      } else if (ComputesShapes(node)) {
+      } else if (ComputesShapes(node, shape_values_)) {
         cut_.AddEdge(vertex, cut_.sink(), kShapeNode);
       } else {
         cut_.AddEdge(cut_.source(), vertex, IsHeavy(node) ? MinimumCut::kNever : kLightNode);
@@ -218,8 +185,8 @@ class DevicePartition {
   const bool body_;
   const GraphIndex index_;
   std::vector<Offers> offers_;  // one per node
-  std::vector<bool> is_shape_;  // by value
-  std::vector<int> vertices_;   // one per node
+  std::vector<bool> shape_values_;
+  std::vector<int> vertices_;  // one per node
   MinimumCut cut_;
 };
 
@@ -241,10 +208,6 @@ Device* DeviceOf(Providers providers) {
     if (provider->device() != nullptr) return provider->device();
   }
   return nullptr;
-}
-
-bool ReadsOnlyShapes(const Node& node) {
-  return node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size");
 }
 
 Status PartitionGraph(Graph& graph, Providers providers) {

@@ -43,7 +43,4 @@ bool IsCopyNode(const Node& node);
 // What computes it.
 std::unique_ptr<Kernel> MakeCopyKernel(const Node& node);
 
-// Whether the node reads nothing of its inputs but their shapes.
-bool ReadsOnlyShapes(const Node& node);
-
 }  // namespace onnxd

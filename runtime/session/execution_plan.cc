@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/graph/shape_nodes.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/session/memory_planner.h"
 #include "runtime/session/node_runner.h"
@@ -214,8 +215,7 @@ class Planner {
       outputs[i].shape = &*shapes[i];
       small = small && shapes[i]->ElementCount() <= kMaxKnownElements;
     }
-    const bool reads_shape_only =
-        node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size");
+    const bool reads_shape_only = ReadsOnlyShapes(node);
     if (compiled.side == Side::kHost && outputs_known && small &&
         (values_known || reads_shape_only)) {
       if (Evaluate(node, compiled, reads_shape_only)) return Status::Ok();

@@ -11,6 +11,7 @@
 #include "runtime/providers/fused/passes/reduction_axes.h"
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/session/model_preparation.h"
+#include "runtime/session/run_profile.h"
 #include "tests/support/pass_testing.h"
 #include "tests/support/quantized_testing.h"
 
@@ -36,6 +37,12 @@ std::string Fused(TestModel model, std::set<std::string> float_layers = {}) {
     }
   }
   return text;
+}
+
+Attributes Axis(int64_t axis) {
+  Attributes attributes;
+  attributes.Set("axis", axis);
+  return attributes;
 }
 
 Tensor Waves(const Shape& shape, float scale) {
@@ -87,6 +94,42 @@ TEST(FusedProvider, JoinsAProductWithWhatFollowsElementByElement) {
   for (const int64_t batch : {1, 4}) {
     ExpectSameOnDevice(model, {Waves(Shape{batch, 5, 12}, 1), Waves(Shape{batch, 5, 12}, 0.5f)});
   }
+}
+
+// As exporters write Expand: -1 in a shape stands for the dimension that is there.
+TestModel ExpandedByShape() {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 6});
+  model.Constant("first", Tensor::Scalar(int64_t{0}));
+  model.Constant("axes", Tensor::Of<int64_t>(Shape{1}, {0}));
+  model.Constant("tail", Tensor::Of<int64_t>(Shape{1}, {-1}));
+  model.Constant("minus", Tensor::Of<int64_t>(Shape{2}, {-1, -1}));
+  model.Constant("ones", Tensor::Of<int64_t>(Shape{2}, {1, 1}));
+  model.Node("Shape", {"x"}, {"shape"}).Node("Gather", {"shape", "first"}, {"batch"});
+  model.Node("Unsqueeze", {"batch", "axes"}, {"b"})
+      .Node("Concat", {"b", "tail"}, {"wanted"}, Axis(0));
+  model.Node("Equal", {"wanted", "minus"}, {"open"});
+  model.Node("Where", {"open", "ones", "wanted"}, {"to"});
+  model.Node("Expand", {"x", "to"}, {"e"}).Node("Exp", {"e"}, {"f"}).Node("Neg", {"f"}, {"y"});
+  return model.Output("y");
+}
+
+TEST(FusedProvider, LeavesWhatComputesShapesToPlanning) {
+  EXPECT_EQ(Fused(ExpandedByShape()), "Shape Gather Unsqueeze Concat Equal Where Expand Exp+Neg");
+  SessionOptions options = DefaultSession();
+  options.providers = *MakeProviders({"fused", "cpu"});
+  if (options.providers.size() < 2) GTEST_SKIP() << "no OpenCL on this machine";
+  TestModel model = ExpandedByShape();
+  const auto session = InferenceSession::FromModel(std::move(model.model()), std::move(options));
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  RunProfile profile;
+  RunOptions run;
+  run.profile = &profile;
+  ASSERT_TRUE((*session)->Run(std::vector<Value>{Waves(Shape{3, 6}, 1)}, run).ok());
+  std::string steps;
+  for (const RunProfile::Event& event : profile.events) steps += event.node->op_type + " ";
+  EXPECT_EQ(steps, "CopyToDevice Expand Fused CopyToHost ");
+  ExpectSameOnDevice(ExpandedByShape(), {Waves(Shape{3, 6}, 1)});
 }
 
 TEST(FusedProvider, BiasesAConvolutionByChannelAndGatesIt) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "runtime/graph/shape_nodes.h"
 #include "runtime/ops/fused_graph.h"
 #include "runtime/providers/fused/body_writer.h"
 #include "runtime/providers/fused/passes/region.h"
@@ -26,7 +27,13 @@ class Fusion {
         index_(graph),
         shapes_(graph),
         taken_(graph.nodes.size(), false),
-        drop_(taken_) {}
+        drop_(taken_) {
+    // What computes shapes stays on the host, which has no fused nodes.
+    const std::vector<bool> shape_values = FindShapeValues(graph);
+    for (size_t n = 0; n < taken_.size(); ++n) {
+      taken_[n] = ComputesShapes(graph.nodes[n], shape_values);
+    }
+  }
 
   bool Run() {
     // From the end, so that what joins two branches goes to the later one.
