@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -28,6 +29,9 @@ struct OperandInfo {
   DataType type = DataType::kUndefined;
   const Shape* shape = nullptr;   // null: decided by the data, or not a tensor
   const Tensor* value = nullptr;  // the elements, when they are already known
+  // In elements, one per axis, none negative: of an input that a kernel takes so (TakesStrides) and
+  // that is not dense. Null: dense.
+  const std::vector<int64_t>* strides = nullptr;
 };
 
 struct PrepareContext {
@@ -128,6 +132,10 @@ class Kernel {
   // and the operand is null at run time.
   virtual bool ReadsInput(size_t) const { return true; }
 
+  // Whether it reads this input at any strides (OperandInfo::strides). Prepare may say
+  // kUnimplemented of such as do not suit it: then they come dense.
+  virtual bool TakesStrides(size_t) const { return false; }
+
   // Of a device's kernel: whether it wants this input in the host's memory, such as the shape that
   // Reshape is given.
   virtual bool ReadsOnHost(size_t) const { return false; }
@@ -154,20 +162,41 @@ struct KernelInfo {
 // Returns the kernel, or kUnimplemented with the reason why this provider declines the node.
 using KernelFactory = Result<std::unique_ptr<Kernel>> (*)(const KernelInfo&);
 
-// A Kernel whose Prepare is a function object; most kernels need no more.
+// Some of a node's first 64 inputs.
+class InputSet {
+ public:
+  InputSet(std::initializer_list<size_t> inputs = {}) {
+    for (const size_t input : inputs) bits_ |= uint64_t{1} << input;
+  }
+  static InputSet All() {
+    InputSet all;
+    all.bits_ = ~uint64_t{0};
+    return all;
+  }
+  bool Has(size_t input) const { return input < 64 && (bits_ >> input & 1) != 0; }
+
+ private:
+  uint64_t bits_ = 0;
+};
+
+// A Kernel whose Prepare is a function object; most kernels need no more. `at_strides`: the inputs
+// that it takes so.
 template <typename PrepareFunction>
-std::unique_ptr<Kernel> MakeKernel(PrepareFunction prepare) {
+std::unique_ptr<Kernel> MakeKernel(PrepareFunction prepare, InputSet at_strides = {}) {
   class FunctionKernel : public Kernel {
    public:
-    explicit FunctionKernel(PrepareFunction p) : prepare_(std::move(p)) {}
+    FunctionKernel(PrepareFunction p, InputSet strides)
+        : prepare_(std::move(p)), at_strides_(strides) {}
     Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
       return prepare_(context);
     }
+    bool TakesStrides(size_t input) const override { return at_strides_.Has(input); }
 
    private:
     PrepareFunction prepare_;
+    InputSet at_strides_;
   };
-  return std::make_unique<FunctionKernel>(std::move(prepare));
+  return std::make_unique<FunctionKernel>(std::move(prepare), at_strides);
 }
 
 }  // namespace onnxd

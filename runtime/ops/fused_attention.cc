@@ -14,8 +14,9 @@ struct Matrices {
   int64_t rows, row_stride, width;
 };
 
-Matrices ViewOf(const Shape& shape, const std::vector<int64_t>& order) {
-  const std::vector<int64_t> strides = DenseStrides(shape);
+Matrices ViewOf(const Shape& shape, const std::vector<int64_t>& order,
+                const std::vector<int64_t>* own_strides = nullptr) {
+  const std::vector<int64_t> strides = own_strides == nullptr ? DenseStrides(shape) : *own_strides;
   Matrices view{};
   const int rank = shape.rank();
   for (int i = 0; i < rank; ++i) {
@@ -117,19 +118,32 @@ Status PlanBatch(const Node& node, const Shape* mask, const Shape* window_mask,
   return Status::Ok();
 }
 
+// Kernels read rows, and masks, as they are.
+Status CheckStrides(std::span<const AttentionInput> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].strides == nullptr) continue;
+    const bool is_row = inputs[i].strides->back() == 1 || inputs[i].shape->dims().back() == 1;
+    if (i > 2 || !is_row) return Unimplemented("rows that are not dense");
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<FusedAttentionPlan> PlanFusedAttention(const Node& node,
-                                              std::span<const Shape* const> inputs,
+                                              std::span<const AttentionInput> inputs,
                                               const Shape& output) {
   const Attributes& attributes = node.attributes;
-  const Matrices query = ViewOf(*inputs[0], attributes.Ints("query_perm"));
-  const Matrices key = ViewOf(*inputs[1], attributes.Ints("key_perm"));
-  const Matrices value = ViewOf(*inputs[2], attributes.Ints("value_perm"));
+  ONNXD_RETURN_IF_ERROR(CheckStrides(inputs));
+  const auto operand = [&](size_t i, const char* order) {
+    return ViewOf(*inputs[i].shape, attributes.Ints(order), inputs[i].strides);
+  };
+  const Matrices query = operand(0, "query_perm"), key = operand(1, "key_perm");
+  const Matrices value = operand(2, "value_perm");
   if (query.width != key.width || key.rows != value.rows) {
-    return InvalidArgument(StrCat(Describe(node), ": queries ", inputs[0]->ToString(), ", keys ",
-                                  inputs[1]->ToString(), " and values ", inputs[2]->ToString(),
-                                  " do not fit"));
+    return InvalidArgument(StrCat(Describe(node), ": queries ", inputs[0].shape->ToString(),
+                                  ", keys ", inputs[1].shape->ToString(), " and values ",
+                                  inputs[2].shape->ToString(), " do not fit"));
   }
   // The output's own axes in the order of the scores': the inverse of output_perm.
   const std::vector<int64_t> order = attributes.Ints("output_perm");
@@ -149,7 +163,7 @@ Result<FusedAttentionPlan> PlanFusedAttention(const Node& node,
   plan.out_stride = out.row_stride;
   plan.scale = attributes.Float("scale", 1.0f);
   plan.nan_to_zero = attributes.Int("nan_to_zero", 0) != 0;
-  const auto given = [&](size_t i) { return i < inputs.size() ? inputs[i] : nullptr; };
+  const auto given = [&](size_t i) { return i < inputs.size() ? inputs[i].shape : nullptr; };
   ONNXD_RETURN_IF_ERROR(
       PlanBatch(node, given(3), given(4), {&query, &key, &value, nullptr, nullptr, &out}, plan));
   return plan;

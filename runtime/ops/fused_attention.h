@@ -34,9 +34,15 @@ struct FusedAttentionPlan {
   bool nan_to_zero;
 };
 
-// `inputs`: null for absent ones. kInvalidArgument names the operands that do not fit.
+struct AttentionInput {
+  const Shape* shape = nullptr;                   // null: absent
+  const std::vector<int64_t>* strides = nullptr;  // null: dense
+};
+
+// kInvalidArgument names the operands that do not fit; kUnimplemented: rows, or masks, are not
+// dense.
 Result<FusedAttentionPlan> PlanFusedAttention(const Node& node,
-                                              std::span<const Shape* const> inputs,
+                                              std::span<const AttentionInput> inputs,
                                               const Shape& output);
 
 }  // namespace onnxd

@@ -8,6 +8,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/graph/shape_nodes.h"
 #include "runtime/ops/shape_inference.h"
+#include "runtime/ops/strided_view.h"
 #include "runtime/session/memory_planner.h"
 #include "runtime/session/node_runner.h"
 #include "runtime/tensor/device_tensor.h"
@@ -24,10 +25,21 @@ struct ValueState {
   std::optional<Shape> shape;  // of a dense tensor
   Tensor known;                // its elements, when they are known
   Slot slot;
-  Slot device_slot;        // of a constant, once a device kernel reads it
-  int storage = -1;        // kArena and kDeviceArena: index into storages
+  Slot device_slot;  // of a constant, once a device kernel reads it
+  int storage = -1;  // kArena and kDeviceArena: index into storages
+  // Not dense: elements of another value, whose slot it has.
+  std::optional<StridedView> view;
+  std::optional<std::vector<int64_t>> strides;  // of the view, where they say all of it
+  int producer = -1;                            // the node that would make it dense
+  int views = 0;                                // how many such nodes are behind it
   int copied_to_host = 0;  // how many copies to the host there were when this one was: 0 for others
 };
+
+// Where views of elements may begin: kernels count on such addresses.
+constexpr size_t kAlignment = 64;
+
+// Views of views: making the last one dense makes all of them so.
+constexpr int kMostViews = 32;
 
 struct Storage {
   size_t bytes;
@@ -46,7 +58,8 @@ class Planner {
         graph_(request.graph),
         states_(request.graph.value_count()),
         last_use_(request.graph.value_count(), -1),
-        is_output_(request.graph.value_count(), false) {}
+        is_output_(request.graph.value_count(), false),
+        at_strides_(request.graph.value_count(), true) {}
 
   Result<std::shared_ptr<const ExecutionPlan>> Run() {
     plan_ = std::make_shared<ExecutionPlan>();
@@ -54,11 +67,13 @@ class Planner {
       ONNXD_ASSIGN_OR_RETURN(stream_, request_.device->MakeStream());
     }
     FindLastUses();
+    FindReadAtStrides();
     DefineInputs();
     for (const auto& [id, tensor] : request_.constants) DefineConstant(id, tensor);
     for (const auto& [id, tensor] : request_.device_constants) DefineDeviceConstant(id, tensor);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      ONNXD_RETURN_IF_ERROR(PlanNode(graph_.nodes[i], request_.nodes[i]));
+      step_ = static_cast<int>(i);
+      ONNXD_RETURN_IF_ERROR(PlanNode(i, true));
     }
     DefineOutputs();
     ONNXD_RETURN_IF_ERROR(PlaceStorages());
@@ -83,6 +98,29 @@ class Planner {
     for (const ValueId id : graph_.outputs) {
       is_output_[static_cast<size_t>(id)] = true;
       last_use_[static_cast<size_t>(id)] = std::numeric_limits<int>::max();
+    }
+  }
+
+  // Which values are read at any strides alone, or for their shapes: whatever moves elements for
+  // them need not run.
+  void FindReadAtStrides() {
+    for (const ValueId id : graph_.outputs) at_strides_[static_cast<size_t>(id)] = false;
+    for (size_t n = graph_.nodes.size(); n-- > 0;) {
+      const Node& node = graph_.nodes[n];
+      if (ReadsOnlyShapes(node)) continue;
+      const Kernel* kernel = request_.nodes[n].kernel.get();
+      const bool passes_on = MovesElements(node) &&
+                             std::all_of(node.outputs.begin(), node.outputs.end(), [&](auto id) {
+                               return id == kNoValue || at_strides_[static_cast<size_t>(id)];
+                             });
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const bool takes = kernel != nullptr && kernel->TakesStrides(i);
+        if (node.inputs[i] == kNoValue || takes || (i == 0 && passes_on)) continue;
+        at_strides_[static_cast<size_t>(node.inputs[i])] = false;
+      }
+      for (const ValueId id : node.captures) {
+        if (id != kNoValue) at_strides_[static_cast<size_t>(id)] = false;
+      }
     }
   }
 
@@ -154,8 +192,10 @@ class Planner {
     if (s.shape) s.slot.shape = *s.shape;
   }
 
-  Status PlanNode(const Node& node, const CompiledNode& compiled) {
-    ++step_;
+  // `may_be_strided`: its outputs, for those who read them so.
+  Status PlanNode(size_t position, bool may_be_strided) {
+    const Node& node = graph_.nodes[position];
+    const CompiledNode& compiled = request_.nodes[position];
     for (const ValueId id : node.inputs) {
       if (id != kNoValue && state(id).slot.kind == Slot::Kind::kAbsent) DefinePacked(id);
     }
@@ -183,6 +223,7 @@ class Planner {
         }
         info.type = type.element;
         if (s.known.defined()) info.value = &s.known;
+        if (s.strides) info.strides = &*s.strides;
         values_known = values_known && s.known.defined();
       }
       types.push_back(std::move(type));
@@ -221,7 +262,18 @@ class Planner {
       if (Evaluate(node, compiled, reads_shape_only)) return Status::Ok();
     }
     if (!outputs_known) return AddUnplanned(node, compiled);
-    auto prepared = compiled.kernel->Prepare({node, inputs, outputs, request_.pool.threads()});
+    if (DefineViews(position, outputs, known, may_be_strided)) return Status::Ok();
+    ONNXD_RETURN_IF_ERROR(MakeDense(node, compiled, inputs));
+    const PrepareContext context{node, inputs, outputs, request_.pool.threads()};
+    auto prepared = compiled.kernel->Prepare(context);
+    const bool has_strides = std::any_of(inputs.begin(), inputs.end(), [](const OperandInfo& info) {
+      return info.strides != nullptr;
+    });
+    if (has_strides && prepared.status().code() == StatusCode::kUnimplemented) {
+      ONNXD_RETURN_IF_ERROR(MakeAllDense(node));
+      for (OperandInfo& info : inputs) info.strides = nullptr;
+      prepared = compiled.kernel->Prepare(context);
+    }
     if (!prepared.ok()) {
       if (prepared.status().code() == StatusCode::kFailedPrecondition) {
         return AddUnplanned(node, compiled);
@@ -229,6 +281,88 @@ class Planner {
       return prepared.status();
     }
     return AddPlanned(node, compiled, std::move(*prepared), outputs, shapes);
+  }
+
+  // Lets the outputs of what only moves elements be elements of its input: as they are, or, for
+  // those who read them so, at strides. False where it must compute.
+  bool DefineViews(size_t position, std::span<const OperandInfo> outputs,
+                   std::span<const Tensor* const> known, bool may_be_strided) {
+    const Node& node = graph_.nodes[position];
+    if (!MovesElements(node) || node.inputs.empty() || node.inputs[0] == kNoValue) return false;
+    const ValueState source = state(node.inputs[0]);
+    const bool here = source.slot.kind == ArenaOf(request_.nodes[position].side == Side::kDevice);
+    const bool whole_bytes = DataTypeBits(source.slot.type) >= 8;
+    if (!here || !source.shape || !whole_bytes || source.views == kMostViews) return false;
+    std::vector<const Shape*> shapes;
+    for (const OperandInfo& output : outputs) shapes.push_back(output.shape);
+    StridedView in = source.view ? *source.view : StridedView::Of(*source.shape);
+    in.offset = 0;  // the slot's
+    const auto views = ViewsThrough(node, in, shapes, known);
+    if (!views) return false;
+    const size_t bytes = static_cast<size_t>(DataTypeBits(source.slot.type) / 8);
+    for (size_t i = 0; i < views->size(); ++i) {
+      const auto id = static_cast<size_t>(node.outputs[i]);
+      const StridedView& view = (*views)[i];
+      const size_t offset = static_cast<size_t>(view.offset) * bytes;
+      const bool fits = offset % kAlignment == 0 && (!is_output_[id] || offset == 0);
+      if (!fits || (!view.IsDense() && !(may_be_strided && at_strides_[id]))) return false;
+    }
+    for (size_t i = 0; i < views->size(); ++i) {
+      const StridedView& view = (*views)[i];
+      ValueState& s = state(node.outputs[i]);
+      s = source;
+      s.dense = true;
+      s.shape = view.shape;
+      s.known = Tensor();
+      s.device_slot = Slot{};
+      s.slot.shape = view.shape;
+      s.slot.offset += static_cast<size_t>(view.offset) * bytes;
+      if (view.IsDense()) {
+        s.view.reset();
+        s.strides.reset();
+        s.views = 0;
+      } else {
+        s.view = view;
+        s.strides = view.Strides();
+        s.producer = static_cast<int>(position);
+        s.views = source.views + 1;
+      }
+      ExtendForUses(node.outputs[i], s.storage);
+    }
+    return true;
+  }
+
+  // Makes inputs dense that the kernel does not take as they are.
+  Status MakeDense(const Node& node, const CompiledNode& compiled, std::span<OperandInfo> inputs) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || !state(id).view) continue;
+      if (state(id).strides && compiled.kernel->TakesStrides(i)) continue;
+      ONNXD_RETURN_IF_ERROR(MakeDense(id));
+      inputs[i].strides = nullptr;
+    }
+    return Status::Ok();
+  }
+
+  Status MakeAllDense(const Node& node) {
+    for (const auto* list : {&node.inputs, &node.captures}) {
+      for (const ValueId id : *list) {
+        if (id != kNoValue) ONNXD_RETURN_IF_ERROR(MakeDense(id));
+      }
+    }
+    return Status::Ok();
+  }
+
+  // Plans the node that was left out because others read its elements where they are.
+  Status MakeDense(ValueId id) {
+    if (!state(id).view) return Status::Ok();
+    const auto position = static_cast<size_t>(state(id).producer);
+    const Node& node = graph_.nodes[position];
+    ONNXD_RETURN_IF_ERROR(MakeDense(node.inputs[0]));
+    for (const ValueId output : node.outputs) {
+      if (output != kNoValue) state(output) = ValueState{};
+    }
+    return PlanNode(position, false);
   }
 
   // Kernels make tables for their outputs, so what cannot be is refused before they prepare.
@@ -328,6 +462,7 @@ class Planner {
   }
 
   Status AddUnplanned(const Node& node, const CompiledNode& compiled) {
+    ONNXD_RETURN_IF_ERROR(MakeAllDense(node));
     Step step = NewStep(node, compiled);
     step.planned = false;
     Touch(node);
@@ -417,7 +552,7 @@ class Planner {
       if (static_cast<size_t>(output) != i) continue;
       const ValueId source = node.inputs[static_cast<size_t>(input)];
       const int storage = state(source).storage;
-      if (storage < 0) continue;
+      if (storage < 0 || state(source).view) continue;
       Storage& reused = storages_[static_cast<size_t>(storage)];
       if (reused.on_device != on_device || reused.last > step_ || reused.bytes != bytes ||
           ReadElsewhere(node, storage, input)) {
@@ -513,7 +648,7 @@ class Planner {
                                       request_.max_bytes));
     }
     const auto place = [&](Slot& slot) {
-      if (InArena(slot)) slot.index = offsets[slot.index];
+      if (InArena(slot)) slot.index = offsets[slot.index] + slot.offset;
     };
     for (Step& step : plan_->steps) {
       for (Slot& slot : step.inputs) place(slot);
@@ -573,6 +708,7 @@ class Planner {
   std::vector<ValueState> states_;
   std::vector<int> last_use_;
   std::vector<bool> is_output_;
+  std::vector<bool> at_strides_;  // by value, see FindReadAtStrides
   std::vector<Storage> storages_;
   std::unique_ptr<Stream> stream_;  // that brings constants to the device; null: there is none
   int step_ = -1;

@@ -24,7 +24,8 @@ struct Slot {
     kCell,         // a Value of the context: not dense, or of a shape that the data decide
   };
   Kind kind = Kind::kAbsent;
-  size_t index = 0;  // of the constant, input, output or cell; the offset in the arena
+  size_t index = 0;   // of the constant, input, output or cell; the offset in the arena
+  size_t offset = 0;  // while planning: bytes from where a storage in the arena begins
   DataType type = DataType::kUndefined;
   Shape shape;  // of dense operands
 };

@@ -199,13 +199,14 @@ Status Compute(const Plan& plan, const KernelContext& k) {
 }
 
 Result<Plan> MakePlan(const PrepareContext& context) {
-  std::vector<const Shape*> shapes;
+  std::vector<AttentionInput> inputs;
   for (size_t i = 0; i < context.inputs.size(); ++i) {
-    shapes.push_back(context.HasInput(i) ? &context.InputShape(i) : nullptr);
+    inputs.push_back(
+        {context.HasInput(i) ? &context.InputShape(i) : nullptr, context.inputs[i].strides});
   }
   Plan plan{};
   ONNXD_ASSIGN_OR_RETURN(plan.sizes,
-                         PlanFusedAttention(context.node, shapes, context.OutputShape(0)));
+                         PlanFusedAttention(context.node, inputs, context.OutputShape(0)));
   const FusedAttentionPlan& sizes = plan.sizes;
   plan.heads.dims = sizes.batch;
   plan.heads.strides = sizes.batch_strides;
@@ -244,7 +245,7 @@ Result<std::unique_ptr<Kernel>> MakeFusedAttention(const KernelInfo& info) {
       return DeclineType("a mask", info.InputType(mask));
     }
   }
-  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+  const auto prepare = [type](const PrepareContext& context) -> Result<PreparedKernel> {
     PreparedKernel prepared;
     if (context.OutputShape(0).ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
@@ -256,7 +257,8 @@ Result<std::unique_ptr<Kernel>> MakeFusedAttention(const KernelInfo& info) {
       return type == DataType::kFloat ? Compute<float>(plan, k) : Compute<uint16_t>(plan, k);
     };
     return prepared;
-  });
+  };
+  return MakeKernel(prepare, {Operand::kQuery, Operand::kKey, Operand::kValue});
 }
 
 }  // namespace onnxd

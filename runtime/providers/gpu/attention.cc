@@ -261,14 +261,15 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
   if (info.node.attributes.Int("nan_to_zero", 0) != 0) {
     text.zeros = "total == 0.0f || total != total";
   }
-  return MakeGpuKernel([=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+  const auto prepare = [=, &device](const PrepareContext& context) -> Result<PreparedKernel> {
     if (context.OutputShape(0).ElementCount() == 0) return NothingToDo();
-    std::vector<const Shape*> shapes;
+    std::vector<AttentionInput> inputs;
     for (size_t i = 0; i < context.inputs.size(); ++i) {
-      shapes.push_back(context.HasInput(i) ? &context.InputShape(i) : nullptr);
+      inputs.push_back(
+          {context.HasInput(i) ? &context.InputShape(i) : nullptr, context.inputs[i].strides});
     }
     ONNXD_ASSIGN_OR_RETURN(const Plan plan,
-                           PlanFusedAttention(context.node, shapes, context.OutputShape(0)));
+                           PlanFusedAttention(context.node, inputs, context.OutputShape(0)));
     FlashSizes flash;
     flash.batch = plan.batch;
     flash.queries = plan.queries;
@@ -302,7 +303,8 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
       return prepared;
     };
     return PrepareFlashAttention(device, context, text, flash, make);
-  });
+  };
+  return MakeGpuKernel(prepare, {}, {0, 1, 2});
 }
 
 }  // namespace onnxd

@@ -164,7 +164,7 @@ Result<std::unique_ptr<Kernel>> MakeGpuDepthToSpace(const KernelInfo& info, GpuD
 Result<std::unique_ptr<Kernel>> MakeGpuConcat(const KernelInfo& info, GpuDevice& device) {
   const DataType type = info.InputType(0);
   if (MovedAs(type) == DataType::kUndefined) return DeclineOnDevice(info, type);
-  return MakeGpuKernel([type, &device](const PrepareContext& context) -> Result<PreparedKernel> {
+  const auto prepare = [type, &device](const PrepareContext& context) -> Result<PreparedKernel> {
     if (context.outputs[0].shape == nullptr) return NeedsValues();
     const Shape& out = context.OutputShape(0);
     const int64_t fallback = context.node.since_version < 4 ? 1 : 0;
@@ -174,18 +174,26 @@ Result<std::unique_ptr<Kernel>> MakeGpuConcat(const KernelInfo& info, GpuDevice&
     std::vector<CopyPiece> pieces;
     int64_t offset = 0;
     for (size_t i = 0; i < context.inputs.size(); ++i) {
-      const int64_t length = context.InputShape(i).ElementCount(axis, out.rank());
+      const Shape& in = context.InputShape(i);
+      const int64_t length = in.ElementCount(axis, out.rank());
       CopyPiece piece;
       piece.input = i;
-      piece.dims = {out.ElementCount(0, axis), length};
-      piece.in_strides = {length, 1};
-      piece.out_strides = {step, 1};
+      if (context.inputs[i].strides != nullptr) {
+        piece.dims.assign(in.dims().begin(), in.dims().end());
+        piece.in_strides = *context.inputs[i].strides;
+        piece.out_strides = DenseStrides(out);
+      } else {
+        piece.dims = {out.ElementCount(0, axis), length};
+        piece.in_strides = {length, 1};
+        piece.out_strides = {step, 1};
+      }
       piece.out_offset = offset;
       offset += length;
       pieces.push_back(std::move(piece));
     }
     return PrepareCopies(device, type, pieces);
-  });
+  };
+  return MakeGpuKernel(prepare, {}, InputSet::All());
 }
 
 Result<std::unique_ptr<Kernel>> MakeGpuSplit(const KernelInfo& info, GpuDevice& device) {

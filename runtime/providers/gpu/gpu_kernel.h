@@ -1,7 +1,6 @@
 // What kernels of a GPU share: how they are made, find their programs, and launch them.
 #pragma once
 
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,29 +15,26 @@ namespace onnxd {
 using GpuKernelFactory = Result<std::unique_ptr<Kernel>> (*)(const KernelInfo& info,
                                                              GpuDevice& device);
 
-// A Kernel whose Prepare is a function object; `host_inputs` are those that it wants in the host's
-// memory.
+// A Kernel whose Prepare is a function object. `on_host`: the inputs that it wants in the host's
+// memory; `at_strides`: those that it takes so.
 template <typename PrepareFunction>
-std::unique_ptr<Kernel> MakeGpuKernel(PrepareFunction prepare,
-                                      std::initializer_list<size_t> host_inputs = {}) {
+std::unique_ptr<Kernel> MakeGpuKernel(PrepareFunction prepare, InputSet on_host = {},
+                                      InputSet at_strides = {}) {
   class GpuFunctionKernel : public Kernel {
    public:
-    GpuFunctionKernel(PrepareFunction p, std::initializer_list<size_t> host)
-        : prepare_(std::move(p)) {
-      for (const size_t input : host) host_inputs_ |= uint64_t{1} << input;
-    }
+    GpuFunctionKernel(PrepareFunction p, InputSet host, InputSet strides)
+        : prepare_(std::move(p)), on_host_(host), at_strides_(strides) {}
     Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
       return prepare_(context);
     }
-    bool ReadsOnHost(size_t input) const override {
-      return input < 64 && (host_inputs_ >> input & 1) != 0;
-    }
+    bool ReadsOnHost(size_t input) const override { return on_host_.Has(input); }
+    bool TakesStrides(size_t input) const override { return at_strides_.Has(input); }
 
    private:
     PrepareFunction prepare_;
-    uint64_t host_inputs_ = 0;
+    InputSet on_host_, at_strides_;
   };
-  return std::make_unique<GpuFunctionKernel>(std::move(prepare), host_inputs);
+  return std::make_unique<GpuFunctionKernel>(std::move(prepare), on_host, at_strides);
 }
 
 using GpuProgram = std::shared_ptr<const DeviceKernel>;
