@@ -2,6 +2,7 @@
 
 #include "runtime/fusion/attention.h"
 #include "runtime/fusion/dequantize_folding.h"
+#include "runtime/fusion/merged_products.h"
 #include "runtime/providers/fused/fused_kernels.h"
 #include "runtime/providers/fused/passes/fusion.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
@@ -32,8 +33,9 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), &quantized_operators_,      DequantizeFolding(),
-            &narrow_products_,     ReductionAxesAsAttribute(), NeighbourFusion()};
+    return {AttentionFusion(true), MergedProducts(),  &quantized_operators_,
+            DequantizeFolding(),   &narrow_products_, ReductionAxesAsAttribute(),
+            NeighbourFusion()};
   }
 
  private:

@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/fusion/attention.h"
 #include "runtime/fusion/dequantize_folding.h"
+#include "runtime/fusion/merged_products.h"
 #include "runtime/graph/graph_text.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/passes/passes.h"
@@ -94,6 +96,64 @@ TEST(FusedProvider, JoinsAProductWithWhatFollowsElementByElement) {
   for (const int64_t batch : {1, 4}) {
     ExpectSameOnDevice(model, {Waves(Shape{batch, 5, 12}, 1), Waves(Shape{batch, 5, 12}, 0.5f)});
   }
+}
+
+// Queries of x, keys and values of `memory`, as rows of 4 heads of 16, and attention.
+TestModel Projections(const std::string& memory, bool with_rows, int64_t width = 64) {
+  TestModel model;
+  const SymbolicShape rows = {Dimension::Symbol("batch"), 6, 24};
+  model.Input("x", DataType::kFloat, rows).Input("z", DataType::kFloat, rows);
+  model.Constant("to", Tensor::Of<int64_t>(Shape{4}, {0, 6, 4, width / 4}));
+  const auto order = [](std::vector<int64_t> axes) {
+    Attributes attributes;
+    attributes.Set("perm", std::move(axes));
+    return attributes;
+  };
+  for (const std::string part : {"q", "k", "v"}) {
+    const float scale = part == "q" ? 0.2f : part == "k" ? 0.3f : 0.4f;
+    model.Constant("w" + part, Waves(Shape{24, width}, scale));
+    model.Constant("b" + part, Waves(Shape{width}, scale));
+    model.Node("MatMul", {part == "q" ? "x" : memory, "w" + part}, {part + "0"});
+    if (with_rows) model.Node("Add", {"b" + part, part + "0"}, {part + "1"});
+    model.Node("Reshape", {part + (with_rows ? "1" : "0"), "to"}, {part + "2"});
+    const bool is_key = part == "k";
+    model.Node("Transpose", {part + "2"}, {part}, order({0, 2, is_key ? 3 : 1, is_key ? 1 : 3}));
+  }
+  model.Node("MatMul", {"q", "k"}, {"s"});
+  model.Node("Softmax", {"s"}, {"p"}, Axis(-1)).Node("MatMul", {"p", "v"}, {"y"});
+  return model.Output("y");
+}
+
+std::string AfterMerging(TestModel model) {
+  return After(model, {AttentionFusion(true), DeadCodeElimination(), MergedProducts()});
+}
+
+TEST(MergedProducts, OfOneValueBecomeOne) {
+  const std::string tail = " Split Reshape Reshape Reshape FusedAttention";
+  EXPECT_EQ(AfterMerging(Projections("x", false)), "MatMul" + tail);
+  EXPECT_EQ(AfterMerging(Projections("x", true)), "MatMul Add" + tail);
+  for (const bool with_rows : {false, true}) {
+    for (const int64_t batch : {1, 3}) {
+      const Shape shape{batch, 6, 24};
+      ExpectSameOnDevice(Projections("x", with_rows), {Waves(shape, 1), Waves(shape, 0.5f)}, true);
+    }
+  }
+}
+
+TEST(MergedProducts, AreThoseOfKeysAndValuesAloneWhereQueriesComeFromElsewhere) {
+  EXPECT_EQ(AfterMerging(Projections("z", true)),
+            "MatMul Add Reshape MatMul Add Split Reshape Reshape FusedAttention");
+  ExpectSameOnDevice(Projections("z", true),
+                     {Waves(Shape{2, 6, 24}, 1), Waves(Shape{2, 6, 24}, 0.5f)});
+}
+
+TEST(MergedProducts, StayApartWhereTheirPartsWouldBeginAnywhereOrSomeoneReadsTheSums) {
+  EXPECT_EQ(AfterMerging(Projections("x", false, 20)).find("Split"), std::string::npos);
+  TestModel read = Projections("x", true);
+  for (const char* sum : {"q0", "k0", "v0"}) {
+    read.Node("Neg", {sum}, {std::string(sum) + "n"}).Output(std::string(sum) + "n");
+  }
+  EXPECT_EQ(AfterMerging(read).find("Split"), std::string::npos);
 }
 
 // As exporters write Expand: -1 in a shape stands for the dimension that is there.
