@@ -532,9 +532,20 @@ Status Pad(InferenceContext& context) {
   return Status::Ok();
 }
 
+// "n" of the elements 0, 1, ... n - 1, which symbols, never negative, may stand for; else unknown.
+Dimension CountFromZero(const InferenceContext& context) {
+  const auto start = context.shape_values(0), end = context.shape_values(1);
+  const auto step = context.shape_values(2);
+  for (const auto* part : {&start, &end, &step}) {
+    if (!*part || (*part)->size() != 1) return {};
+  }
+  const bool counts = start->front().number == 0 && step->front().number == 1;
+  return counts && !end->front().symbol.empty() ? end->front().ToDimension() : Dimension();
+}
+
 Status Range(InferenceContext& context) {
   const Tensor* parts[3] = {context.known(0), context.known(1), context.known(2)};
-  context.SetShape(0, {Dimension()});
+  context.SetShape(0, {CountFromZero(context)});
   for (const Tensor* part : parts) {
     if (part == nullptr) return Status::Ok();
     if (part->ElementCount() != 1) return context.Fail("start, limit and delta must be scalars");

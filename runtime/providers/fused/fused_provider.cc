@@ -5,6 +5,7 @@
 #include "runtime/fusion/merged_products.h"
 #include "runtime/providers/fused/fused_kernels.h"
 #include "runtime/providers/fused/passes/fusion.h"
+#include "runtime/providers/fused/passes/gemm_rows.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
 #include "runtime/providers/fused/passes/reduction_axes.h"
 #include "runtime/providers/gpu/gpu_provider.h"
@@ -33,9 +34,9 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), MergedProducts(),  &quantized_operators_,
-            DequantizeFolding(),   &narrow_products_, ReductionAxesAsAttribute(),
-            NeighbourFusion()};
+    return {AttentionFusion(true),      MergedProducts(),    GemmOfRows(),
+            &quantized_operators_,      DequantizeFolding(), &narrow_products_,
+            ReductionAxesAsAttribute(), NeighbourFusion()};
   }
 
  private:

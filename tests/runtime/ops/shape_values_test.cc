@@ -51,6 +51,18 @@ TEST(ShapeValues, MultiplySymbolsByNumbers) {
   EXPECT_EQ(ShapeOf(model, "y"), "float[6*batch, 8]");
 }
 
+TEST(ShapeValues, AreAsManyAsARangeFromZeroHas) {
+  TestModel model = WithSizes();
+  model.Constant("zero", Ints(Shape{}, {0})).Constant("one", Ints(Shape{}, {1}));
+  model.Constant("two", Ints(Shape{}, {2}));
+  model.Node("Range", {"zero", "batch_scalar", "one"}, {"all"});
+  model.Node("Range", {"one", "batch_scalar", "one"}, {"rest"});
+  model.Node("Range", {"zero", "batch_scalar", "two"}, {"even"});
+  EXPECT_EQ(ShapeOf(model, "all"), "int64[batch]");
+  EXPECT_EQ(ShapeOf(model, "rest"), "int64[?]");
+  EXPECT_EQ(ShapeOf(model, "even"), "int64[?]");
+}
+
 TEST(ShapeValues, DivideAndSliceNumbers) {
   TestModel model = WithSizes();
   model.Constant("two", Ints(Shape{1}, {2})).Constant("from", Ints(Shape{1}, {0}));

@@ -9,6 +9,7 @@
 #include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "runtime/providers/fused/passes/fusion.h"
+#include "runtime/providers/fused/passes/gemm_rows.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
 #include "runtime/providers/fused/passes/reduction_axes.h"
 #include "runtime/providers/gpu/gpu_provider.h"
@@ -154,6 +155,46 @@ TEST(MergedProducts, StayApartWhereTheirPartsWouldBeginAnywhereOrSomeoneReadsThe
     read.Node("Neg", {sum}, {std::string(sum) + "n"}).Output(std::string(sum) + "n");
   }
   EXPECT_EQ(AfterMerging(read).find("Split"), std::string::npos);
+}
+
+// Reshape, Gemm, Reshape as PyTorch writes addmm, and an activation behind it. Without `same_rows`
+// the second Reshape makes axes of its own.
+TestModel FlattenedGemm(const Attributes& attributes, bool same_rows = true) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 24});
+  model.Constant("flat", Tensor::Of<int64_t>(Shape{2}, {-1, 24}));
+  model.Constant("b", Waves(Shape{24, 32}, 0.3f)).Constant("c", Waves(Shape{32}, 0.5f));
+  model.Constant("from", Tensor::Of<int64_t>(Shape{1}, {0}));
+  model.Constant("to", Tensor::Of<int64_t>(Shape{1}, {same_rows ? 2 : 1}));
+  model.Node("Shape", {"x"}, {"shape"}).Node("Slice", {"shape", "from", "to"}, {"leading"});
+  const Tensor own =
+      same_rows ? Tensor::Of<int64_t>(Shape{1}, {32}) : Tensor::Of<int64_t>(Shape{2}, {6, 16});
+  model.Constant("own", own).Node("Concat", {"leading", "own"}, {"back"}, Axis(0));
+  model.Node("Reshape", {"x", "flat"}, {"rows"});
+  model.Node("Gemm", {"rows", "b", "c"}, {"g"}, attributes);
+  model.Node("Reshape", {"g", "back"}, {"r"}).Node("Tanh", {"r"}, {"t"});
+  return model.Node("Add", {"t", "r"}, {"y"}).Output("y");
+}
+
+std::string AfterGemmOfRows(TestModel model) {
+  return After(model, {GemmOfRows(), DeadCodeElimination()});
+}
+
+TEST(GemmOfRows, IsAMatMulThatWhatFollowsJoins) {
+  EXPECT_EQ(AfterGemmOfRows(FlattenedGemm({})), "MatMul Add Tanh Add");  // no shape arithmetic
+  for (const int64_t batch : {1, 4}) {
+    ExpectSameOnDevice(FlattenedGemm({}), {Waves(Shape{batch, 3, 24}, 1)}, true);
+  }
+}
+
+TEST(GemmOfRows, StaysWhereItIsMoreThanThatOrRowsAreOthers) {
+  Attributes scaled;
+  scaled.Set("alpha", 0.5f);
+  TestModel read = FlattenedGemm({});
+  read.Node("Neg", {"g"}, {"n"}).Output("n");
+  EXPECT_NE(AfterGemmOfRows(read).find("Gemm"), std::string::npos);
+  EXPECT_NE(AfterGemmOfRows(FlattenedGemm(scaled)).find("Gemm"), std::string::npos);
+  EXPECT_NE(AfterGemmOfRows(FlattenedGemm({}, false)).find("Gemm"), std::string::npos);
 }
 
 // As exporters write Expand: -1 in a shape stands for the dimension that is there.
