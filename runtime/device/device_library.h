@@ -16,13 +16,16 @@ namespace onnxd {
 class GpuStream;
 
 // y[batch, i, j] = sum over p of a(i, p) * b(p, j), all dense and row-major: a is [m, k], or [k, m]
-// where it is transposed, b is [k, n] or [n, k], y is [batch, m, n]. Sums are of f32.
+// where it is transposed, b is [k, n] or [n, k], y is [batch, m, n]. Sums are of f32, rounded once,
+// with a row [n] added to each of y's, and a matrix [batch, m, n], where that is asked for; both
+// are of y's type.
 struct LibraryProduct {
   DataType operands = DataType::kUndefined;  // float, float16 or bfloat16
   DataType result = DataType::kUndefined;    // the same, or float
   int64_t batch = 1, m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   int64_t a_stride = 0, b_stride = 0;  // elements from one matrix to the next; 0: one for all
+  bool adds_row = false, adds_matrix = false;
 };
 
 // y of ONNX Conv-1, or of ConvTranspose-1 where it is transposed, without a bias; b is the image,
@@ -38,14 +41,19 @@ struct LibraryConvolution {
       pads{};  // before the first element; behind the last one, what output needs
 };
 
+// On the device, aligned to 64 bytes.
+struct LibraryOperands {
+  const void *a, *b;
+  void *y, *workspace;
+  const void *row = nullptr, *matrix = nullptr;  // where a product adds them
+};
+
 // One way of the library. Any thread.
 struct LibraryKernel {
   std::string name;                        // of the library's version, too
   DataType result = DataType::kUndefined;  // type of y
   size_t workspace_bytes = 0;
-  // Operands, result and workspace are on the device, aligned to 64 bytes.
-  std::function<Status(GpuStream& stream, const void* a, const void* b, void* y, void* workspace)>
-      enqueue;
+  std::function<Status(GpuStream& stream, const LibraryOperands& operands)> enqueue;
 };
 
 // Any thread.

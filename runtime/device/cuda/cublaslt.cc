@@ -11,7 +11,9 @@ namespace onnxd::cuda {
 namespace {
 
 constexpr int kMostWays = 8;
-constexpr uint32_t kAlignment = 64;  // LibraryKernel
+constexpr uint32_t kAlignment = 64;  // LibraryOperands
+// Where a row would be, for those who choose a way before there is one.
+constexpr uintptr_t kAnyAddress = 4096;
 
 int CudaTypeOf(DataType type) {
   if (type == DataType::kFloat16) return kCudaFloat16;
@@ -63,11 +65,18 @@ class Matmul {
   }
 
   Status Enqueue(CublasLtHandle handle, ::CUstream_st* stream, const MatmulHeuristicResult& way,
-                 const void* a, const void* b, void* y, void* workspace) const {
+                 const LibraryOperands& o) const {
     const float one = 1, zero = 0;
+    const bool adds = o.matrix != nullptr;
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (o.row != nullptr) {
+      lock.lock();
+      ONNXD_RETURN_IF_ERROR(Set(kBiasPointer, o.row));
+    }
     const int code =
-        api_.cublasLtMatmul(handle, description_, &one, b, left_, a, right_, &zero, y, result_, y,
-                            result_, &way.algorithm, workspace, way.workspace_bytes, stream);
+        api_.cublasLtMatmul(handle, description_, &one, o.b, left_, o.a, right_,
+                            adds ? &one : &zero, adds ? o.matrix : o.y, result_, o.y, result_,
+                            &way.algorithm, o.workspace, way.workspace_bytes, stream);
     return code == 0 ? Status::Ok() : Failed("cublasLtMatmul", code);
   }
 
@@ -80,10 +89,12 @@ class Matmul {
     const int made = api_.cublasLtMatmulDescCreate(&description_, compute, kCudaFloat);
     if (made != 0) return Failed("cublasLtMatmulDescCreate", made);
     const int32_t left = p.transpose_b ? 1 : 0, right = p.transpose_a ? 1 : 0;
-    for (const auto& [side, transposed] : {std::pair(kTransposeA, left), {kTransposeB, right}}) {
-      const int code =
-          api_.cublasLtMatmulDescSetAttribute(description_, side, &transposed, sizeof(transposed));
-      if (code != 0) return Failed("cublasLtMatmulDescSetAttribute", code);
+    ONNXD_RETURN_IF_ERROR(Set(kTransposeA, left));
+    ONNXD_RETURN_IF_ERROR(Set(kTransposeB, right));
+    if (p.adds_row) {
+      // Our row is a column there, of which every column of the result gets one.
+      ONNXD_RETURN_IF_ERROR(Set(kEpilogue, int32_t{kBiasEpilogue}));
+      ONNXD_RETURN_IF_ERROR(Set(kBiasPointer, reinterpret_cast<const void*>(kAnyAddress)));
     }
     // A row-major matrix of so many rows and columns is one of columns and rows here.
     ONNXD_RETURN_IF_ERROR(Layout(p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.operands,
@@ -91,6 +102,12 @@ class Matmul {
     ONNXD_RETURN_IF_ERROR(Layout(p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.operands,
                                  p.batch, p.a_stride, right_));
     return Layout(p.m, p.n, p.result, p.batch, p.m * p.n, result_);
+  }
+
+  template <typename T>
+  Status Set(int what, const T& value) const {
+    const int code = api_.cublasLtMatmulDescSetAttribute(description_, what, &value, sizeof(value));
+    return code == 0 ? Status::Ok() : Failed("cublasLtMatmulDescSetAttribute", code);
   }
 
   Status Layout(int64_t rows, int64_t columns, DataType type, int64_t batch, int64_t stride,
@@ -109,6 +126,8 @@ class Matmul {
   }
 
   const CublasLtApi& api_;
+  // Guards where the description says that the row is, between saying and enqueueing.
+  mutable std::mutex mutex_;
   MatmulDescription description_ = nullptr;
   MatrixLayout left_ = nullptr, right_ = nullptr, result_ = nullptr;
 };
@@ -137,13 +156,14 @@ class CublasLtLibrary : public DeviceLibrary {
     std::vector<LibraryKernel> kernels;
     for (const auto& way : matmul->Ways(handle, options_.max_workspace_bytes)) {
       LibraryKernel kernel;
-      kernel.name = StrCat("cuBLASLt ", api_.cublasLtGetVersion(), " #", kernels.size());
+      kernel.name =
+          StrCat("cuBLASLt ", api_.cublasLtGetVersion(), " #", kernels.size(),
+                 product.adds_row ? " + row" : "", product.adds_matrix ? " + matrix" : "");
       kernel.result = product.result;
       kernel.workspace_bytes = way.workspace_bytes;
-      kernel.enqueue = [=, this](GpuStream& stream, const void* a, const void* b, void* y,
-                                 void* workspace) {
+      kernel.enqueue = [=, this](GpuStream& stream, const LibraryOperands& operands) {
         enter_();
-        return matmul->Enqueue(handle, stream_of_(stream), way, a, b, y, workspace);
+        return matmul->Enqueue(handle, stream_of_(stream), way, operands);
       };
       kernels.push_back(std::move(kernel));
     }

@@ -234,13 +234,13 @@ class CudnnLibrary : public DeviceLibrary {
     kernel.name = StrCat("cuDNN ", api_->cudnnGetVersion(), " ", way.algorithm, "/", way.math);
     kernel.result = type;
     kernel.workspace_bytes = way.workspace_bytes;
-    kernel.enqueue = [=, this](GpuStream& stream, const void* weights, const void* x, void* y,
-                               void* workspace) {
+    kernel.enqueue = [=, this](GpuStream& stream, const LibraryOperands& operands) {
       enter_();
       std::lock_guard lock(mutex_);  // the handle has one stream at a time
       const int code = api_->cudnnSetStream(handle_, stream_of_(stream));
       if (code != 0) return Failed("cudnnSetStream", code);
-      return convolution->Enqueue(handle_, way, weights, x, y, workspace);
+      return convolution->Enqueue(handle_, way, operands.a, operands.b, operands.y,
+                                  operands.workspace);
     };
     return kernel;
   }

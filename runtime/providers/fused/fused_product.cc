@@ -7,6 +7,38 @@
 
 namespace onnxd {
 
+namespace {
+
+// Of the whole's inputs, where all that follows the product adds a row or a matrix to it.
+std::optional<ProductAddends> AddendsOfWhole(const Graph& graph, const FusedShapes& shapes,
+                                             const Node& product, const std::vector<size_t>& after,
+                                             const std::optional<ProductAddends>& own) {
+  const DataType type = graph.value(product.outputs[0]).type.element;
+  if (!own || graph.outputs.size() != 1) return std::nullopt;
+  const std::vector<size_t> inputs = InputPositions(graph, product);
+  std::optional<ProductAddends> addends = own;
+  if (addends->row) addends->row = inputs[*addends->row];
+  if (addends->matrix) addends->matrix = inputs[*addends->matrix];
+  ValueId sum = product.outputs[0];
+  for (const size_t n : after) {
+    const Node& node = graph.nodes[n];
+    if (!node.Is("Add") || (node.inputs[0] != sum && node.inputs[1] != sum)) return std::nullopt;
+    const ValueId other = node.inputs[0] == sum ? node.inputs[1] : node.inputs[0];
+    const size_t input = InputPosition(graph, other);
+    const ValueId result = node.outputs[0];
+    if (input == graph.inputs.size() || graph.value(other).type.element != type ||
+        graph.value(result).type.element != type || shapes.of(result) != shapes.of(sum)) {
+      return std::nullopt;
+    }
+    addends = AddendsOf(input, shapes.of(other), shapes.of(result), *addends);
+    if (!addends) return std::nullopt;
+    sum = result;
+  }
+  return sum == graph.outputs[0] ? addends : std::nullopt;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeFusedProduct(const KernelInfo& info, FusedGraph graph,
                                                  size_t product, GpuDevice& device) {
   const FusedParts parts = PartsAround(*graph, product);
@@ -34,6 +66,7 @@ Result<std::unique_ptr<Kernel>> MakeFusedProduct(const KernelInfo& info, FusedGr
     text.functions += function.text();
     text.parameters += function.parameters();
     text.finished = function.Call("value", "at");
+    plan.addends = AddendsOfWhole(*graph, shapes, node, finish.nodes, plan.addends);
     const std::vector<size_t> inputs = InputPositions(*graph, node);
     plan.a = inputs[plan.a];
     plan.b = inputs[plan.b];

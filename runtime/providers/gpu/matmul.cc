@@ -122,7 +122,9 @@ Result<ProductPlanner> PlanProduct(const KernelInfo& info, Transposes transposes
       FillStack(stack, arguments);
       if (scaled) arguments.Value(alpha);
     };
-    return ProductPlan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
+    ProductPlan plan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
+    if (!scaled && text.y == type) plan.addends = ProductAddends();
+    return plan;
   });
 }
 
@@ -139,6 +141,21 @@ Result<ProductPlanner> PlanMatMul(const KernelInfo& info) {
 }
 
 // Y = alpha * op(A) * op(B) + beta * C.
+std::optional<ProductAddends> AddendsOf(size_t input, const Shape& shape, const Shape& output,
+                                        ProductAddends before) {
+  const int64_t columns = output.dims().back();
+  const bool is_row =
+      shape.rank() > 0 && shape.dims().back() == columns && shape.ElementCount() == columns;
+  if (is_row && !before.row) {
+    before.row = input;
+  } else if (shape == output && !before.matrix) {
+    before.matrix = input;
+  } else {
+    return std::nullopt;
+  }
+  return before;
+}
+
 Result<ProductPlanner> PlanGemm(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!Multiplies(type) || !IsFloatingPoint(type)) return DeclineOnDevice(info, type);
@@ -153,6 +170,7 @@ Result<ProductPlanner> PlanGemm(const KernelInfo& info) {
     text.parameters += "GLOBAL const A* c, i64 c_row, i64 c_column, f32 beta, ";
     text.result += " + (ACC)beta * A_GET(c, i * c_row + j * c_column)";
   }
+  const bool is_plain = alpha == 1.0f && (!has_c || beta == 1.0f);
   return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
     ONNXD_ASSIGN_OR_RETURN(const Stack stack,
                            StackOf(context.InputShape(0), context.InputShape(1), transposes));
@@ -164,7 +182,12 @@ Result<ProductPlanner> PlanGemm(const KernelInfo& info) {
       if (!has_c) return;
       arguments.Pointer(k.input<void>(2)).Value(c_strides[0]).Value(c_strides[1]).Value(beta);
     };
-    return ProductPlan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
+    ProductPlan plan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
+    if (is_plain) plan.addends = ProductAddends();
+    if (is_plain && has_c) {
+      plan.addends = AddendsOf(2, context.InputShape(2), context.OutputShape(0));
+    }
+    return plan;
   });
 }
 

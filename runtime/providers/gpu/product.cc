@@ -309,35 +309,51 @@ Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const
   return prepared;
 }
 
+struct LibraryWay {
+  LibraryKernel kernel;
+  bool is_whole;  // it gives the results, not only sums
+};
+
 // Whether the sums are the results already, where they are of their type.
 bool IsSumAlone(const ProductText& text) {
   return text.result == "sum" && text.finished == "value" && text.y == text.a;
 }
 
+// A way that gives the results.
+PreparedKernel PrepareWhole(const ProductPlan& plan, const LibraryKernel& way) {
+  PreparedKernel prepared;
+  prepared.scratch_bytes = way.workspace_bytes;
+  const ProductAddends addends = plan.addends.value_or(ProductAddends());
+  prepared.compute = [=, a = plan.a, b = plan.b](const KernelContext& k) {
+    LibraryOperands operands{k.input<void>(a), k.input<void>(b), k.output<void>(0),
+                             k.scratch<void>()};
+    if (addends.row) operands.row = k.input<void>(*addends.row);
+    if (addends.matrix) operands.matrix = k.input<void>(*addends.matrix);
+    return way.enqueue(static_cast<GpuStream&>(k.stream()), operands);
+  };
+  return prepared;
+}
+
 // Sums by the library, in scratch memory and finished by a kernel unless they are the results.
 Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan,
-                                      const LibraryKernel& way) {
+                                      const LibraryWay& library) {
+  const LibraryKernel& way = library.kernel;
+  if (library.is_whole) return PrepareWhole(plan, way);
   PreparedKernel prepared;
   const size_t a = plan.a, b = plan.b;
-  if (IsSumAlone(plan.text) && way.result == plan.text.y) {
-    prepared.scratch_bytes = way.workspace_bytes;
-    prepared.compute = [=](const KernelContext& k) {
-      return way.enqueue(static_cast<GpuStream&>(k.stream()), k.input<void>(a), k.input<void>(b),
-                         k.output<void>(0), k.scratch<void>());
-    };
-    return prepared;
-  }
   ONNXD_ASSIGN_OR_RETURN(
       const GpuProgram kernel,
       device.FindKernel(SourceOf(plan.text, true, way.result), "finish_product"));
   const ProductSizes sizes = plan.sizes;
   const int64_t results = sizes.batch * sizes.m * sizes.n;
-  const auto sum_bytes = static_cast<size_t>((results * 4 + 255) / 256 * 256);
+  const auto width = static_cast<int64_t>(DataTypeBits(way.result) / 8);
+  const auto sum_bytes = static_cast<size_t>((results * width + 255) / 256 * 256);
   prepared.scratch_bytes = sum_bytes + way.workspace_bytes;
   prepared.compute = [=, fill = plan.fill](const KernelContext& k) -> Status {
     auto* const sums = k.scratch<std::byte>();
-    ONNXD_RETURN_IF_ERROR(way.enqueue(static_cast<GpuStream&>(k.stream()), k.input<void>(a),
-                                      k.input<void>(b), sums, sums + sum_bytes));
+    ONNXD_RETURN_IF_ERROR(
+        way.enqueue(static_cast<GpuStream&>(k.stream()),
+                    {k.input<void>(a), k.input<void>(b), sums, sums + sum_bytes}));
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
@@ -347,20 +363,37 @@ Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan
   return prepared;
 }
 
-std::vector<LibraryKernel> LibraryKernelsOf(const GpuDevice& device, const ProductPlan& plan) {
-  std::vector<LibraryKernel> kernels;
-  const auto add = [&](std::vector<LibraryKernel> found) {
-    std::move(found.begin(), found.end(), std::back_inserter(kernels));
+std::vector<LibraryKernel> ProductWays(DeviceLibrary& library, const ProductPlan& plan,
+                                       bool is_whole) {
+  LibraryProduct product = *plan.product;
+  if (!is_whole) {
+    // Where other nodes follow, their input is of the operands' type in the model, too: half the
+    // bytes. What the node itself does to its sums is done in float.
+    product.result = plan.text.result == "sum" ? product.operands : DataType::kFloat;
+  } else if (plan.addends) {
+    product.adds_row = plan.addends->row.has_value();
+    product.adds_matrix = plan.addends->matrix.has_value();
+  }
+  return library.FindProduct(product);
+}
+
+std::vector<LibraryWay> LibraryWaysOf(const GpuDevice& device, const ProductPlan& plan) {
+  std::vector<LibraryWay> ways;
+  const auto add = [&](std::vector<LibraryKernel> found, bool is_whole) {
+    for (LibraryKernel& kernel : found) ways.push_back({std::move(kernel), is_whole});
+    return !found.empty();
   };
+  const bool is_whole = plan.addends || IsSumAlone(plan.text);
   for (const auto& library : device.libraries()) {
     if (plan.product) {
-      LibraryProduct product = *plan.product;
-      if (!IsSumAlone(plan.text)) product.result = DataType::kFloat;
-      add(library->FindProduct(product));
+      const bool found = is_whole && add(ProductWays(*library, plan, true), true);
+      if (!found) add(ProductWays(*library, plan, false), false);
     }
-    if (plan.convolution) add(library->FindConvolution(*plan.convolution));
+    if (plan.convolution) {
+      add(library->FindConvolution(*plan.convolution), IsSumAlone(plan.text));
+    }
   }
-  return kernels;
+  return ways;
 }
 
 // The text of the plainest variant, all sizes, and the shapes that other inputs are read by.
@@ -381,8 +414,8 @@ Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan
                                       const PrepareContext& context) {
   if (plan.sizes.batch * plan.sizes.m * plan.sizes.n == 0) return NothingToDo();
   std::vector<Tactic> tactics;
-  for (LibraryKernel& way : LibraryKernelsOf(device, plan)) {
-    const std::string name = way.name;
+  for (LibraryWay& way : LibraryWaysOf(device, plan)) {
+    const std::string name = way.kernel.name;
     tactics.push_back({name, [&device, &plan, made = std::move(way)] {
                          return PrepareLibrary(device, plan, made);
                        }});

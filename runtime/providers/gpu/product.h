@@ -36,6 +36,12 @@ struct ProductSizes {
   int64_t batch, m, n, k;
 };
 
+// Inputs of a node that are added to sums.
+struct ProductAddends {
+  std::optional<size_t> row;     // [n], to each row
+  std::optional<size_t> matrix;  // as the output
+};
+
 // A product of a node's inputs: what PrepareProduct runs.
 struct ProductPlan {
   ProductText text;
@@ -46,6 +52,8 @@ struct ProductPlan {
   // The sums, where a library may compute them, in either form; types are those of the text.
   std::optional<LibraryProduct> product = std::nullopt;
   std::optional<LibraryConvolution> convolution = std::nullopt;
+  // Where the output is the sums and these, all of the operands' type: a library may add them.
+  std::optional<ProductAddends> addends = std::nullopt;
 };
 
 // Made once per node, asked once per set of shapes; errors as those of Kernel::Prepare.
@@ -69,6 +77,11 @@ Result<ProductPlanner> PlannerOf(const KernelInfo& info);
 
 // Whether a zero point is absent, or constant and 0 throughout.
 bool IsZero(const KernelInfo& info, size_t zero_point);
+
+// With an input of that shape added to an output of that shape, besides; nullopt where it is
+// neither a row nor such a matrix, or there is one already.
+std::optional<ProductAddends> AddendsOf(size_t input, const Shape& shape, const Shape& output,
+                                        ProductAddends before = {});
 
 // "f32" for floats of up to four bytes, "f64", "i32" for bytes, else the type itself.
 std::string AccumulatorOf(DataType type);

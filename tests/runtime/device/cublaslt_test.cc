@@ -40,6 +40,9 @@ static_assert(cuda::kCudaFloat16 == CUDA_R_16F);
 static_assert(cuda::kCudaBfloat16 == CUDA_R_16BF);
 static_assert(cuda::kTransposeA == CUBLASLT_MATMUL_DESC_TRANSA);
 static_assert(cuda::kTransposeB == CUBLASLT_MATMUL_DESC_TRANSB);
+static_assert(cuda::kEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE);
+static_assert(cuda::kBiasPointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+static_assert(cuda::kBiasEpilogue == CUBLASLT_EPILOGUE_BIAS);
 static_assert(cuda::kBatchCount == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
 static_assert(cuda::kStridedBatchOffset == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
 static_assert(cuda::kMaxWorkspaceBytes == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
@@ -116,8 +119,8 @@ TEST_P(CublasLtTest, ComputesStacksOfMatricesInEveryOrder) {
       const auto stream = *device_->MakeStream();
       const DeviceBuffer workspace = *device_->Allocate(kernel.workspace_bytes + 1);
       ASSERT_TRUE(kernel
-                      .enqueue(static_cast<GpuStream&>(*stream), on_a.get(), on_b.get(), y.get(),
-                               workspace.get())
+                      .enqueue(static_cast<GpuStream&>(*stream),
+                               {on_a.get(), on_b.get(), y.get(), workspace.get()})
                       .ok());
       const auto* got = static_cast<const float*>(y.get());
       for (int64_t batch = 0; batch < p.batch; ++batch) {
@@ -136,6 +139,49 @@ TEST_P(CublasLtTest, ComputesStacksOfMatricesInEveryOrder) {
         }
       }
     }
+  }
+}
+
+TEST_P(CublasLtTest, AddsARowAndAMatrix) {
+  LibraryProduct p;
+  p.operands = p.result = GetParam();
+  p.batch = 2;
+  p.m = 3;
+  p.n = 5;
+  p.k = 4;
+  p.a_stride = p.m * p.k;
+  const std::vector<float> a = Numbers(p.batch * p.m * p.k, 7), b = Numbers(p.k * p.n, 3);
+  const std::vector<float> row = Numbers(p.n, 2), matrix = Numbers(p.batch * p.m * p.n, 5);
+  const DeviceBuffer on_a = Upload(a), on_b = Upload(b), on_row = Upload(row);
+  const DeviceBuffer on_matrix = Upload(matrix);
+  for (const auto& [adds_row, adds_matrix] :
+       {std::pair(true, false), {false, true}, {true, true}, {false, false}}) {
+    p.adds_row = adds_row;
+    p.adds_matrix = adds_matrix;
+    const LibraryKernel kernel = device_->libraries().at(0)->FindProduct(p).at(0);
+    EXPECT_EQ(kernel.name.find("+ row") != std::string::npos, adds_row);
+    const DeviceBuffer y = Upload(std::vector<float>(matrix.size()));
+    const auto stream = *device_->MakeStream();
+    const Status done =
+        kernel.enqueue(static_cast<GpuStream&>(*stream),
+                       {on_a.get(), on_b.get(), y.get(), nullptr, adds_row ? on_row.get() : nullptr,
+                        adds_matrix ? on_matrix.get() : nullptr});
+    ASSERT_TRUE(done.ok()) << done.ToString();
+    std::vector<float> wanted;
+    for (int64_t i = 0; i < p.batch * p.m; ++i) {
+      for (int64_t j = 0; j < p.n; ++j) {
+        float sum = adds_row ? row[static_cast<size_t>(j)] : 0;
+        if (adds_matrix) sum += matrix[static_cast<size_t>(i * p.n + j)];
+        for (int64_t q = 0; q < p.k; ++q) {
+          sum += a[static_cast<size_t>(i * p.k + q)] * b[static_cast<size_t>(q * p.n + j)];
+        }
+        wanted.push_back(sum);
+      }
+    }
+    const DeviceBuffer expected = Upload(wanted);
+    const size_t width = GetParam() == DataType::kFloat ? 4 : 2;
+    EXPECT_EQ(std::memcmp(y.get(), expected.get(), wanted.size() * width), 0)
+        << adds_row << adds_matrix;
   }
 }
 

@@ -140,25 +140,32 @@ class HostLibrary : public DeviceLibrary {
     kernel.name = "host";
     kernel.result = product.result;
     kernel.workspace_bytes = 4;
-    kernel.enqueue = [this, p](GpuStream& stream, const void* on_a, const void* on_b, void* on_y,
-                               void* workspace) -> Status {
+    kernel.enqueue = [this, p](GpuStream& stream, const LibraryOperands& o) -> Status {
       ++calls;
-      EXPECT_NE(workspace, nullptr);
+      additions += (p.adds_row ? 1 : 0) + (p.adds_matrix ? 1 : 0);
+      EXPECT_NE(o.workspace, nullptr);
       std::vector<float> a(static_cast<size_t>(p.m * p.k)), b(static_cast<size_t>(p.k * p.n));
       std::vector<float> y;
-      ONNXD_RETURN_IF_ERROR(stream.CopyOut(a.data(), on_a, a.size() * 4));
-      ONNXD_RETURN_IF_ERROR(stream.CopyOut(b.data(), on_b, b.size() * 4));
+      std::vector<float> row(p.adds_row ? static_cast<size_t>(p.n) : 0);
+      std::vector<float> matrix(p.adds_matrix ? static_cast<size_t>(p.m * p.n) : 0);
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(a.data(), o.a, a.size() * 4));
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(b.data(), o.b, b.size() * 4));
+      if (p.adds_row) ONNXD_RETURN_IF_ERROR(stream.CopyOut(row.data(), o.row, row.size() * 4));
+      if (p.adds_matrix) {
+        ONNXD_RETURN_IF_ERROR(stream.CopyOut(matrix.data(), o.matrix, matrix.size() * 4));
+      }
       ONNXD_RETURN_IF_ERROR(stream.Synchronize());
       for (int64_t i = 0; i < p.m; ++i) {
         for (int64_t j = 0; j < p.n; ++j) {
-          float sum = 0;
+          float sum = p.adds_row ? row[static_cast<size_t>(j)] : 0;
+          if (p.adds_matrix) sum += matrix[static_cast<size_t>(i * p.n + j)];
           for (int64_t q = 0; q < p.k; ++q) {
             sum += a[static_cast<size_t>(i * p.k + q)] * b[static_cast<size_t>(q * p.n + j)];
           }
           y.push_back(sum);
         }
       }
-      ONNXD_RETURN_IF_ERROR(stream.CopyIn(on_y, y.data(), y.size() * 4));
+      ONNXD_RETURN_IF_ERROR(stream.CopyIn(o.y, y.data(), y.size() * 4));
       return stream.Synchronize();
     };
     return {kernel};
@@ -170,8 +177,7 @@ class HostLibrary : public DeviceLibrary {
     LibraryKernel kernel;
     kernel.name = "host, convolution";
     kernel.result = c.type;
-    kernel.enqueue = [this, c](GpuStream& stream, const void* on_w, const void* on_x, void* on_y,
-                               void*) -> Status {
+    kernel.enqueue = [this, c](GpuStream& stream, const LibraryOperands& o) -> Status {
       ++calls;
       const size_t width = c.type == DataType::kFloat ? 4 : 2;
       const auto get = [&](const std::vector<std::byte>& from, int64_t i) {
@@ -184,8 +190,8 @@ class HostLibrary : public DeviceLibrary {
       };
       auto w = bytes(c.filters), x = bytes(c.images * c.input[1] * c.input[2]);
       auto y = bytes(c.images * c.filters * c.output[1] * c.output[2]);
-      ONNXD_RETURN_IF_ERROR(stream.CopyOut(w.data(), on_w, w.size()));
-      ONNXD_RETURN_IF_ERROR(stream.CopyOut(x.data(), on_x, x.size()));
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(w.data(), o.a, w.size()));
+      ONNXD_RETURN_IF_ERROR(stream.CopyOut(x.data(), o.b, x.size()));
       ONNXD_RETURN_IF_ERROR(stream.Synchronize());
       int64_t at = 0;
       for (int64_t n = 0; n < c.images; ++n) {
@@ -202,12 +208,12 @@ class HostLibrary : public DeviceLibrary {
           }
         }
       }
-      ONNXD_RETURN_IF_ERROR(stream.CopyIn(on_y, y.data(), y.size()));
+      ONNXD_RETURN_IF_ERROR(stream.CopyIn(o.y, y.data(), y.size()));
       return stream.Synchronize();
     };
     return {kernel};
   }
-  int calls = 0;
+  int calls = 0, additions = 0;  // products and convolutions, rows and matrices added to them
 };
 
 // Of floats, and of 16 bits, in which a convolution's sums arrive there.
@@ -297,6 +303,48 @@ TEST_F(Tactics, WhatALibraryComputesIsFinishedByAKernel) {
   EXPECT_EQ(results[0], results[2]);
   EXPECT_EQ(results[0], results[3]);
   EXPECT_GT(library->calls, 0);
+}
+
+// A row and a residual are added by the library itself, in one call; nothing else is.
+TEST_F(Tactics, ALibraryAddsRowsAndResidualsItself) {
+  device_ = *FindOpenClDevice({.memory_limit = int64_t{1} << 35});  // of its own
+  const auto library = std::make_shared<HostLibrary>();
+  device_->AddLibrary(library);
+  const auto additions = [&](const TestModel& model, const std::vector<Value>& inputs,
+                             const char* provider) {
+    library->calls = library->additions = 0;
+    const bool fused = std::string_view(provider) == "fused";
+    ExpectSameAsCpu(model, inputs,
+                    fused ? MakeFusedProvider(device_) : MakeGpuProvider(provider, device_), 1e-6,
+                    fused ? OptimizationLevel::kAll : OptimizationLevel::kDisable);
+    EXPECT_EQ(library->calls, 1);
+    return library->additions;
+  };
+  const std::vector<Value> inputs = {Numbers(Shape{20, 30}), Numbers(Shape{20, 40})};
+  const auto product = [] {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {20, 30}).Input("skip", DataType::kFloat, {20, 40});
+    model.Constant("w", Numbers(Shape{30, 40})).Constant("b", Numbers(Shape{1, 40}));
+    return model;
+  };
+  TestModel both = product();
+  both.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"b", "p"}, {"q"});
+  both.Node("Add", {"q", "skip"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(both, inputs, "fused"), 2);
+  TestModel gemm = product();
+  gemm.Node("Gemm", {"x", "w", "b"}, {"p"}).Node("Add", {"skip", "p"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(gemm, inputs, "fused"), 2);
+  TestModel alone = product();
+  alone.Node("Gemm", {"x", "w", "skip"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(alone, inputs, "opencl"), 1);
+  TestModel activated = product();
+  activated.Node("Gemm", {"x", "w", "b"}, {"p"}).Node("Relu", {"p"}, {"r"});
+  activated.Node("Add", {"r", "skip"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(activated, inputs, "fused"), 0);
+  TestModel twice = product();
+  twice.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "skip"}, {"q"});
+  twice.Node("Add", {"q", "skip"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(twice, inputs, "fused"), 0);
 }
 
 }  // namespace

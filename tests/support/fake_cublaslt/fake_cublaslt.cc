@@ -15,6 +15,8 @@ constexpr size_t kWorkspaceBytes = 1024;
 
 struct Description {
   int transposes[2] = {0, 0};
+  int32_t epilogue = 1;  // none
+  const void* bias = nullptr;
 };
 struct Layout {
   int type;
@@ -75,9 +77,18 @@ ANSWER(cublasLtMatmulDescCreate, (void** made, int, int)) {
   return 0;
 }
 ANSWER(cublasLtMatmulDescSetAttribute, (void* of, int what, const void* value, size_t bytes)) {
+  auto& description = As<Description>(of);
+  if (what == onnxd::cuda::kEpilogue && bytes == sizeof(description.epilogue)) {
+    std::memcpy(&description.epilogue, value, bytes);
+    return description.epilogue == onnxd::cuda::kBiasEpilogue ? 0 : kInvalidValue;
+  }
+  if (what == onnxd::cuda::kBiasPointer && bytes == sizeof(description.bias)) {
+    std::memcpy(&description.bias, value, bytes);
+    return 0;
+  }
   const int side = what - onnxd::cuda::kTransposeA;
   if (side < 0 || side > 1 || bytes != sizeof(int32_t)) return kInvalidValue;
-  std::memcpy(&As<Description>(of).transposes[side], value, bytes);
+  std::memcpy(&description.transposes[side], value, bytes);
   return 0;
 }
 ANSWER(cublasLtMatmulDescDestroy, (void* description)) {
@@ -132,13 +143,15 @@ ANSWER(cublasLtMatmulAlgoGetHeuristic, (void*, void*, void*, void*, void*, void*
   return 0;
 }
 ANSWER(cublasLtMatmul, (void*, void* of, const void* alpha, const void* a, void* a_layout,
-                        const void* b, void* b_layout, const void* beta, const void*, void*,
-                        void* d, void* d_layout, const MatmulAlgorithm* algorithm, void* workspace,
-                        size_t workspace_bytes, ::CUstream_st*)) {
+                        const void* b, void* b_layout, const void* beta, const void* c,
+                        void* c_layout, void* d, void* d_layout, const MatmulAlgorithm* algorithm,
+                        void* workspace, size_t workspace_bytes, ::CUstream_st*)) {
   const auto& left = As<Layout>(a_layout);
   const auto& right = As<Layout>(b_layout);
   const auto& result = As<Layout>(d_layout);
-  const auto& transposes = As<Description>(of).transposes;
+  const auto& addend = As<Layout>(c_layout);
+  const auto& description = As<Description>(of);
+  const auto& transposes = description.transposes;
   const uint64_t inner = transposes[0] != 0 ? left.rows : left.columns;
   const uint64_t rows = transposes[0] != 0 ? left.columns : left.rows;
   const uint64_t columns = transposes[1] != 0 ? right.rows : right.columns;
@@ -149,13 +162,15 @@ ANSWER(cublasLtMatmul, (void*, void* of, const void* alpha, const void* a, void*
   if (left.batch != result.batch || right.batch != result.batch) return kInvalidValue;
   if (workspace_bytes != algorithm->data[0]) return kInvalidValue;
   if (workspace_bytes > 0) std::memset(workspace, 0x5A, workspace_bytes);
-  if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) {
-    return kInvalidValue;
-  }
+  const float factor = *static_cast<const float*>(beta);
+  if (*static_cast<const float*>(alpha) != 1 || (factor != 0 && factor != 1)) return kInvalidValue;
+  const bool adds_column = description.epilogue == onnxd::cuda::kBiasEpilogue;
+  if (adds_column && description.bias == nullptr) return kInvalidValue;
   for (int64_t batch = 0; batch < result.batch; ++batch) {
     for (uint64_t column = 0; column < columns; ++column) {
       for (uint64_t row = 0; row < rows; ++row) {
-        float sum = 0;
+        float sum = factor != 0 ? addend.Get(c, batch, row, column) : 0;
+        if (adds_column) sum += result.Get(description.bias, 0, row, 0);
         for (uint64_t p = 0; p < inner; ++p) {
           const float x =
               transposes[0] != 0 ? left.Get(a, batch, p, row) : left.Get(a, batch, row, p);
