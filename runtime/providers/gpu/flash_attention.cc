@@ -12,6 +12,26 @@
 namespace onnxd {
 namespace {
 
+// FIND_HEAD, of all kernels: the group's first query (down), its head[], where that begins in each
+// operand (q_at, ...), and how far its rows are apart (q_row, ...).
+constexpr std::string_view kFindHead = R"(
+#define FIND_HEAD \
+  const i64 down = GROUP(0) % blocks * QUERIES; \
+  i64 head[MAX_RANK], rest = GROUP(0) / blocks; \
+  i64 q_at = 0, k_at = 0, v_at = 0, y_at = 0; \
+  for (i32 axis = BATCH_RANK - 1; axis >= 0; --axis) { \
+    const i64 at = rest % batch.at[axis]; \
+    rest /= batch.at[axis]; \
+    head[axis] = at; \
+    q_at += at * q_strides.at[axis]; \
+    k_at += at * k_strides.at[axis]; \
+    v_at += at * v_strides.at[axis]; \
+    y_at += at * y_strides.at[axis]; \
+  } \
+  const i64 q_row = q_strides.at[MAX_RANK - 1], k_row = k_strides.at[MAX_RANK - 1]; \
+  const i64 v_row = v_strides.at[MAX_RANK - 1], y_row = y_strides.at[MAX_RANK - 1];
+)";
+
 // A group of 256 lanes takes QUERIES queries of a head, which WIDE lanes share each.
 constexpr std::string_view kSource = R"(
 #define WIDE (256 / QUERIES)
@@ -117,14 +137,8 @@ Result<DeviceDims> StridesOf(const AttentionOperand& operand) {
 }
 
 std::string SourceOf(const AttentionText& text, const FlashSizes& sizes, const Tile& tile) {
-  return StrCat(DefineType("X", text.type), Define("QUERIES", tile.queries),
-                Define("KEYS", tile.keys), Define("HEAD", sizes.head),
-                Define("VALUE_HEAD", sizes.value_head),
-                Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
-                Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
-                Define("SCORE", text.score), Define("EXTRA", text.extra),
-                Define("FIRST_KEY", text.first_key), Define("END_KEY", text.end_key),
-                Define("ZEROS", text.zeros), text.functions, kFindHead, kSource);
+  return StrCat(Define("QUERIES", tile.queries), Define("KEYS", tile.keys),
+                AttentionDefinitions(text, sizes), kSource);
 }
 
 // A program of one of the kernels.
@@ -212,6 +226,16 @@ std::string QuestionOf(const Way& way, const FlashSizes& sizes) {
 }
 
 }  // namespace
+
+std::string AttentionDefinitions(const AttentionText& text, const FlashSizes& sizes) {
+  return StrCat(DefineType("X", text.type), Define("HEAD", sizes.head),
+                Define("VALUE_HEAD", sizes.value_head),
+                Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
+                Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
+                Define("SCORE", text.score), Define("EXTRA", text.extra),
+                Define("FIRST_KEY", text.first_key), Define("END_KEY", text.end_key),
+                Define("ZEROS", text.zeros), text.functions, kFindHead);
+}
 
 LaunchArguments AttentionArguments::All(const AttentionPointers& pointers,
                                         FunctionRef<void(LaunchArguments&)> fill) const {

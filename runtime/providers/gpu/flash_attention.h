@@ -33,25 +33,11 @@ struct AttentionOperand {
   int64_t row_stride = 0;
 };
 
-// FIND_HEAD, of both kernels: the group's first query (down), its head[], where that begins in each
-// operand (q_at, ...), and how far its rows are apart (q_row, ...).
-inline constexpr std::string_view kFindHead = R"(
-#define FIND_HEAD \
-  const i64 down = GROUP(0) % blocks * QUERIES; \
-  i64 head[MAX_RANK], rest = GROUP(0) / blocks; \
-  i64 q_at = 0, k_at = 0, v_at = 0, y_at = 0; \
-  for (i32 axis = BATCH_RANK - 1; axis >= 0; --axis) { \
-    const i64 at = rest % batch.at[axis]; \
-    rest /= batch.at[axis]; \
-    head[axis] = at; \
-    q_at += at * q_strides.at[axis]; \
-    k_at += at * k_strides.at[axis]; \
-    v_at += at * v_strides.at[axis]; \
-    y_at += at * y_strides.at[axis]; \
-  } \
-  const i64 q_row = q_strides.at[MAX_RANK - 1], k_row = k_strides.at[MAX_RANK - 1]; \
-  const i64 v_row = v_strides.at[MAX_RANK - 1], y_row = y_strides.at[MAX_RANK - 1];
-)";
+struct FlashSizes;
+
+// What every kernel of attention begins with: X, HEAD, VALUE_HEAD, BATCH_RANK, the parts of the
+// text by their names in capitals, its functions, and FIND_HEAD.
+std::string AttentionDefinitions(const AttentionText& text, const FlashSizes& sizes);
 
 struct FlashSizes {
   std::vector<int64_t> batch;

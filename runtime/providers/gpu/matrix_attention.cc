@@ -210,15 +210,10 @@ std::vector<MatrixAttentionTile> MatrixAttentionTiles(const FlashSizes& sizes,
 std::string MatrixAttentionSource(const AttentionText& text, const FlashSizes& sizes,
                                   const MatrixAttentionTile& tile) {
   const bool is_half = text.type == DataType::kFloat16;
-  return StrCat(
-      DefineType("X", text.type), Define("NARROW", is_half ? "f32_to_f16" : "f32_to_bf16"),
-      Define("MULTIPLY", is_half ? "matrix_f16" : "matrix_bf16"), Define("WARPS", tile.warps),
-      Define("KEYS", tile.keys), Define("HEAD", sizes.head), Define("VALUE_HEAD", sizes.value_head),
-      Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
-      Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
-      Define("SCORE", text.score), Define("EXTRA", text.extra), Define("FIRST_KEY", text.first_key),
-      Define("END_KEY", text.end_key), Define("ZEROS", text.zeros), text.functions, kFindHead,
-      kSource);
+  return StrCat(Define("NARROW", is_half ? "f32_to_f16" : "f32_to_bf16"),
+                Define("MULTIPLY", is_half ? "matrix_f16" : "matrix_bf16"),
+                Define("WARPS", tile.warps), Define("KEYS", tile.keys),
+                AttentionDefinitions(text, sizes), kSource);
 }
 
 }  // namespace onnxd

@@ -187,14 +187,8 @@ std::vector<SplitAttentionPlan> SplitAttentionPlans(const FlashSizes& sizes, int
 
 std::string SplitAttentionSource(const AttentionText& text, const FlashSizes& sizes,
                                  const SplitAttentionPlan& plan) {
-  return StrCat(DefineType("X", text.type), Define("MOST", plan.most),
-                Define("IS_WHOLE", plan.parts == 1 ? 1 : 0), Define("HEAD", sizes.head),
-                Define("VALUE_HEAD", sizes.value_head),
-                Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
-                Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
-                Define("SCORE", text.score), Define("EXTRA", text.extra),
-                Define("FIRST_KEY", text.first_key), Define("END_KEY", text.end_key),
-                Define("ZEROS", text.zeros), text.functions, kFindHead, kSource);
+  return StrCat(Define("MOST", plan.most), Define("IS_WHOLE", plan.parts == 1 ? 1 : 0),
+                AttentionDefinitions(text, sizes), kSource);
 }
 
 Result<FlashAttention> MakeSplitAttention(GpuDevice& device, const std::string& source,

@@ -11,16 +11,11 @@
 #include "runtime/providers/gpu/pointwise.h"
 #include "runtime/tensor/convert.h"
 #include "runtime/tensor/device_tensor.h"
-#include "tests/support/cast_model.h"
+#include "tests/support/attention_testing.h"
 #include "tests/support/device_testing.h"
 
 namespace onnxd {
 namespace {
-
-struct Heads {
-  int64_t queries, keys, width, value_width;
-  int64_t batch = 1, query_heads = 2, key_heads = 2;
-};
 
 class MatrixAttention : public testing::TestWithParam<DataType> {
  protected:
@@ -33,15 +28,9 @@ class MatrixAttention : public testing::TestWithParam<DataType> {
 
   // Attention of ONNX, operator set 23, with a mask of `mask` where it has dimensions.
   void ExpectSame(const Heads& h, const Attributes& attributes = {}, const Shape& mask = {}) {
-    CastModel m(GetParam(), 23);
-    std::vector<std::string> inputs{m.Input({h.batch, h.query_heads, h.queries, h.width}),
-                                    m.Input({h.batch, h.key_heads, h.keys, h.width}),
-                                    m.Input({h.batch, h.key_heads, h.keys, h.value_width})};
-    if (mask.rank() > 0) inputs.push_back(m.Input(mask));
-    m.model().Node("Attention", inputs, {"y"}, attributes);
-    // Shares are rounded to the type, and results on either side.
-    const double tolerance = GetParam() == DataType::kFloat16 ? 2e-3 : 1.6e-2;
-    ExpectSameAsCpu(m.Answer("y"), m.inputs(), MakeGpuProvider("opencl", device_), tolerance);
+    CastModel m = AttentionOf(GetParam(), 23, h, attributes, mask);
+    ExpectSameAsCpu(m.Answer("y"), m.inputs(), MakeGpuProvider("opencl", device_),
+                    AttentionTolerance(GetParam()));
   }
 
   // What a tile's program makes of waves.
@@ -139,7 +128,7 @@ TEST_P(MatrixAttention, EveryTileComputesTheSame) {
     results.push_back(RunTile(text, sizes, tile));
   }
   ASSERT_EQ(results.size(), 4u);
-  const double tolerance = GetParam() == DataType::kFloat16 ? 2e-3 : 1.6e-2;
+  const double tolerance = AttentionTolerance(GetParam());
   for (const Tensor& other : results) {
     for (int64_t i = 0; i < other.ElementCount(); ++i) {
       ASSERT_NEAR(ElementAt(other, i), ElementAt(results[0], i), tolerance) << "element " << i;

@@ -7,16 +7,11 @@
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/tensor/convert.h"
 #include "runtime/tensor/device_tensor.h"
-#include "tests/support/cast_model.h"
+#include "tests/support/attention_testing.h"
 #include "tests/support/device_testing.h"
 
 namespace onnxd {
 namespace {
-
-struct Heads {
-  int64_t queries, keys, width, value_width;
-  int64_t batch = 1, query_heads = 2, key_heads = 2;
-};
 
 class SplitAttention : public testing::TestWithParam<DataType> {
  protected:
@@ -26,20 +21,12 @@ class SplitAttention : public testing::TestWithParam<DataType> {
     device_ = *device;
   }
 
-  double Tolerance() const {
-    if (GetParam() == DataType::kFloat) return 1e-5;
-    return GetParam() == DataType::kFloat16 ? 2e-3 : 1.6e-2;
-  }
+  double Tolerance() const { return AttentionTolerance(GetParam()); }
 
   // Attention of ONNX, operator set 24, with a mask of `mask` where it has dimensions.
   void ExpectSame(const Heads& h, const Attributes& attributes = {}, const Shape& mask = {}) {
     SCOPED_TRACE(StrCat(h.queries, " queries, ", h.keys, " keys, ", h.width, " wide"));
-    CastModel m(GetParam(), 24);
-    std::vector<std::string> inputs{m.Input({h.batch, h.query_heads, h.queries, h.width}),
-                                    m.Input({h.batch, h.key_heads, h.keys, h.width}),
-                                    m.Input({h.batch, h.key_heads, h.keys, h.value_width})};
-    if (mask.rank() > 0) inputs.push_back(m.Input(mask));
-    m.model().Node("Attention", inputs, {"y"}, attributes);
+    CastModel m = AttentionOf(GetParam(), 24, h, attributes, mask);
     ExpectSameAsCpu(m.Answer("y"), m.inputs(), MakeGpuProvider("opencl", device_), Tolerance());
   }
 
