@@ -106,8 +106,8 @@ class Merging {
   bool CanBePart(const Product& product) const {
     constexpr int64_t kBits = 64 * 8;
     const ValueType& type = graph_.value(product.result).type;
-    return IsFloatingPoint(type.element) && type.shape && !type.shape->empty() &&
-           product.columns * DataTypeBits(type.element) % kBits == 0;
+    return product.columns > 0 && IsFloatingPoint(type.element) && type.shape &&
+           !type.shape->empty() && product.columns * DataTypeBits(type.element) % kBits == 0;
   }
 
   size_t PositionOf(ValueId id) const { return static_cast<size_t>(match_.index().producer(id)); }

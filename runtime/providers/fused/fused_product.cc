@@ -12,11 +12,11 @@ namespace {
 // Of the whole's inputs, where all that follows the product adds a row or a matrix to it.
 std::optional<ProductAddends> AddendsOfWhole(const Graph& graph, const FusedShapes& shapes,
                                              const Node& product, const std::vector<size_t>& after,
-                                             const std::optional<ProductAddends>& own) {
+                                             const ProductPlan& plan) {
   const DataType type = graph.value(product.outputs[0]).type.element;
-  if (!own || graph.outputs.size() != 1) return std::nullopt;
+  if (!plan.addends || graph.outputs.size() != 1) return std::nullopt;
   const std::vector<size_t> inputs = InputPositions(graph, product);
-  std::optional<ProductAddends> addends = own;
+  std::optional<ProductAddends> addends = plan.addends;
   if (addends->row) addends->row = inputs[*addends->row];
   if (addends->matrix) addends->matrix = inputs[*addends->matrix];
   ValueId sum = product.outputs[0];
@@ -30,7 +30,7 @@ std::optional<ProductAddends> AddendsOfWhole(const Graph& graph, const FusedShap
         graph.value(result).type.element != type || shapes.of(result) != shapes.of(sum)) {
       return std::nullopt;
     }
-    addends = AddendsOf(input, shapes.of(other), shapes.of(result), *addends);
+    addends = AddendsOf(input, shapes.of(other), shapes.of(result), plan.sizes.n, *addends);
     if (!addends) return std::nullopt;
     sum = result;
   }
@@ -66,7 +66,7 @@ Result<std::unique_ptr<Kernel>> MakeFusedProduct(const KernelInfo& info, FusedGr
     text.functions += function.text();
     text.parameters += function.parameters();
     text.finished = function.Call("value", "at");
-    plan.addends = AddendsOfWhole(*graph, shapes, node, finish.nodes, plan.addends);
+    plan.addends = AddendsOfWhole(*graph, shapes, node, finish.nodes, plan);
     const std::vector<size_t> inputs = InputPositions(*graph, node);
     plan.a = inputs[plan.a];
     plan.b = inputs[plan.b];

@@ -142,10 +142,10 @@ Result<ProductPlanner> PlanMatMul(const KernelInfo& info) {
 
 // Y = alpha * op(A) * op(B) + beta * C.
 std::optional<ProductAddends> AddendsOf(size_t input, const Shape& shape, const Shape& output,
-                                        ProductAddends before) {
-  const int64_t columns = output.dims().back();
-  const bool is_row =
-      shape.rank() > 0 && shape.dims().back() == columns && shape.ElementCount() == columns;
+                                        int64_t columns, ProductAddends before) {
+  // A product with a vector has one column, whatever the last axis of its output is.
+  const bool is_row = shape.rank() > 0 && output.rank() > 0 && shape.dims().back() == columns &&
+                      output.dims().back() == columns && shape.ElementCount() == columns;
   if (is_row && !before.row) {
     before.row = input;
   } else if (shape == output && !before.matrix) {
@@ -185,7 +185,7 @@ Result<ProductPlanner> PlanGemm(const KernelInfo& info) {
     ProductPlan plan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
     if (is_plain) plan.addends = ProductAddends();
     if (is_plain && has_c) {
-      plan.addends = AddendsOf(2, context.InputShape(2), context.OutputShape(0));
+      plan.addends = AddendsOf(2, context.InputShape(2), context.OutputShape(0), stack.sizes.n);
     }
     return plan;
   });

@@ -78,10 +78,10 @@ Result<ProductPlanner> PlannerOf(const KernelInfo& info);
 // Whether a zero point is absent, or constant and 0 throughout.
 bool IsZero(const KernelInfo& info, size_t zero_point);
 
-// With an input of that shape added to an output of that shape, besides; nullopt where it is
-// neither a row nor such a matrix, or there is one already.
+// With an input of that shape added to an output of that shape and so many columns, besides;
+// nullopt where it is neither a row nor such a matrix, or there is one already.
 std::optional<ProductAddends> AddendsOf(size_t input, const Shape& shape, const Shape& output,
-                                        ProductAddends before = {});
+                                        int64_t columns, ProductAddends before = {});
 
 // "f32" for floats of up to four bytes, "f64", "i32" for bytes, else the type itself.
 std::string AccumulatorOf(DataType type);

@@ -150,6 +150,14 @@ TEST(MergedProducts, AreThoseOfKeysAndValuesAloneWhereQueriesComeFromElsewhere) 
 
 TEST(MergedProducts, StayApartWhereTheirPartsWouldBeginAnywhereOrSomeoneReadsTheSums) {
   EXPECT_EQ(AfterMerging(Projections("x", false, 20)).find("Split"), std::string::npos);
+  TestModel empty;
+  empty.Input("x", DataType::kFloat, {2, 6, 24});
+  for (const std::string part : {"q", "k", "v"}) {
+    empty.Constant("w" + part, *Tensor::Create(DataType::kFloat, Shape{24, 0}));
+    empty.Node("MatMul", {"x", "w" + part}, {part});
+  }
+  empty.Node("FusedAttention", {"q", "k", "v"}, {"y"}, {}, "onnxd").Output("y");
+  EXPECT_EQ(AfterMerging(empty).find("Split"), std::string::npos);
   TestModel read = Projections("x", true);
   for (const char* sum : {"q0", "k0", "v0"}) {
     read.Node("Neg", {sum}, {std::string(sum) + "n"}).Output(std::string(sum) + "n");

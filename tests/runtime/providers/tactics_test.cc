@@ -345,6 +345,17 @@ TEST_F(Tactics, ALibraryAddsRowsAndResidualsItself) {
   twice.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "skip"}, {"q"});
   twice.Node("Add", {"q", "skip"}, {"y"}).Output("y");
   EXPECT_EQ(additions(twice, inputs, "fused"), 0);
+  // The product with a vector is a column: what looks like a row is as many sums.
+  TestModel vector;
+  vector.Input("x", DataType::kFloat, {20, 30}).Constant("v", Numbers(Shape{30}));
+  vector.Constant("c", Numbers(Shape{20}));
+  vector.Node("MatMul", {"x", "v"}, {"p"}).Node("Add", {"p", "c"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(vector, {Numbers(Shape{20, 30})}, "fused"), 1);
+  TestModel number;
+  number.Input("x", DataType::kFloat, {30}).Constant("v", Numbers(Shape{30}));
+  number.Constant("c", Tensor::Scalar(0.5f)).Node("MatMul", {"x", "v"}, {"p"});
+  number.Node("Add", {"p", "c"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(number, {Numbers(Shape{30})}, "fused"), 1);
 }
 
 }  // namespace
