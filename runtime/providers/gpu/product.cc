@@ -369,7 +369,8 @@ std::vector<LibraryKernel> ProductWays(DeviceLibrary& library, const ProductPlan
   if (!is_whole) {
     // Where other nodes follow, their input is of the operands' type in the model, too: half the
     // bytes. What the node itself does to its sums is done in float.
-    product.result = plan.text.result == "sum" ? product.operands : DataType::kFloat;
+    const bool is_of_node = plan.text.result == "sum" && plan.text.y == plan.text.a;
+    product.result = is_of_node ? product.operands : DataType::kFloat;
   } else if (plan.addends) {
     product.adds_row = plan.addends->row.has_value();
     product.adds_matrix = plan.addends->matrix.has_value();

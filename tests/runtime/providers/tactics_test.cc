@@ -12,6 +12,7 @@
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/tensor/convert.h"
 #include "runtime/tensor/float16.h"
+#include "tests/support/cast_model.h"
 #include "tests/support/device_testing.h"
 
 namespace onnxd {
@@ -356,6 +357,40 @@ TEST_F(Tactics, ALibraryAddsRowsAndResidualsItself) {
   number.Constant("c", Tensor::Scalar(0.5f)).Node("MatMul", {"x", "v"}, {"p"});
   number.Node("Add", {"p", "c"}, {"y"}).Output("y");
   EXPECT_EQ(additions(number, {Numbers(Shape{30})}, "fused"), 1);
+}
+
+// Computes nothing, and remembers of which type sums were wanted.
+class AskedLibrary : public DeviceLibrary {
+ public:
+  std::vector<LibraryKernel> FindProduct(const LibraryProduct& product) override {
+    results.insert(product.result);
+    return {};
+  }
+  std::set<DataType> results;
+};
+
+// Sums that other nodes read are rounded as the model has it; those within a node stay floats.
+TEST_F(Tactics, SumsOfALibraryAreRoundedWhereTheModelRoundsThem) {
+  device_ = *FindOpenClDevice({.memory_limit = int64_t{1} << 36});  // of its own
+  const auto library = std::make_shared<AskedLibrary>();
+  device_->AddLibrary(library);
+  CastModel activated(DataType::kFloat16);
+  activated.model().Node("MatMul", {activated.Input({20, 32}), activated.Input({32, 24})}, {"p"});
+  activated.model().Node("Relu", {"p"}, {"r"}).Node("Transpose", {"r"}, {"t"});
+  ExpectSameAsCpu(activated.Answer("t"), activated.inputs(), MakeFusedProvider(device_), 1e-2,
+                  OptimizationLevel::kAll);
+  EXPECT_EQ(library->results, std::set{DataType::kFloat16});
+  library->results.clear();
+  CastModel recurrent(DataType::kFloat16);
+  Attributes hidden;
+  hidden.Set("hidden_size", int64_t{8});
+  recurrent.model().Node(
+      "LSTM",
+      {recurrent.Input({5, 2, 16}), recurrent.Input({1, 32, 16}), recurrent.Input({1, 32, 8})},
+      {"y"}, hidden);
+  ExpectSameAsCpu(recurrent.Answer("y"), recurrent.inputs(), MakeGpuProvider("opencl", device_),
+                  1e-2);
+  EXPECT_EQ(library->results, std::set{DataType::kFloat});
 }
 
 }  // namespace
