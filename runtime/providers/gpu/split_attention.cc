@@ -150,7 +150,7 @@ KERNEL join_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, G
 
 // Nothing where there would be too many parts to join.
 bool PlanParts(const FlashSizes& sizes, int64_t most, SplitAttentionPlan& plan) {
-  constexpr int64_t kMostGroups = 1 << 16;  // of all parts
+  constexpr int64_t kMostGroups = 65535;  // of all parts: CUDA's limit of a second axis
   plan.most = most;
   plan.parts = std::max<int64_t>((sizes.keys + most - 1) / most, 1);
   plan.keys = (sizes.keys + plan.parts - 1) / plan.parts;

@@ -36,31 +36,17 @@ class MatrixAttention : public testing::TestWithParam<DataType> {
   // What a tile's program makes of waves.
   Tensor RunTile(const AttentionText& text, const FlashSizes& sizes,
                  const MatrixAttentionTile& tile) {
-    const auto stream = *device_->MakeStream();
-    std::vector<Tensor> operands;
-    for (const int64_t rows : {sizes.queries, sizes.keys, sizes.keys}) {
-      const Tensor wide = Waves({sizes.batch[0], rows, sizes.head}, static_cast<float>(rows));
-      const Tensor narrow = *Converted(wide, text.type);
-      operands.push_back(*CopyToDevice(narrow, *device_, *stream));
-      EXPECT_TRUE(stream->Synchronize().ok());
-    }
-    Tensor y = *Tensor::Create(text.type, {sizes.batch[0], sizes.queries, sizes.value_head});
-    const DeviceBuffer on_device = *device_->Allocate(y.bytes());
-    const auto kernel =
-        device_->FindKernel(MatrixAttentionSource(text, sizes, tile), "matrix_attention");
-    EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
-    if (!kernel.ok()) return y;
     const AttentionArguments arguments = *AttentionArgumentsOf(sizes, tile.queries());
     LaunchGrid grid;
     grid.groups[0] = static_cast<uint32_t>(sizes.batch[0] * arguments.blocks);
     grid.lanes[0] = static_cast<uint32_t>(tile.warps * 32);
-    const AttentionPointers pointers{operands[0].raw(), operands[1].raw(), operands[2].raw(),
-                                     on_device.get(), nullptr};
-    const LaunchArguments all = arguments.All(pointers, [](LaunchArguments&) {});
-    EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, all).ok());
-    EXPECT_TRUE(stream->CopyOut(y.mutable_raw(), on_device.get(), y.bytes()).ok());
-    EXPECT_TRUE(stream->Synchronize().ok());
-    return *Converted(y, DataType::kFloat);
+    const auto run = [&](GpuStream& stream, const AttentionPointers& pointers) -> Status {
+      ONNXD_ASSIGN_OR_RETURN(
+          const auto kernel,
+          device_->FindKernel(MatrixAttentionSource(text, sizes, tile), "matrix_attention"));
+      return stream.Launch(*kernel, grid, arguments.All(pointers, [](LaunchArguments&) {}));
+    };
+    return AttentionOfWaves(*device_, text.type, sizes, 0, run);
   }
 
   int Programs() const {

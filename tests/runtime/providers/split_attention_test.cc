@@ -33,31 +33,15 @@ class SplitAttention : public testing::TestWithParam<DataType> {
   // What a plan's program makes of waves.
   Tensor RunPlan(const AttentionText& text, const FlashSizes& sizes,
                  const SplitAttentionPlan& plan) {
-    const auto stream = *device_->MakeStream();
-    std::vector<Tensor> operands;
-    for (const int64_t rows : {sizes.queries, sizes.keys, sizes.keys}) {
-      const Tensor narrow = *Converted(
-          Waves({sizes.batch[0], rows, sizes.head}, static_cast<float>(rows)), text.type);
-      operands.push_back(*CopyToDevice(narrow, *device_, *stream));
-      EXPECT_TRUE(stream->Synchronize().ok());
-    }
-    Tensor y = *Tensor::Create(text.type, {sizes.batch[0], sizes.queries, sizes.value_head});
-    const DeviceBuffer result = *device_->Allocate(y.bytes());
-    const DeviceBuffer scratch = *device_->Allocate(std::max<size_t>(plan.scratch_bytes, 1));
-    const auto attention =
-        MakeSplitAttention(*device_, SplitAttentionSource(text, sizes, plan), sizes, plan);
-    EXPECT_TRUE(attention.ok()) << attention.status().ToString();
-    if (!attention.ok()) return y;
-    ThreadPool pool(1);
-    const KernelContext context({}, {}, nullptr, nullptr, &pool, stream.get());
-    const Status ran = attention->run(
-        context,
-        {operands[0].raw(), operands[1].raw(), operands[2].raw(), result.get(), scratch.get()},
-        [](LaunchArguments&) {});
-    EXPECT_TRUE(ran.ok()) << ran.ToString();
-    EXPECT_TRUE(stream->CopyOut(y.mutable_raw(), result.get(), y.bytes()).ok());
-    EXPECT_TRUE(stream->Synchronize().ok());
-    return *Converted(y, DataType::kFloat);
+    const auto run = [&](GpuStream& stream, const AttentionPointers& pointers) -> Status {
+      ONNXD_ASSIGN_OR_RETURN(
+          const FlashAttention attention,
+          MakeSplitAttention(*device_, SplitAttentionSource(text, sizes, plan), sizes, plan));
+      ThreadPool pool(1);
+      return attention.run(KernelContext({}, {}, nullptr, nullptr, &pool, &stream), pointers,
+                           [](LaunchArguments&) {});
+    };
+    return AttentionOfWaves(*device_, text.type, sizes, plan.scratch_bytes, run);
   }
 
   int Programs(std::string_view entry) const {
@@ -176,6 +160,11 @@ TEST(SplitAttentionPlans, HaveOnePartForFewKeysAndNoMorePartsThanCanBeJoined) {
   ASSERT_EQ(few.size(), 1u);
   EXPECT_EQ(few[0].parts, 1);
   EXPECT_EQ(few[0].scratch_bytes, 0u);
+  sizes.batch = {1};
+  sizes.keys = 256 * 65535;
+  EXPECT_EQ(SplitAttentionPlans(sizes, 132)[0].parts, 65535);
+  sizes.keys = 256 * 65536;
+  EXPECT_TRUE(SplitAttentionPlans(sizes, 132).empty());
   sizes.keys = int64_t{1} << 40;
   EXPECT_TRUE(SplitAttentionPlans(sizes, 132).empty());
 }
