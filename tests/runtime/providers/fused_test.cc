@@ -2,19 +2,17 @@
 #include <cmath>
 
 #include "runtime/base/str_cat.h"
-#include "runtime/fusion/attention.h"
 #include "runtime/fusion/dequantize_folding.h"
-#include "runtime/fusion/merged_products.h"
 #include "runtime/graph/graph_text.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "runtime/providers/fused/passes/fusion.h"
-#include "runtime/providers/fused/passes/gemm_rows.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
 #include "runtime/providers/fused/passes/reduction_axes.h"
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "runtime/session/model_preparation.h"
 #include "runtime/session/run_profile.h"
+#include "tests/support/fused_testing.h"
 #include "tests/support/pass_testing.h"
 #include "tests/support/quantized_testing.h"
 
@@ -42,167 +40,18 @@ std::string Fused(TestModel model, std::set<std::string> float_layers = {}) {
   return text;
 }
 
-Attributes Axis(int64_t axis) {
-  Attributes attributes;
-  attributes.Set("axis", axis);
-  return attributes;
-}
-
-Tensor Waves(const Shape& shape, float scale) {
-  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
-  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
-    tensor.mutable_data<float>()[i] = scale * std::sin(static_cast<float>(i) * 0.37f) + 0.1f;
-  }
-  return tensor;
-}
-
-// On the device, where there is one, as on the CPU without any rewriting.
-void ExpectSameOnDevice(const TestModel& model, const std::vector<Value>& inputs,
-                        bool on_device_alone = false, Precision precision = Precision::kFloat32,
-                        float tolerance = 2e-5f) {
-  SessionOptions options = DefaultSession();
-  options.precision = precision;
-  options.providers = *MakeProviders({"fused", "cpu"});
-  if (options.providers.size() < 2) GTEST_SKIP() << "no OpenCL on this machine";
-  TestModel copy = model;
-  const auto fused = InferenceSession::FromModel(std::move(copy.model()), std::move(options));
-  const auto plain = model.Load(OptimizationLevel::kDisable);
-  ASSERT_TRUE(fused.ok()) << fused.status().ToString();
-  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
-  if (on_device_alone) {
-    EXPECT_FALSE((*fused)->info().nodes_by_provider.contains("cpu"));
-  }
-  const auto got = (*fused)->Run(inputs, {}), wanted = (*plain)->Run(inputs, {});
-  ASSERT_TRUE(got.ok()) << got.status().ToString();
-  ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
-  for (size_t i = 0; i < wanted->size(); ++i) {
-    const Tensor &a = (*got)[i].tensor(), &b = (*wanted)[i].tensor();
-    ASSERT_EQ(a.shape(), b.shape());
-    for (int64_t j = 0; j < b.ElementCount(); ++j) {
-      const float x = b.data<float>()[j];
-      ASSERT_NEAR(a.data<float>()[j], x, tolerance * (1 + std::fabs(x))) << "element " << j;
-    }
-  }
-}
-
 TEST(FusedProvider, JoinsAProductWithWhatFollowsElementByElement) {
   TestModel model;
   const SymbolicShape rows = {Dimension::Symbol("batch"), 5, 12};
   model.Input("x", DataType::kFloat, rows).Input("skip", DataType::kFloat, rows);
-  model.Constant("w", Waves(Shape{12, 12}, 0.4f)).Constant("b", Waves(Shape{12}, 0.3f));
+  model.Constant("w", Sines(Shape{12, 12}, 0.4f)).Constant("b", Sines(Shape{12}, 0.3f));
   model.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "b"}, {"q"});
   model.Node("Sigmoid", {"q"}, {"s"}).Node("Mul", {"q", "s"}, {"g"});
   model.Node("Add", {"g", "skip"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "MatMul+Add+Sigmoid+Mul+Add");
   for (const int64_t batch : {1, 4}) {
-    ExpectSameOnDevice(model, {Waves(Shape{batch, 5, 12}, 1), Waves(Shape{batch, 5, 12}, 0.5f)});
+    ExpectSameOnDevice(model, {Sines(Shape{batch, 5, 12}, 1), Sines(Shape{batch, 5, 12}, 0.5f)});
   }
-}
-
-// Queries of x, keys and values of `memory`, as rows of 4 heads of 16, and attention.
-TestModel Projections(const std::string& memory, bool with_rows, int64_t width = 64) {
-  TestModel model;
-  const SymbolicShape rows = {Dimension::Symbol("batch"), 6, 24};
-  model.Input("x", DataType::kFloat, rows).Input("z", DataType::kFloat, rows);
-  model.Constant("to", Tensor::Of<int64_t>(Shape{4}, {0, 6, 4, width / 4}));
-  const auto order = [](std::vector<int64_t> axes) {
-    Attributes attributes;
-    attributes.Set("perm", std::move(axes));
-    return attributes;
-  };
-  for (const std::string part : {"q", "k", "v"}) {
-    const float scale = part == "q" ? 0.2f : part == "k" ? 0.3f : 0.4f;
-    model.Constant("w" + part, Waves(Shape{24, width}, scale));
-    model.Constant("b" + part, Waves(Shape{width}, scale));
-    model.Node("MatMul", {part == "q" ? "x" : memory, "w" + part}, {part + "0"});
-    if (with_rows) model.Node("Add", {"b" + part, part + "0"}, {part + "1"});
-    model.Node("Reshape", {part + (with_rows ? "1" : "0"), "to"}, {part + "2"});
-    const bool is_key = part == "k";
-    model.Node("Transpose", {part + "2"}, {part}, order({0, 2, is_key ? 3 : 1, is_key ? 1 : 3}));
-  }
-  model.Node("MatMul", {"q", "k"}, {"s"});
-  model.Node("Softmax", {"s"}, {"p"}, Axis(-1)).Node("MatMul", {"p", "v"}, {"y"});
-  return model.Output("y");
-}
-
-std::string AfterMerging(TestModel model) {
-  return After(model, {AttentionFusion(true), DeadCodeElimination(), MergedProducts()});
-}
-
-TEST(MergedProducts, OfOneValueBecomeOne) {
-  const std::string tail = " Split Reshape Reshape Reshape FusedAttention";
-  EXPECT_EQ(AfterMerging(Projections("x", false)), "MatMul" + tail);
-  EXPECT_EQ(AfterMerging(Projections("x", true)), "MatMul Add" + tail);
-  for (const bool with_rows : {false, true}) {
-    for (const int64_t batch : {1, 3}) {
-      const Shape shape{batch, 6, 24};
-      ExpectSameOnDevice(Projections("x", with_rows), {Waves(shape, 1), Waves(shape, 0.5f)}, true);
-    }
-  }
-}
-
-TEST(MergedProducts, AreThoseOfKeysAndValuesAloneWhereQueriesComeFromElsewhere) {
-  EXPECT_EQ(AfterMerging(Projections("z", true)),
-            "MatMul Add Reshape MatMul Add Split Reshape Reshape FusedAttention");
-  ExpectSameOnDevice(Projections("z", true),
-                     {Waves(Shape{2, 6, 24}, 1), Waves(Shape{2, 6, 24}, 0.5f)});
-}
-
-TEST(MergedProducts, StayApartWhereTheirPartsWouldBeginAnywhereOrSomeoneReadsTheSums) {
-  EXPECT_EQ(AfterMerging(Projections("x", false, 20)).find("Split"), std::string::npos);
-  TestModel empty;
-  empty.Input("x", DataType::kFloat, {2, 6, 24});
-  for (const std::string part : {"q", "k", "v"}) {
-    empty.Constant("w" + part, *Tensor::Create(DataType::kFloat, Shape{24, 0}));
-    empty.Node("MatMul", {"x", "w" + part}, {part});
-  }
-  empty.Node("FusedAttention", {"q", "k", "v"}, {"y"}, {}, "onnxd").Output("y");
-  EXPECT_EQ(AfterMerging(empty).find("Split"), std::string::npos);
-  TestModel read = Projections("x", true);
-  for (const char* sum : {"q0", "k0", "v0"}) {
-    read.Node("Neg", {sum}, {std::string(sum) + "n"}).Output(std::string(sum) + "n");
-  }
-  EXPECT_EQ(AfterMerging(read).find("Split"), std::string::npos);
-}
-
-// Reshape, Gemm, Reshape as PyTorch writes addmm, and an activation behind it. Without `same_rows`
-// the second Reshape makes axes of its own.
-TestModel FlattenedGemm(const Attributes& attributes, bool same_rows = true) {
-  TestModel model;
-  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 24});
-  model.Constant("flat", Tensor::Of<int64_t>(Shape{2}, {-1, 24}));
-  model.Constant("b", Waves(Shape{24, 32}, 0.3f)).Constant("c", Waves(Shape{32}, 0.5f));
-  model.Constant("from", Tensor::Of<int64_t>(Shape{1}, {0}));
-  model.Constant("to", Tensor::Of<int64_t>(Shape{1}, {same_rows ? 2 : 1}));
-  model.Node("Shape", {"x"}, {"shape"}).Node("Slice", {"shape", "from", "to"}, {"leading"});
-  const Tensor own =
-      same_rows ? Tensor::Of<int64_t>(Shape{1}, {32}) : Tensor::Of<int64_t>(Shape{2}, {6, 16});
-  model.Constant("own", own).Node("Concat", {"leading", "own"}, {"back"}, Axis(0));
-  model.Node("Reshape", {"x", "flat"}, {"rows"});
-  model.Node("Gemm", {"rows", "b", "c"}, {"g"}, attributes);
-  model.Node("Reshape", {"g", "back"}, {"r"}).Node("Tanh", {"r"}, {"t"});
-  return model.Node("Add", {"t", "r"}, {"y"}).Output("y");
-}
-
-std::string AfterGemmOfRows(TestModel model) {
-  return After(model, {GemmOfRows(), DeadCodeElimination()});
-}
-
-TEST(GemmOfRows, IsAMatMulThatWhatFollowsJoins) {
-  EXPECT_EQ(AfterGemmOfRows(FlattenedGemm({})), "MatMul Add Tanh Add");  // no shape arithmetic
-  for (const int64_t batch : {1, 4}) {
-    ExpectSameOnDevice(FlattenedGemm({}), {Waves(Shape{batch, 3, 24}, 1)}, true);
-  }
-}
-
-TEST(GemmOfRows, StaysWhereItIsMoreThanThatOrRowsAreOthers) {
-  Attributes scaled;
-  scaled.Set("alpha", 0.5f);
-  TestModel read = FlattenedGemm({});
-  read.Node("Neg", {"g"}, {"n"}).Output("n");
-  EXPECT_NE(AfterGemmOfRows(read).find("Gemm"), std::string::npos);
-  EXPECT_NE(AfterGemmOfRows(FlattenedGemm(scaled)).find("Gemm"), std::string::npos);
-  EXPECT_NE(AfterGemmOfRows(FlattenedGemm({}, false)).find("Gemm"), std::string::npos);
 }
 
 // As exporters write Expand: -1 in a shape stands for the dimension that is there.
@@ -234,46 +83,46 @@ TEST(FusedProvider, LeavesWhatComputesShapesToPlanning) {
   RunProfile profile;
   RunOptions run;
   run.profile = &profile;
-  ASSERT_TRUE((*session)->Run(std::vector<Value>{Waves(Shape{3, 6}, 1)}, run).ok());
+  ASSERT_TRUE((*session)->Run(std::vector<Value>{Sines(Shape{3, 6}, 1)}, run).ok());
   std::string steps;
   for (const RunProfile::Event& event : profile.events) steps += event.node->op_type + " ";
   EXPECT_EQ(steps, "CopyToDevice Expand Fused CopyToHost ");
-  ExpectSameOnDevice(ExpandedByShape(), {Waves(Shape{3, 6}, 1)});
+  ExpectSameOnDevice(ExpandedByShape(), {Sines(Shape{3, 6}, 1)});
 }
 
 TEST(FusedProvider, BiasesAConvolutionByChannelAndGatesIt) {
   TestModel model;
   model.Input("x", DataType::kFloat, {2, 3, 9, 9});
-  model.Constant("w", Waves(Shape{16, 3, 3, 3}, 0.4f)).Constant("b", Waves(Shape{16, 1, 1}, 0.3f));
+  model.Constant("w", Sines(Shape{16, 3, 3, 3}, 0.4f)).Constant("b", Sines(Shape{16, 1, 1}, 0.3f));
   model.Node("Conv", {"x", "w"}, {"c"}).Node("Add", {"c", "b"}, {"d"});
   model.Node("HardSwish", {"d"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "Conv+Add+HardSwish");
-  ExpectSameOnDevice(model, {Waves(Shape{2, 3, 9, 9}, 1)});
+  ExpectSameOnDevice(model, {Sines(Shape{2, 3, 9, 9}, 1)});
 }
 
 TEST(FusedProvider, NormalizesASumThatIsReadAgain) {
   TestModel model;
   const SymbolicShape shape = {Dimension::Symbol("batch"), 7, 100};
   model.Input("x", DataType::kFloat, shape).Input("z", DataType::kFloat, shape);
-  model.Constant("scale", Waves(Shape{100}, 0.7f)).Constant("bias", Waves(Shape{100}, 0.2f));
+  model.Constant("scale", Sines(Shape{100}, 0.7f)).Constant("bias", Sines(Shape{100}, 0.2f));
   model.Node("Add", {"x", "z"}, {"sum"});
   model.Node("LayerNormalization", {"sum", "scale", "bias"}, {"n"}).Node("Tanh", {"n"}, {"t"});
   model.Node("Transpose", {"t"}, {"moved"}).Node("Transpose", {"moved"}, {"back"});
   model.Node("Sub", {"sum", "back"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "Add+LayerNormalization+Tanh Transpose Transpose Sub");
-  ExpectSameOnDevice(model, {Waves(Shape{3, 7, 100}, 1), Waves(Shape{3, 7, 100}, 0.5f)});
+  ExpectSameOnDevice(model, {Sines(Shape{3, 7, 100}, 1), Sines(Shape{3, 7, 100}, 0.5f)});
 }
 
 TEST(FusedProvider, AddsTheRowsBeforeANormalizationToThoseBehindIt) {
   TestModel model;
-  model.Input("x", DataType::kFloat, {4, 60}).Constant("scale", Waves(Shape{60}, 0.7f));
-  model.Constant("bias", Waves(Shape{60}, 0.2f))
+  model.Input("x", DataType::kFloat, {4, 60}).Constant("scale", Sines(Shape{60}, 0.7f));
+  model.Constant("bias", Sines(Shape{60}, 0.2f))
       .Node("Exp", {"x"}, {"e"})
       .Node("Neg", {"e"}, {"n"});
   model.Node("LayerNormalization", {"n", "scale", "bias"}, {"l"});
   model.Node("Add", {"l", "e"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "Exp+Neg+LayerNormalization+Add");
-  ExpectSameOnDevice(model, {Waves(Shape{4, 60}, 1)});
+  ExpectSameOnDevice(model, {Sines(Shape{4, 60}, 1)});
 }
 
 TEST(FusedProvider, ScalesAndMasksTheRowsOfASoftmax) {
@@ -285,7 +134,7 @@ TEST(FusedProvider, ScalesAndMasksTheRowsOfASoftmax) {
   last.Set("axis", int64_t{-1});
   model.Node("Softmax", {"b"}, {"s"}, last).Node("Sub", {"s", "half"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "Mul+Add+Softmax+Sub");
-  ExpectSameOnDevice(model, {Waves(Shape{2, 3, 4, 70}, 5), Waves(Shape{2, 1, 1, 70}, 3)});
+  ExpectSameOnDevice(model, {Sines(Shape{2, 3, 4, 70}, 5), Sines(Shape{2, 1, 1, 70}, 3)});
 }
 
 TEST(FusedProvider, ReducesWhatItComputesOnTheWay) {
@@ -297,35 +146,35 @@ TEST(FusedProvider, ReducesWhatItComputesOnTheWay) {
     model.Node("Sub", {"x", "z"}, {"d"}).Node(op, {"d", "axes"}, {"r"});
     model.Node("Mul", {"r", "two"}, {"y"}).Output("y");
     EXPECT_EQ(Fused(model), StrCat("Sub+", op, "+Mul"));
-    ExpectSameOnDevice(model, {Waves(Shape{4, 6, 50}, 1), Waves(Shape{4, 6, 50}, 0.5f)});
+    ExpectSameOnDevice(model, {Sines(Shape{4, 6, 50}, 1), Sines(Shape{4, 6, 50}, 0.5f)});
   }
 }
 
 TEST(FusedProvider, WritesOutWhatOthersReadOfAChain) {
   TestModel model;
-  model.Input("x", DataType::kFloat, {3, 40}).Constant("row", Waves(Shape{40}, 0.3f));
-  model.Constant("column", Waves(Shape{3, 1}, 0.3f));
+  model.Input("x", DataType::kFloat, {3, 40}).Constant("row", Sines(Shape{40}, 0.3f));
+  model.Constant("column", Sines(Shape{3, 1}, 0.3f));
   model.Node("Exp", {"x"}, {"a"}).Node("Add", {"a", "row"}, {"b"}).Node("Neg", {"b"}, {"c"});
   model.Node("Mul", {"c", "column"}, {"y"}).Output("y").Output("b");
   EXPECT_EQ(Fused(model), "Exp+Add+Neg+Mul");
-  ExpectSameOnDevice(model, {Waves(Shape{3, 40}, 1)});
+  ExpectSameOnDevice(model, {Sines(Shape{3, 40}, 1)});
 }
 
 TEST(FusedProvider, LeavesWhatWouldHaveToWaitForItself) {
   TestModel model;
-  model.Input("x", DataType::kFloat, {8, 8}).Constant("w", Waves(Shape{8, 8}, 0.3f));
+  model.Input("x", DataType::kFloat, {8, 8}).Constant("w", Sines(Shape{8, 8}, 0.3f));
   // The sum reads the first product and the second, which reads the first's activation.
   model.Node("MatMul", {"x", "w"}, {"p"}).Node("Relu", {"p"}, {"r"});
   model.Node("Transpose", {"r"}, {"t"}).Node("Add", {"p", "t"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "MatMul+Relu Transpose Add");
-  ExpectSameOnDevice(model, {Waves(Shape{8, 8}, 1)});
+  ExpectSameOnDevice(model, {Sines(Shape{8, 8}, 1)});
 }
 
 TEST(FusedProvider, FollowsDimensionsThatInferenceLeavesOpen) {
   TestModel model;
   // Compress leaves the extent to the data.
   model.Input("x", DataType::kFloat, {6, 12}).Input("keep", DataType::kBool, {6});
-  model.Constant("w", Waves(Shape{12, 12}, 0.4f)).Constant("b", Waves(Shape{12}, 0.3f));
+  model.Constant("w", Sines(Shape{12, 12}, 0.4f)).Constant("b", Sines(Shape{12}, 0.3f));
   Attributes rows;
   rows.Set("axis", int64_t{0});
   model.Node("Compress", {"x", "keep"}, {"some"}, rows).Node("MatMul", {"some", "w"}, {"p"});
@@ -334,7 +183,7 @@ TEST(FusedProvider, FollowsDimensionsThatInferenceLeavesOpen) {
   EXPECT_EQ(Fused(model), "Compress MatMul+Add+Relu+Add");
   Tensor keep = *Tensor::Create(DataType::kBool, Shape{6});
   for (int64_t i = 0; i < 6; ++i) keep.mutable_data<bool>()[i] = i % 2 == 0;
-  ExpectSameOnDevice(model, {Waves(Shape{6, 12}, 1), keep});
+  ExpectSameOnDevice(model, {Sines(Shape{6, 12}, 1), keep});
 }
 
 TEST(FusedProvider, KeepsRoundingsThatTheModelAsksFor) {
@@ -346,7 +195,7 @@ TEST(FusedProvider, KeepsRoundingsThatTheModelAsksFor) {
   model.Node("Mul", {"x", "third"}, {"a"}).Node("Cast", {"a"}, {"h"}, half);
   model.Node("Cast", {"h"}, {"f"}, full).Node("Add", {"f", "third"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "Mul+Cast+Cast+Add");
-  ExpectSameOnDevice(model, {Waves(Shape{500}, 3)});
+  ExpectSameOnDevice(model, {Sines(Shape{500}, 3)});
 }
 
 TEST(FusedProvider, AttendsWithManyHeadsAMaskAndAPast) {
@@ -356,21 +205,21 @@ TEST(FusedProvider, AttendsWithManyHeadsAMaskAndAPast) {
       const int64_t past = with_past ? 3 : 0, keys = 5 + past;
       model.Input("q", DataType::kFloat, {2, 5, 12}).Input("k", DataType::kFloat, {2, 5, 12});
       model.Input("v", DataType::kFloat, {2, 5, 8}).Input("mask", DataType::kInt32, {2, keys});
-      model.Constant("bias", Waves(Shape{32}, 0.3f));
-      model.Constant("scores", Waves(Shape{1, 4, 5, keys}, 0.5f));
+      model.Constant("bias", Sines(Shape{32}, 0.3f));
+      model.Constant("scores", Sines(Shape{1, 4, 5, keys}, 0.5f));
       std::vector<std::string> inputs = {"q", "k", "v", "bias", "mask", "scores"};
       std::vector<std::string> outputs = {"y"};
       Tensor mask = *Tensor::Create(DataType::kInt32, Shape{2, keys});
       for (int64_t i = 0; i < 2 * keys; ++i) mask.mutable_data<int32_t>()[i] = i % 4 != 1;
-      std::vector<Value> values = {Waves(Shape{2, 5, 12}, 1), Waves(Shape{2, 5, 12}, 0.7f),
-                                   Waves(Shape{2, 5, 8}, 0.9f), mask};
+      std::vector<Value> values = {Sines(Shape{2, 5, 12}, 1), Sines(Shape{2, 5, 12}, 0.7f),
+                                   Sines(Shape{2, 5, 8}, 0.9f), mask};
       if (with_past) {
         model.Input("past_k", DataType::kFloat, {2, 4, 3, 3});
         model.Input("past_v", DataType::kFloat, {2, 4, 3, 2});
         inputs.insert(inputs.end(), {"past_k", "past_v"});
         outputs.insert(outputs.end(), {"present_k", "present_v"});
-        values.emplace_back(Waves(Shape{2, 4, 3, 3}, 0.4f));
-        values.emplace_back(Waves(Shape{2, 4, 3, 2}, 0.6f));
+        values.emplace_back(Sines(Shape{2, 4, 3, 3}, 0.4f));
+        values.emplace_back(Sines(Shape{2, 4, 3, 2}, 0.6f));
       }
       Attributes attributes;
       attributes.Set("num_heads", int64_t{4});
@@ -403,31 +252,31 @@ void AttendsInGroups(const GroupCase& c) {
     inputs[at] = name;
     values.emplace_back(std::move(tensor));
   };
-  add("q", 0, Waves(Shape{2, c.sequence, c.packed ? 48 : 24}, 1));
+  add("q", 0, Sines(Shape{2, c.sequence, c.packed ? 48 : 24}, 1));
   if (!c.packed) {
-    add("k", 1, Waves(Shape{2, c.sequence, 12}, 0.7f));
-    add("v", 2, Waves(Shape{2, c.sequence, 12}, 0.9f));
+    add("k", 1, Sines(Shape{2, c.sequence, 12}, 0.7f));
+    add("v", 2, Sines(Shape{2, c.sequence, 12}, 0.9f));
   }
   if (c.past > 0) {
     const int64_t held = std::max(c.past, c.held);
-    add("past_k", 3, Waves(Shape{2, 2, held, 6}, 0.4f));
-    add("past_v", 4, Waves(Shape{2, 2, held, 6}, 0.6f));
+    add("past_k", 3, Sines(Shape{2, 2, held, 6}, 0.4f));
+    add("past_v", 4, Sines(Shape{2, 2, held, 6}, 0.6f));
   }
   const auto last = static_cast<int32_t>(c.past + c.sequence - 1);
   add("lengths", 5, Tensor::Of<int32_t>(Shape{2}, {last, c.past > 0 ? last - 1 : last}));
   const auto all = static_cast<int32_t>(c.past + c.sequence);
   model.Constant("total", Tensor::Of<int32_t>(Shape{1}, {all}));
   if (c.rotates) {
-    add("cos", 7, Waves(Shape{20, 2}, 0.8f));
-    add("sin", 8, Waves(Shape{20, 2}, 0.6f));
+    add("cos", 7, Sines(Shape{20, 2}, 0.8f));
+    add("sin", 8, Sines(Shape{20, 2}, 0.6f));
   }
   if (c.positions) {
     Tensor positions = *Tensor::Create(DataType::kInt64, Shape{2, c.sequence});
     for (int64_t i = 0; i < 2 * c.sequence; ++i) positions.mutable_data<int64_t>()[i] = i % 7;
     add("positions", 9, std::move(positions));
   }
-  if (c.bias) add("bias", 10, Waves(Shape{1, 4, c.sequence, total}, 0.5f));
-  if (c.sink) add("sink", 11, Waves(Shape{4}, 0.7f));
+  if (c.bias) add("bias", 10, Sines(Shape{1, 4, c.sequence, total}, 0.5f));
+  if (c.sink) add("sink", 11, Sines(Shape{4}, 0.7f));
   Attributes attributes;
   attributes.Set("num_heads", int64_t{4});
   attributes.Set("kv_num_heads", int64_t{2});
@@ -478,8 +327,8 @@ TEST(FusedProvider, TurnsPairsAsTheCpuDoes) {
     const Shape cache = c.positions == 0 ? Shape{2, 5, width} : Shape{20, width};
     TestModel model(23);
     model.Input("x", DataType::kFloat, ToSymbolic(shape));
-    std::vector<Value> values = {Waves(shape, 1)};
-    model.Constant("cos", Waves(cache, 0.8f)).Constant("sin", Waves(cache, 0.6f));
+    std::vector<Value> values = {Sines(shape, 1)};
+    model.Constant("cos", Sines(cache, 0.8f)).Constant("sin", Sines(cache, 0.6f));
     std::vector<std::string> inputs = {"x", "cos", "sin"};
     if (c.positions > 0) {
       const Shape positions = c.positions == 1 ? Shape{1} : Shape{2, 5};
@@ -565,16 +414,16 @@ TEST(FusedProvider, ComputesWhatQuantizedFilesAskForByItsParts) {
 }
 
 TEST(FusedProvider, MultipliesBytesByScalesOfColumns) {
-  Tensor columns = Waves(Shape{6}, 0.02f);
+  Tensor columns = Sines(Shape{6}, 0.02f);
   for (const char* op : {"MatMulIntegerToFloat", "DynamicQuantizeMatMul"}) {
     SCOPED_TRACE(op);
     TestModel model(19);
     model.Constant("b", Bytes(Shape{8, 6}, 11)).Constant("sb", columns);
-    model.Constant("zb", Bytes(Shape{6}, 3)).Constant("bias", Waves(Shape{6}, 0.5f));
+    model.Constant("zb", Bytes(Shape{6}, 3)).Constant("bias", Sines(Shape{6}, 0.5f));
     std::vector<Value> values;
     if (std::string(op) == "DynamicQuantizeMatMul") {
       model.Input("a", DataType::kFloat, {3, 8});
-      values = {Waves(Shape{3, 8}, 1)};
+      values = {Sines(Shape{3, 8}, 1)};
       model.Node(op, {"a", "b", "sb", "zb", "bias"}, {"y"}, {}, "com.microsoft");
     } else {
       model.Input("a", DataType::kUint8, {3, 8}).Constant("sa", Tensor::Scalar(0.05f));
@@ -657,13 +506,13 @@ TEST(FusedProvider, MultipliesWhatIsDequantizedInBlocks) {
   Tensor codes = *Tensor::Create(DataType::kInt4, Shape{64, 10});
   auto* bytes = static_cast<uint8_t*>(codes.mutable_raw());
   for (size_t i = 0; i < codes.bytes(); ++i) bytes[i] = static_cast<uint8_t>(i * 37);
-  model.Constant("q", codes).Constant("s", Waves(Shape{2, 10}, 0.5f));
+  model.Constant("q", codes).Constant("s", Sines(Shape{2, 10}, 0.5f));
   Attributes attributes;
   attributes.Set("axis", int64_t{0});
   attributes.Set("block_size", int64_t{32});
   model.Node("DequantizeLinear", {"q", "s"}, {"w"}, attributes);
   model.Node("MatMul", {"x", "w"}, {"y"}).Output("y");
-  ExpectSameOnDevice(model, {Waves(Shape{3, 64}, 1)}, true);
+  ExpectSameOnDevice(model, {Sines(Shape{3, 64}, 1)}, true);
 }
 
 TEST(FusedProvider, JoinsAProductOfCodesWithWhatFollows) {
@@ -671,7 +520,7 @@ TEST(FusedProvider, JoinsAProductOfCodesWithWhatFollows) {
   model.Input("x", DataType::kFloat, {2, 32});
   Tensor codes = *Tensor::Create(DataType::kUint8, Shape{12, 1, 16});
   std::fill_n(codes.mutable_data<uint8_t>(), 12 * 16, uint8_t{0x3a});
-  model.Constant("b", codes).Constant("s", Waves(Shape{12}, 0.5f));
+  model.Constant("b", codes).Constant("s", Sines(Shape{12}, 0.5f));
   Attributes attributes;
   for (const auto& [name, value] : {std::pair("K", 32), {"N", 12}, {"block_size", 32}}) {
     attributes.Set(name, int64_t{value});
@@ -679,15 +528,15 @@ TEST(FusedProvider, JoinsAProductOfCodesWithWhatFollows) {
   model.Node("MatMulNBits", {"x", "b", "s"}, {"p"}, attributes, "com.microsoft");
   model.Node("Sigmoid", {"p"}, {"s2"}).Node("Mul", {"p", "s2"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "MatMulNBits+Sigmoid+Mul");
-  ExpectSameOnDevice(model, {Waves(Shape{2, 32}, 1)}, true);
+  ExpectSameOnDevice(model, {Sines(Shape{2, 32}, 1)}, true);
 }
 
 // A small network: convolutions with a residual, then a product with its bias and activation.
 TestModel Network() {
   TestModel model;
   model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 8, 6, 6});
-  model.Constant("w", Waves(Shape{8, 8, 3, 3}, 0.05f)).Constant("b", Waves(Shape{8}, 0.3f));
-  model.Constant("v", Waves(Shape{288, 20}, 0.05f)).Constant("c", Waves(Shape{20}, 0.2f));
+  model.Constant("w", Sines(Shape{8, 8, 3, 3}, 0.05f)).Constant("b", Sines(Shape{8}, 0.3f));
+  model.Constant("v", Sines(Shape{288, 20}, 0.05f)).Constant("c", Sines(Shape{20}, 0.2f));
   Attributes pads;
   pads.Set("pads", std::vector<int64_t>(4, 1));
   model.Node("Conv", {"x", "w", "b"}, {"h"}, pads).Node("Relu", {"h"}, {"r"});
@@ -753,7 +602,7 @@ TEST(NarrowProducts, LeaveLayersThatStayFloat) {
 
 TEST(NarrowProducts, AreNearTheCpusFloats) {
   for (const int64_t batch : {1, 3}) {
-    const std::vector<Value> inputs = {Waves(Shape{batch, 8, 6, 6}, 1)};
+    const std::vector<Value> inputs = {Sines(Shape{batch, 8, 6, 6}, 1)};
     ExpectSameOnDevice(Network(), inputs, true, Precision::kFloat16, 1e-3f);
     ExpectSameOnDevice(Network(), inputs, true, Precision::kBfloat16, 1e-2f);
   }
@@ -792,7 +641,7 @@ class QuantizedModel {
     model_.Constant(name + "_wz", Zeros(DataType::kInt8, shape[0]));
     model_.Node("DequantizeLinear", {name + "_w", name + "_ws", name + "_wz"}, {name + "_wdq"},
                 One("axis", 0));
-    model_.Constant(name + "_b", Waves(Shape{shape[0]}, 0.3f));
+    model_.Constant(name + "_b", Sines(Shape{shape[0]}, 0.3f));
   }
 
   TestModel& model() { return model_; }
@@ -831,7 +680,7 @@ TEST(FusedProvider, ComputesQuantizedLayersInBytes) {
             "QuantizeLinear QLinearConv QLinearConv "
             "DequantizeLinear+DequantizeLinear+Add+Relu+QuantizeLinear+DequantizeLinear "
             "GlobalAveragePool QuantizeLinear Flatten QGemm DequantizeLinear");
-  ExpectSameOnDevice(model, {Waves(Shape{2, 4, 9, 9}, 1)}, true, Precision::kFloat32, 0.051f);
+  ExpectSameOnDevice(model, {Sines(Shape{2, 4, 9, 9}, 1)}, true, Precision::kFloat32, 0.051f);
 }
 
 TEST(FusedProvider, KeepsQuantizedLayersFloatWhereThatIsWanted) {
@@ -853,7 +702,7 @@ TEST(FusedProvider, MultipliesMatricesOfBytes) {
   net.RoundTrip("y", 0.05f, 128);
   model.Output("y_dq");
   EXPECT_EQ(Fused(model), "QuantizeLinear QLinearMatMul DequantizeLinear");
-  ExpectSameOnDevice(model, {Waves(Shape{3, 5, 16}, 1)}, true, Precision::kFloat32, 0.051f);
+  ExpectSameOnDevice(model, {Sines(Shape{3, 5, 16}, 1)}, true, Precision::kFloat32, 0.051f);
 }
 
 // Blocks, and scales by channel, are kernels of their own.

@@ -1,0 +1,120 @@
+// Products that the fused provider writes otherwise: several as one, Gemm between Reshapes as
+// MatMul.
+#include "runtime/fusion/attention.h"
+#include "runtime/fusion/merged_products.h"
+#include "runtime/optimizer/passes/passes.h"
+#include "runtime/providers/fused/passes/gemm_rows.h"
+#include "tests/support/fused_testing.h"
+#include "tests/support/pass_testing.h"
+
+namespace onnxd {
+namespace {
+
+// Queries of x, keys and values of `memory`, as rows of 4 heads of 16, and attention.
+TestModel Projections(const std::string& memory, bool with_rows, int64_t width = 64) {
+  TestModel model;
+  const SymbolicShape rows = {Dimension::Symbol("batch"), 6, 24};
+  model.Input("x", DataType::kFloat, rows).Input("z", DataType::kFloat, rows);
+  model.Constant("to", Tensor::Of<int64_t>(Shape{4}, {0, 6, 4, width / 4}));
+  const auto order = [](std::vector<int64_t> axes) {
+    Attributes attributes;
+    attributes.Set("perm", std::move(axes));
+    return attributes;
+  };
+  for (const std::string part : {"q", "k", "v"}) {
+    const float scale = part == "q" ? 0.2f : part == "k" ? 0.3f : 0.4f;
+    model.Constant("w" + part, Sines(Shape{24, width}, scale));
+    model.Constant("b" + part, Sines(Shape{width}, scale));
+    model.Node("MatMul", {part == "q" ? "x" : memory, "w" + part}, {part + "0"});
+    if (with_rows) model.Node("Add", {"b" + part, part + "0"}, {part + "1"});
+    model.Node("Reshape", {part + (with_rows ? "1" : "0"), "to"}, {part + "2"});
+    const bool is_key = part == "k";
+    model.Node("Transpose", {part + "2"}, {part}, order({0, 2, is_key ? 3 : 1, is_key ? 1 : 3}));
+  }
+  model.Node("MatMul", {"q", "k"}, {"s"});
+  model.Node("Softmax", {"s"}, {"p"}, Axis(-1)).Node("MatMul", {"p", "v"}, {"y"});
+  return model.Output("y");
+}
+
+std::string AfterMerging(TestModel model) {
+  return After(model, {AttentionFusion(true), DeadCodeElimination(), MergedProducts()});
+}
+
+TEST(MergedProducts, OfOneValueBecomeOne) {
+  const std::string tail = " Split Reshape Reshape Reshape FusedAttention";
+  EXPECT_EQ(AfterMerging(Projections("x", false)), "MatMul" + tail);
+  EXPECT_EQ(AfterMerging(Projections("x", true)), "MatMul Add" + tail);
+  for (const bool with_rows : {false, true}) {
+    for (const int64_t batch : {1, 3}) {
+      const Shape shape{batch, 6, 24};
+      ExpectSameOnDevice(Projections("x", with_rows), {Sines(shape, 1), Sines(shape, 0.5f)}, true);
+    }
+  }
+}
+
+TEST(MergedProducts, AreThoseOfKeysAndValuesAloneWhereQueriesComeFromElsewhere) {
+  EXPECT_EQ(AfterMerging(Projections("z", true)),
+            "MatMul Add Reshape MatMul Add Split Reshape Reshape FusedAttention");
+  ExpectSameOnDevice(Projections("z", true),
+                     {Sines(Shape{2, 6, 24}, 1), Sines(Shape{2, 6, 24}, 0.5f)});
+}
+
+TEST(MergedProducts, StayApartWhereTheirPartsWouldBeginAnywhereOrSomeoneReadsTheSums) {
+  EXPECT_EQ(AfterMerging(Projections("x", false, 20)).find("Split"), std::string::npos);
+  TestModel empty;
+  empty.Input("x", DataType::kFloat, {2, 6, 24});
+  for (const std::string part : {"q", "k", "v"}) {
+    empty.Constant("w" + part, *Tensor::Create(DataType::kFloat, Shape{24, 0}));
+    empty.Node("MatMul", {"x", "w" + part}, {part});
+  }
+  empty.Node("FusedAttention", {"q", "k", "v"}, {"y"}, {}, "onnxd").Output("y");
+  EXPECT_EQ(AfterMerging(empty).find("Split"), std::string::npos);
+  TestModel read = Projections("x", true);
+  for (const char* sum : {"q0", "k0", "v0"}) {
+    read.Node("Neg", {sum}, {std::string(sum) + "n"}).Output(std::string(sum) + "n");
+  }
+  EXPECT_EQ(AfterMerging(read).find("Split"), std::string::npos);
+}
+
+// Reshape, Gemm, Reshape as PyTorch writes addmm, and an activation behind it. Without `same_rows`
+// the second Reshape makes axes of its own.
+TestModel FlattenedGemm(const Attributes& attributes, bool same_rows = true) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 24});
+  model.Constant("flat", Tensor::Of<int64_t>(Shape{2}, {-1, 24}));
+  model.Constant("b", Sines(Shape{24, 32}, 0.3f)).Constant("c", Sines(Shape{32}, 0.5f));
+  model.Constant("from", Tensor::Of<int64_t>(Shape{1}, {0}));
+  model.Constant("to", Tensor::Of<int64_t>(Shape{1}, {same_rows ? 2 : 1}));
+  model.Node("Shape", {"x"}, {"shape"}).Node("Slice", {"shape", "from", "to"}, {"leading"});
+  const Tensor own =
+      same_rows ? Tensor::Of<int64_t>(Shape{1}, {32}) : Tensor::Of<int64_t>(Shape{2}, {6, 16});
+  model.Constant("own", own).Node("Concat", {"leading", "own"}, {"back"}, Axis(0));
+  model.Node("Reshape", {"x", "flat"}, {"rows"});
+  model.Node("Gemm", {"rows", "b", "c"}, {"g"}, attributes);
+  model.Node("Reshape", {"g", "back"}, {"r"}).Node("Tanh", {"r"}, {"t"});
+  return model.Node("Add", {"t", "r"}, {"y"}).Output("y");
+}
+
+std::string AfterGemmOfRows(TestModel model) {
+  return After(model, {GemmOfRows(), DeadCodeElimination()});
+}
+
+TEST(GemmOfRows, IsAMatMulThatWhatFollowsJoins) {
+  EXPECT_EQ(AfterGemmOfRows(FlattenedGemm({})), "MatMul Add Tanh Add");  // no shape arithmetic
+  for (const int64_t batch : {1, 4}) {
+    ExpectSameOnDevice(FlattenedGemm({}), {Sines(Shape{batch, 3, 24}, 1)}, true);
+  }
+}
+
+TEST(GemmOfRows, StaysWhereItIsMoreThanThatOrRowsAreOthers) {
+  Attributes scaled;
+  scaled.Set("alpha", 0.5f);
+  TestModel read = FlattenedGemm({});
+  read.Node("Neg", {"g"}, {"n"}).Output("n");
+  EXPECT_NE(AfterGemmOfRows(read).find("Gemm"), std::string::npos);
+  EXPECT_NE(AfterGemmOfRows(FlattenedGemm(scaled)).find("Gemm"), std::string::npos);
+  EXPECT_NE(AfterGemmOfRows(FlattenedGemm({}, false)).find("Gemm"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace onnxd
