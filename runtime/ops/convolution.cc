@@ -117,8 +117,14 @@ void SetLayout(InferenceContext& context, SymbolicShape shape, bool channels_las
 
 Status ConvShape(InferenceContext& context, bool channels_last, size_t weight_operand = 1) {
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, channels_last));
-  const SymbolicShape* weights = context.shape(weight_operand);
-  if (!shape || weights == nullptr) return Status::Ok();
+  const SymbolicShape* given = context.shape(weight_operand);
+  if (!shape || given == nullptr) return Status::Ok();
+  const bool filters_last = context.attributes().Int("filters_last", 0) != 0;
+  SymbolicShape turned = *given;
+  if (filters_last && turned.size() > 1) {
+    std::rotate(turned.begin() + 1, turned.end() - 1, turned.end());
+  }
+  const SymbolicShape* const weights = &turned;
   if (weights->size() != shape->size()) {
     return context.Fail(StrCat("input ", ToString(*shape), " and weights ", ToString(*weights),
                                " have different ranks"));

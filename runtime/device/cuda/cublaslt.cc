@@ -91,9 +91,10 @@ class Matmul {
     const int32_t left = p.transpose_b ? 1 : 0, right = p.transpose_a ? 1 : 0;
     ONNXD_RETURN_IF_ERROR(Set(kTransposeA, left));
     ONNXD_RETURN_IF_ERROR(Set(kTransposeB, right));
+    const int32_t epilogue = (p.adds_row ? kBiasEpilogue : 0) | (p.relu ? kReluEpilogue : 0);
+    if (epilogue != 0) ONNXD_RETURN_IF_ERROR(Set(kEpilogue, epilogue));
     if (p.adds_row) {
       // Our row is a column there, of which every column of the result gets one.
-      ONNXD_RETURN_IF_ERROR(Set(kEpilogue, int32_t{kBiasEpilogue}));
       ONNXD_RETURN_IF_ERROR(Set(kBiasPointer, reinterpret_cast<const void*>(kAnyAddress)));
     }
     // A row-major matrix of so many rows and columns is one of columns and rows here.
@@ -156,9 +157,9 @@ class CublasLtLibrary : public DeviceLibrary {
     std::vector<LibraryKernel> kernels;
     for (const auto& way : matmul->Ways(handle, options_.max_workspace_bytes)) {
       LibraryKernel kernel;
-      kernel.name =
-          StrCat("cuBLASLt ", api_.cublasLtGetVersion(), " #", kernels.size(),
-                 product.adds_row ? " + row" : "", product.adds_matrix ? " + matrix" : "");
+      kernel.name = StrCat("cuBLASLt ", api_.cublasLtGetVersion(), " #", kernels.size(),
+                           product.adds_row ? " + row" : "", product.adds_matrix ? " + matrix" : "",
+                           product.relu ? ", relu" : "");
       kernel.result = product.result;
       kernel.workspace_bytes = way.workspace_bytes;
       kernel.enqueue = [=, this](GpuStream& stream, const LibraryOperands& operands) {

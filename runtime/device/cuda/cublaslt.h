@@ -36,8 +36,8 @@ struct MatmulHeuristicResult {
 inline constexpr int kComputeFloat = 68, kComputeFloatByTf32 = 77;
 inline constexpr int kCudaFloat = 0, kCudaFloat16 = 2, kCudaBfloat16 = 14;
 inline constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7,
-                     kBiasPointer = 8;  // of a MatmulDescription
-inline constexpr int kBiasEpilogue = 4;
+                     kBiasPointer = 8;                          // of a MatmulDescription
+inline constexpr int kReluEpilogue = 2, kBiasEpilogue = 4;      // 6 for both
 inline constexpr int kBatchCount = 5, kStridedBatchOffset = 6;  // of a MatrixLayout
 inline constexpr int kMaxWorkspaceBytes = 1, kMinAlignmentA = 5, kMinAlignmentB = 6,
                      kMinAlignmentC = 7, kMinAlignmentD = 8;  // of a MatmulPreference

@@ -306,7 +306,7 @@ class CudaDevice : public GpuDevice {
  private:
   Status CheckAlive() const {
     if (!shared_->lost) return Status::Ok();
-    return Unavailable(StrCat(name_, " is lost: an earlier failure ended its context"));
+    return Unavailable(StrCat(name_, " is lost: ", loss().message()));
   }
 
   const std::shared_ptr<Shared> shared_;

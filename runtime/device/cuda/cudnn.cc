@@ -83,13 +83,19 @@ std::optional<Sizes> SizesOf(const LibraryConvolution& c) {
   return sizes;
 }
 
+// Whether more is asked for than the sums.
+bool Finishes(const LibraryConvolution& c) { return c.adds_row || c.adds_matrix || c.relu; }
+
 // The objects of one convolution with one kind of mathematics.
 class Convolution {
  public:
   static Result<std::shared_ptr<Convolution>> Make(const CudnnApi& api, const Sizes& sizes,
-                                                   DataType type, bool transposed, int math) {
-    auto made = std::shared_ptr<Convolution>(new Convolution(api, transposed));
-    ONNXD_RETURN_IF_ERROR(made->Describe(sizes, CudnnTypeOf(type), math));
+                                                   const LibraryConvolution& asked, int math) {
+    auto made =
+        std::shared_ptr<Convolution>(new Convolution(api, asked.transposed, asked.channels_last));
+    const int type = CudnnTypeOf(asked.type);
+    ONNXD_RETURN_IF_ERROR(made->Describe(sizes, type, math));
+    if (Finishes(asked)) ONNXD_RETURN_IF_ERROR(made->DescribeFinish(sizes, type, asked.relu));
     return made;
   }
   ~Convolution() {
@@ -97,6 +103,8 @@ class Convolution {
     if (result_ != nullptr) api_.cudnnDestroyTensorDescriptor(result_);
     if (filter_ != nullptr) api_.cudnnDestroyFilterDescriptor(filter_);
     if (description_ != nullptr) api_.cudnnDestroyConvolutionDescriptor(description_);
+    if (row_ != nullptr) api_.cudnnDestroyTensorDescriptor(row_);
+    if (activation_ != nullptr) api_.cudnnDestroyActivationDescriptor(activation_);
   }
   Convolution(const Convolution&) = delete;
   Convolution& operator=(const Convolution&) = delete;
@@ -116,30 +124,39 @@ class Convolution {
   }
 
   // On the stream that the handle was set to.
-  Status Enqueue(CudnnHandle handle, const ConvolutionWay& way, const void* weights, const void* x,
-                 void* y, void* workspace) const {
+  Status Enqueue(CudnnHandle handle, const ConvolutionWay& way, const LibraryOperands& o) const {
     const float one = 1, zero = 0;
     if (transposed_) {
-      const int code = api_.cudnnConvolutionBackwardData(handle, &one, filter_, weights, result_, x,
-                                                         description_, way.algorithm, workspace,
-                                                         way.workspace_bytes, &zero, image_, y);
+      const int code = api_.cudnnConvolutionBackwardData(handle, &one, filter_, o.a, result_, o.b,
+                                                         description_, way.algorithm, o.workspace,
+                                                         way.workspace_bytes, &zero, image_, o.y);
       return code == 0 ? Status::Ok() : Failed("cudnnConvolutionBackwardData", code);
     }
-    const int code = api_.cudnnConvolutionForward(handle, &one, image_, x, filter_, weights,
-                                                  description_, way.algorithm, workspace,
-                                                  way.workspace_bytes, &zero, result_, y);
+    if (activation_ != nullptr) {
+      // The library reads what it adds also where the factor is zero.
+      const int code = api_.cudnnConvolutionBiasActivationForward(
+          handle, &one, image_, o.b, filter_, o.a, description_, way.algorithm, o.workspace,
+          way.workspace_bytes, o.matrix != nullptr ? &one : &zero, result_,
+          o.matrix != nullptr ? o.matrix : o.y, row_, o.row, activation_, result_, o.y);
+      return code == 0 ? Status::Ok() : Failed("cudnnConvolutionBiasActivationForward", code);
+    }
+    const int code = api_.cudnnConvolutionForward(handle, &one, image_, o.b, filter_, o.a,
+                                                  description_, way.algorithm, o.workspace,
+                                                  way.workspace_bytes, &zero, result_, o.y);
     return code == 0 ? Status::Ok() : Failed("cudnnConvolutionForward", code);
   }
 
  private:
-  Convolution(const CudnnApi& api, bool transposed) : api_(api), transposed_(transposed) {}
+  Convolution(const CudnnApi& api, bool transposed, bool channels_last)
+      : api_(api), transposed_(transposed), channels_last_(channels_last) {}
 
   Status Describe(const Sizes& s, int type, int math) {
     ONNXD_RETURN_IF_ERROR(DescribeTensor(s.image, type, image_));
     ONNXD_RETURN_IF_ERROR(DescribeTensor(s.result, type, result_));
     int code = api_.cudnnCreateFilterDescriptor(&filter_);
     if (code == 0) {
-      code = api_.cudnnSetFilterNdDescriptor(filter_, type, kChannelsFirst,
+      code = api_.cudnnSetFilterNdDescriptor(filter_, type,
+                                             channels_last_ ? kChannelsLast : kChannelsFirst,
                                              static_cast<int>(s.filter.size()), s.filter.data());
     }
     if (code != 0) return Failed("cudnnSetFilterNdDescriptor", code);
@@ -154,9 +171,28 @@ class Convolution {
     return code == 0 ? Status::Ok() : Failed("cudnnSetConvolutionNdDescriptor", code);
   }
 
+  Status DescribeFinish(const Sizes& s, int type, bool relu) {
+    std::vector<int> row(s.result.size(), 1);
+    row[1] = s.result[1];
+    ONNXD_RETURN_IF_ERROR(DescribeTensor(row, type, row_));
+    int code = api_.cudnnCreateActivationDescriptor(&activation_);
+    if (code == 0) {
+      code = api_.cudnnSetActivationDescriptor(activation_, relu ? kReluActivation : kNoActivation,
+                                               0, 0.0);
+    }
+    return code == 0 ? Status::Ok() : Failed("cudnnSetActivationDescriptor", code);
+  }
+
   Status DescribeTensor(const std::vector<int>& dims, int type, TensorDescription& tensor) {
     std::vector<int> strides(dims.size(), 1);
-    for (size_t i = dims.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * dims[i];
+    const size_t last = dims.size() - 1;
+    if (channels_last_) {
+      strides[last] = dims[1];
+      for (size_t i = last; i > 2; --i) strides[i - 1] = strides[i] * dims[i];
+      strides[0] = strides[2] * dims[2];
+    } else {
+      for (size_t i = last; i > 0; --i) strides[i - 1] = strides[i] * dims[i];
+    }
     int code = api_.cudnnCreateTensorDescriptor(&tensor);
     if (code == 0) {
       code = api_.cudnnSetTensorNdDescriptor(tensor, type, static_cast<int>(dims.size()),
@@ -166,8 +202,9 @@ class Convolution {
   }
 
   const CudnnApi& api_;
-  const bool transposed_;
-  TensorDescription image_ = nullptr, result_ = nullptr;
+  const bool transposed_, channels_last_;
+  TensorDescription image_ = nullptr, result_ = nullptr, row_ = nullptr;
+  ActivationDescription activation_ = nullptr;  // null: y is the sums
   FilterDescription filter_ = nullptr;
   ConvolutionDescription description_ = nullptr;
 };
@@ -190,18 +227,21 @@ class CudnnLibrary : public DeviceLibrary {
 
   std::vector<LibraryKernel> FindConvolution(const LibraryConvolution& c) override {
     const auto sizes = SizesOf(c);
-    if (!sizes) return {};
+    // What is added needs a row; and a library's transposed convolutions are the sums alone.
+    if (!sizes || (Finishes(c) && (!c.adds_row || c.transposed))) return {};
     enter_();
     std::lock_guard lock(mutex_);
     if (!Opened()) return {};
-    const auto asked = Convolution::Make(*api_, *sizes, c.type, c.transposed, MathOf(c.type));
+    const auto asked = Convolution::Make(*api_, *sizes, c, MathOf(c.type));
     if (!asked.ok()) return {};
     std::vector<LibraryKernel> kernels;
     for (const ConvolutionWay& way : (*asked)->Ways(handle_)) {
       if (!IsAllowed(way, c.type)) continue;
-      auto made = Convolution::Make(*api_, *sizes, c.type, c.transposed, way.math);
+      // The only one without an activation.
+      if (Finishes(c) && !c.relu && way.algorithm != kImplicitPrecomputed) continue;
+      auto made = Convolution::Make(*api_, *sizes, c, way.math);
       if (!made.ok()) continue;
-      kernels.push_back(KernelOf(std::move(*made), way, c.type));
+      kernels.push_back(KernelOf(std::move(*made), way, c));
     }
     return kernels;
   }
@@ -229,18 +269,19 @@ class CudnnLibrary : public DeviceLibrary {
   }
 
   LibraryKernel KernelOf(std::shared_ptr<const Convolution> convolution, const ConvolutionWay& way,
-                         DataType type) {
+                         const LibraryConvolution& c) {
     LibraryKernel kernel;
-    kernel.name = StrCat("cuDNN ", api_->cudnnGetVersion(), " ", way.algorithm, "/", way.math);
-    kernel.result = type;
+    kernel.name = StrCat("cuDNN ", api_->cudnnGetVersion(), " ", way.algorithm, "/", way.math,
+                         c.adds_row ? " + row" : "", c.adds_matrix ? " + matrix" : "",
+                         c.relu ? ", relu" : "");
+    kernel.result = c.type;
     kernel.workspace_bytes = way.workspace_bytes;
     kernel.enqueue = [=, this](GpuStream& stream, const LibraryOperands& operands) {
       enter_();
       std::lock_guard lock(mutex_);  // the handle has one stream at a time
       const int code = api_->cudnnSetStream(handle_, stream_of_(stream));
       if (code != 0) return Failed("cudnnSetStream", code);
-      return convolution->Enqueue(handle_, way, operands.a, operands.b, operands.y,
-                                  operands.workspace);
+      return convolution->Enqueue(handle_, way, operands);
     };
     return kernel;
   }

@@ -19,6 +19,7 @@ using CudnnHandle = void*;
 using TensorDescription = void*;
 using FilterDescription = void*;
 using ConvolutionDescription = void*;
+using ActivationDescription = void*;
 
 // What is known of one way; the same for both directions.
 struct ConvolutionWay {
@@ -32,7 +33,9 @@ struct ConvolutionWay {
 };
 
 inline constexpr int kCudnnFloat = 0, kCudnnHalf = 2, kCudnnBfloat16 = 9;
-inline constexpr int kChannelsFirst = 0;
+inline constexpr int kChannelsFirst = 0, kChannelsLast = 1;
+inline constexpr int kReluActivation = 1, kNoActivation = 5;
+inline constexpr int kImplicitPrecomputed = 1;  // of ConvolutionWay::algorithm
 inline constexpr int kCrossCorrelation = 1;
 inline constexpr int kDeterministic = 1;
 // Of floats: what the library likes, TF32 included; only multiply-adds of floats.
@@ -55,6 +58,14 @@ inline constexpr int kDefaultMath = 0, kTensorMath = 1, kMultiplyAddMath = 3;
   FUNCTION(cudnnSetConvolutionGroupCount, (ConvolutionDescription, int))                          \
   FUNCTION(cudnnSetConvolutionMathType, (ConvolutionDescription, int))                            \
   FUNCTION(cudnnDestroyConvolutionDescriptor, (ConvolutionDescription))                           \
+  FUNCTION(cudnnCreateActivationDescriptor, (ActivationDescription*))                             \
+  FUNCTION(cudnnSetActivationDescriptor, (ActivationDescription, int, int, double))               \
+  FUNCTION(cudnnDestroyActivationDescriptor, (ActivationDescription))                             \
+  FUNCTION(                                                                                       \
+      cudnnConvolutionBiasActivationForward,                                                      \
+      (CudnnHandle, const void*, TensorDescription, const void*, FilterDescription, const void*,  \
+       ConvolutionDescription, int, void*, size_t, const void*, TensorDescription, const void*,   \
+       TensorDescription, const void*, ActivationDescription, TensorDescription, void*))          \
   FUNCTION(cudnnGetConvolutionForwardAlgorithm_v7,                                                \
            (CudnnHandle, TensorDescription, FilterDescription, ConvolutionDescription,            \
             TensorDescription, int, int*, ConvolutionWay*))                                       \

@@ -9,7 +9,8 @@ namespace onnxd {
 
 namespace {
 
-// Of the whole's inputs, where all that follows the product adds a row or a matrix to it.
+// Of the whole's inputs, where what follows the product adds a row or a matrix to it, and takes
+// negative results for 0 at last.
 std::optional<ProductAddends> AddendsOfWhole(const Graph& graph, const FusedShapes& shapes,
                                              const Node& product, const std::vector<size_t>& after,
                                              const ProductPlan& plan) {
@@ -22,6 +23,11 @@ std::optional<ProductAddends> AddendsOfWhole(const Graph& graph, const FusedShap
   ValueId sum = product.outputs[0];
   for (const size_t n : after) {
     const Node& node = graph.nodes[n];
+    if (node.Is("Relu") && node.inputs[0] == sum && !addends->relu) {
+      addends->relu = true;
+      sum = node.outputs[0];
+      continue;
+    }
     if (!node.Is("Add") || (node.inputs[0] != sum && node.inputs[1] != sum)) return std::nullopt;
     const ValueId other = node.inputs[0] == sum ? node.inputs[1] : node.inputs[0];
     const size_t input = InputPosition(graph, other);

@@ -146,6 +146,7 @@ std::optional<ProductAddends> AddendsOf(size_t input, const Shape& shape, const 
   // A product with a vector has one column, whatever the last axis of its output is.
   const bool is_row = shape.rank() > 0 && output.rank() > 0 && shape.dims().back() == columns &&
                       output.dims().back() == columns && shape.ElementCount() == columns;
+  if (before.relu) return std::nullopt;
   if (is_row && !before.row) {
     before.row = input;
   } else if (shape == output && !before.matrix) {

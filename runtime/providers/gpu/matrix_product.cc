@@ -51,15 +51,19 @@ constexpr std::string_view kSums = R"(
   const i32 word = (vectors) ? e % (STEP_WORDS / 4) * 4 + (q) % 4 \
                    : (by_p)  ? e % STEP_WORDS \
                              : e / (rows);
-// Of the rows of `from`, `size` in all, those behind `begin`.
-#define LOAD_VECTORS(words, count, from, begin, rows, size) \
+// Of the rows of `from`, `size` in all, those behind `begin`, whose elements are at `place`.
+#define OF_ROWS(i, p) ((i64)(i) * k + (p))
+#define LOAD_VECTORS(words, count, from, place, begin, rows, size) \
   UNROLL \
   for (i32 q = 0; q < (count); q += 4) { \
     PLACE(1, 1, rows, q) \
-    const i64 row = (begin) + at, p = next + word * PER_WORD; \
+    const IX row = (IX)((begin) + at), p = (IX)(next + word * PER_WORD); \
     uint4 loaded; \
     loaded.x = loaded.y = loaded.z = loaded.w = 0; \
-    if (row < (size) && p < k) loaded = *(GLOBAL const uint4*)((from) + row * k + p); \
+    if (row < (size) && p < k) { \
+      const i64 element = place(row, p); \
+      if (element >= 0) loaded = *(GLOBAL const uint4*)((from) + element); \
+    } \
     words[q] = ROUNDED(loaded.x); \
     words[q + 1] = ROUNDED(loaded.y); \
     words[q + 2] = ROUNDED(loaded.z); \
@@ -101,7 +105,7 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
     const i64 next = first + STEP;
     if (next < k) {
 #if A_VECTORS
-      LOAD_VECTORS(a_words, A_WORDS, a, down, ROWS, m)
+      LOAD_VECTORS(a_words, A_WORDS, a, A_PLACE, down, ROWS, m)
 #else
       UNROLL
       for (i32 q = 0; q < A_WORDS; ++q) {
@@ -111,7 +115,7 @@ KERNEL matrix_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMET
       }
 #endif
 #if B_VECTORS
-      LOAD_VECTORS(b_words, B_WORDS, b, across, COLUMNS, n)
+      LOAD_VECTORS(b_words, B_WORDS, b, OF_ROWS, across, COLUMNS, n)
 #else
       UNROLL
       for (i32 q = 0; q < B_WORDS; ++q) {
@@ -242,17 +246,19 @@ bool IsForMatrixUnits(const ProductText& text, bool use_tf32) {
 std::string MatrixProductSource(const ProductText& text, const ProductSizes& sizes,
                                 const MatrixTile& tile, bool wide) {
   const int64_t per_word = IsByte(text.a) ? 4 : text.a == DataType::kFloat ? 1 : 2;
-  const bool whole_vectors = sizes.k % (4 * per_word) == 0;
+  const auto in_vectors = [&](int64_t run) { return run % (4 * per_word) == 0; };
+  const bool a_vectors =
+      text.a_place.empty() ? text.a_rows && in_vectors(sizes.k) : in_vectors(text.a_run);
   return StrCat(
       Define("IX", wide ? "i64" : "i32"), Plain("A", text.a), Plain("B", text.b),
       Define("BITS_TYPE", per_word == 4 ? "u8" : "u16"), Define("PER_WORD", per_word),
       DefineType("Y", text.y), Define("ACC", text.accumulator),
       Define("MULTIPLY", UnitOf(text.a, text.b)), Define("HAS_A_ZERO", text.a_zero.empty() ? 0 : 1),
       Define("HAS_B_ZERO", text.b_zero.empty() ? 0 : 1), Define("A_ZERO", text.a_zero),
-      Define("B_ZERO", text.b_zero),
-      Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
-      Define("A_VECTORS", text.a_rows && whole_vectors ? 1 : 0),
-      Define("B_VECTORS", text.b_rows && whole_vectors ? 1 : 0), Define("ROWS", tile.rows),
+      Define("B_ZERO", text.b_zero), Define("A_BY_P", text.a_by_p ? 1 : 0),
+      Define("B_BY_P", text.b_by_p ? 1 : 0), Define("A_VECTORS", a_vectors ? 1 : 0),
+      Define("A_PLACE(i, p)", text.a_place.empty() ? "OF_ROWS(i, p)" : text.a_place),
+      Define("B_VECTORS", text.b_rows && in_vectors(sizes.k) ? 1 : 0), Define("ROWS", tile.rows),
       Define("COLUMNS", tile.columns), Define("WARP_ROWS", tile.warp_rows),
       Define("WARP_COLUMNS", tile.warp_columns), Define("PARAMETERS", text.parameters),
       Define("SETUP", text.setup), Define("COLUMN", text.column), Define("LOAD_A", text.load_a),

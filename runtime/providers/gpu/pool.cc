@@ -1,4 +1,8 @@
-// MaxPool, AveragePool, LpPool and their global forms, channels first; windows of up to three axes.
+// MaxPool, AveragePool, LpPool and their global forms, windows of up to three axes; MaxPool,
+// AveragePool and GlobalAveragePool with the channels last.
+#include <algorithm>
+#include <limits>
+
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/gpu/gpu_kernel.h"
@@ -6,43 +10,48 @@
 namespace onnxd {
 namespace {
 
-// A lane for an output. Spatial axes are seen as three. In Dims: image = extents (3), outputs (3);
-// window = kernel (3), strides (3); gaps = dilations (3), pads before (3); ends = pads after (3).
+// A lane for an output. Spatial axes are seen as three. In Dims: image = extents (3), outputs (3),
+// and channels where they are last, else 1; window = kernel (3), strides (3); gaps = dilations (3),
+// pads before (3); ends = pads after (3).
 constexpr std::string_view kSource = R"(
 // How many steps of `gap` lead over `distance`.
-FUNCTION i64 steps_over(i64 distance, i64 gap) {
+FUNCTION IX steps_over(IX distance, IX gap) {
   return distance <= 0 ? 0 : (distance + gap - 1) / gap;
 }
-FUNCTION i64 smaller_of(i64 a, i64 b) { return a < b ? a : b; }
+FUNCTION IX smaller_of(IX a, IX b) { return a < b ? a : b; }
+#define DIM(dims, i) ((IX)dims.at[i])
 
 KERNEL pool(GLOBAL const X* in, GLOBAL X* out, GLOBAL i64* where_out, i64 count, Dims image,
             Dims window, Dims gaps, Dims ends, f32 power) {
   const i64 index = GLOBAL_INDEX;
   if (index >= count) return;
-  i64 rest = index;
-  i64 first[3], taps[3], padded = 1, inside = 1;
+  IX rest = (IX)index;
+  const IX channels = DIM(image, 6), channel = rest % channels;
+  rest /= channels;
+  IX first[3], taps[3], padded = 1, inside = 1;
+  UNROLL
   for (i32 axis = 2; axis >= 0; --axis) {
-    const i64 at = rest % image.at[3 + axis];
-    rest /= image.at[3 + axis];
-    const i64 start = at * window.at[3 + axis] - gaps.at[3 + axis];
-    const i64 gap = gaps.at[axis], extent = image.at[axis];
-    const i64 before = steps_over(-start, gap);
-    const i64 last = smaller_of(window.at[axis], steps_over(extent - start, gap));
+    const IX at = rest % DIM(image, 3 + axis);
+    rest /= DIM(image, 3 + axis);
+    const IX start = at * DIM(window, 3 + axis) - DIM(gaps, 3 + axis);
+    const IX gap = DIM(gaps, axis), extent = DIM(image, axis);
+    const IX before = steps_over(-start, gap);
+    const IX last = smaller_of(DIM(window, axis), steps_over(extent - start, gap));
     first[axis] = start + before * gap;
     taps[axis] = last > before ? last - before : 0;
     inside *= taps[axis];
-    padded *= smaller_of(window.at[axis], steps_over(extent + ends.at[axis] - start, gap));
+    padded *= smaller_of(DIM(window, axis), steps_over(extent + DIM(ends, axis) - start, gap));
   }
-  const i64 plane = image.at[0] * image.at[1] * image.at[2];
-  GLOBAL const X* base = in + rest * plane;
+  const IX plane = DIM(image, 0) * DIM(image, 1) * DIM(image, 2);
+  GLOBAL const X* base = in + (i64)rest * plane * channels + channel;
   ACC result = INITIAL;
-  i64 where = -1;
-  for (i64 z = 0; z < taps[0]; ++z) {
-    for (i64 y = 0; y < taps[1]; ++y) {
-      for (i64 x = 0; x < taps[2]; ++x) {
-        const i64 offset = ((first[0] + z * gaps.at[0]) * image.at[1] + first[1] + y * gaps.at[1]) *
-                               image.at[2] + first[2] + x * gaps.at[2];
-        const ACC value = (ACC)X_GET(base, offset);
+  IX where = -1;
+  for (IX z = 0; z < taps[0]; ++z) {
+    for (IX y = 0; y < taps[1]; ++y) {
+      for (IX x = 0; x < taps[2]; ++x) {
+        const IX offset = ((first[0] + z * DIM(gaps, 0)) * DIM(image, 1) + first[1] +
+                           y * DIM(gaps, 1)) * DIM(image, 2) + first[2] + x * DIM(gaps, 2);
+        const ACC value = (ACC)X_GET(base, (i64)offset * channels);
         TAKE
       }
     }
@@ -52,11 +61,11 @@ KERNEL pool(GLOBAL const X* in, GLOBAL X* out, GLOBAL i64* where_out, i64 count,
   i64 flat = where;
 #ifdef COLUMN_MAJOR
   if (where >= 0) {
-    const i64 ix = where % image.at[2], iy = where / image.at[2] % image.at[1];
-    flat = (ix * image.at[1] + iy) * image.at[0] + where / (image.at[2] * image.at[1]);
+    const IX ix = where % DIM(image, 2), iy = where / DIM(image, 2) % DIM(image, 1);
+    flat = ((i64)ix * DIM(image, 1) + iy) * DIM(image, 0) + where / (DIM(image, 2) * DIM(image, 1));
   }
 #endif
-  where_out[index] = rest * plane + flat;
+  where_out[index] = (i64)rest * plane + flat;
 #endif
 }
 )";
@@ -66,7 +75,7 @@ struct Pool {
 };
 
 Pool PoolOf(const Node& node) {
-  if (node.op_type == "MaxPool" || node.op_type == "GlobalMaxPool") {
+  if (node.op_type.starts_with("MaxPool") || node.op_type == "GlobalMaxPool") {
     return {
         "0",
         "if (where < 0 || value > result || value != value) { result = value; where = offset; }",
@@ -93,17 +102,22 @@ PoolDims Neutral() {
   return dims;
 }
 
+bool HasChannelsLast(const Node& node) { return node.op_type.ends_with("ChannelsLast"); }
+
 Result<PoolDims> DimsOf(const PrepareContext& context) {
   const Shape& x = context.InputShape(0);
   PoolDims dims = Neutral();
+  const bool last = HasChannelsLast(context.node);
+  if (last) dims.image.values[6] = x[x.rank() - 1];
+  const int begin = last ? 1 : 2, end = x.rank() - (last ? 1 : 0);  // of spatial axes
   if (context.node.op_type.starts_with("Global")) {
-    dims.image.values[2] = dims.window.values[2] = x.ElementCount(2, x.rank());
+    dims.image.values[2] = dims.window.values[2] = x.ElementCount(begin, end);
     return dims;
   }
   if (x.rank() < 3 || x.rank() > 5) {
     return Unimplemented(StrCat(Describe(context.node), ": rank ", x.rank(), " is not supported"));
   }
-  const std::vector<int64_t> input(x.begin() + 2, x.end());
+  const std::vector<int64_t> input(x.begin() + begin, x.begin() + end);
   ONNXD_ASSIGN_OR_RETURN(
       const Window window,
       PoolWindow(context.node, input, context.node.attributes.Ints("kernel_shape")));
@@ -124,7 +138,7 @@ Result<PoolDims> DimsOf(const PrepareContext& context) {
 
 Result<std::unique_ptr<Kernel>> MakeGpuPool(const KernelInfo& info, GpuDevice& device) {
   const DataType type = info.InputType(0);
-  const bool largest = info.node.op_type == "MaxPool";
+  const bool largest = info.node.op_type.starts_with("MaxPool");
   if (!IsDeviceType(type) || type == DataType::kBool || (!largest && !IsFloatingPoint(type))) {
     return DeclineOnDevice(info, type);
   }
@@ -144,7 +158,14 @@ Result<std::unique_ptr<Kernel>> MakeGpuPool(const KernelInfo& info, GpuDevice& d
     ONNXD_ASSIGN_OR_RETURN(const PoolDims dims, DimsOf(context));
     const int64_t count = context.OutputShape(0).ElementCount();
     if (count == 0) return NothingToDo();
-    ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "pool"));
+    int64_t farthest = std::max(count, context.InputShape(0).ElementCount());
+    for (const DeviceDims* some : {&dims.image, &dims.window, &dims.gaps, &dims.ends}) {
+      for (const int64_t value : some->values) farthest = std::max(farthest, value);
+    }
+    const bool wide = farthest > std::numeric_limits<int32_t>::max() / 2;
+    ONNXD_ASSIGN_OR_RETURN(
+        const GpuProgram kernel,
+        device.FindKernel(StrCat(Define("IX", wide ? "i64" : "i32"), source), "pool"));
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
       LaunchArguments arguments;

@@ -312,6 +312,7 @@ Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const
 struct LibraryWay {
   LibraryKernel kernel;
   bool is_whole;  // it gives the results, not only sums
+  size_t a, b;    // inputs of the node that are its operands
 };
 
 // Whether the sums are the results already, where they are of their type.
@@ -319,14 +320,27 @@ bool IsSumAlone(const ProductText& text) {
   return text.result == "sum" && text.finished == "value" && text.y == text.a;
 }
 
+// What a library's workspace takes of scratch memory, which is aligned to less than libraries want.
+size_t WorkspaceRoom(const LibraryKernel& way) {
+  return way.workspace_bytes == 0 ? 0 : way.workspace_bytes + kWorkspaceAlignment;
+}
+
+// The workspace within that room.
+void* WorkspaceAt(void* room) {
+  const auto at = reinterpret_cast<uintptr_t>(room);
+  return reinterpret_cast<void*>((at + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
+                                 kWorkspaceAlignment);
+}
+
 // A way that gives the results.
-PreparedKernel PrepareWhole(const ProductPlan& plan, const LibraryKernel& way) {
+PreparedKernel PrepareWhole(const ProductPlan& plan, const LibraryWay& library) {
+  const LibraryKernel& way = library.kernel;
   PreparedKernel prepared;
-  prepared.scratch_bytes = way.workspace_bytes;
+  prepared.scratch_bytes = WorkspaceRoom(way);
   const ProductAddends addends = plan.addends.value_or(ProductAddends());
-  prepared.compute = [=, a = plan.a, b = plan.b](const KernelContext& k) {
+  prepared.compute = [way, addends, a = library.a, b = library.b](const KernelContext& k) {
     LibraryOperands operands{k.input<void>(a), k.input<void>(b), k.output<void>(0),
-                             k.scratch<void>()};
+                             WorkspaceAt(k.scratch<void>())};
     if (addends.row) operands.row = k.input<void>(*addends.row);
     if (addends.matrix) operands.matrix = k.input<void>(*addends.matrix);
     return way.enqueue(static_cast<GpuStream&>(k.stream()), operands);
@@ -338,22 +352,22 @@ PreparedKernel PrepareWhole(const ProductPlan& plan, const LibraryKernel& way) {
 Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan,
                                       const LibraryWay& library) {
   const LibraryKernel& way = library.kernel;
-  if (library.is_whole) return PrepareWhole(plan, way);
+  if (library.is_whole) return PrepareWhole(plan, library);
   PreparedKernel prepared;
-  const size_t a = plan.a, b = plan.b;
   ONNXD_ASSIGN_OR_RETURN(
       const GpuProgram kernel,
       device.FindKernel(SourceOf(plan.text, true, way.result), "finish_product"));
   const ProductSizes sizes = plan.sizes;
   const int64_t results = sizes.batch * sizes.m * sizes.n;
   const auto width = static_cast<int64_t>(DataTypeBits(way.result) / 8);
-  const auto sum_bytes = static_cast<size_t>((results * width + 255) / 256 * 256);
-  prepared.scratch_bytes = sum_bytes + way.workspace_bytes;
-  prepared.compute = [=, fill = plan.fill](const KernelContext& k) -> Status {
+  const auto sum_bytes = static_cast<size_t>(results * width);
+  prepared.scratch_bytes = sum_bytes + WorkspaceRoom(way);
+  prepared.compute = [=, fill = plan.fill, a = plan.a, b = plan.b, of_way = library.a,
+                      other_of_way = library.b](const KernelContext& k) -> Status {
     auto* const sums = k.scratch<std::byte>();
-    ONNXD_RETURN_IF_ERROR(
-        way.enqueue(static_cast<GpuStream&>(k.stream()),
-                    {k.input<void>(a), k.input<void>(b), sums, sums + sum_bytes}));
+    ONNXD_RETURN_IF_ERROR(way.enqueue(
+        static_cast<GpuStream&>(k.stream()),
+        {k.input<void>(of_way), k.input<void>(other_of_way), sums, WorkspaceAt(sums + sum_bytes)}));
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
@@ -374,14 +388,29 @@ std::vector<LibraryKernel> ProductWays(DeviceLibrary& library, const ProductPlan
   } else if (plan.addends) {
     product.adds_row = plan.addends->row.has_value();
     product.adds_matrix = plan.addends->matrix.has_value();
+    product.relu = plan.addends->relu;
   }
   return library.FindProduct(product);
 }
 
+std::vector<LibraryKernel> ConvolutionWays(DeviceLibrary& library, const ProductPlan& plan,
+                                           bool is_whole) {
+  LibraryConvolution convolution = *plan.convolution;
+  if (is_whole && plan.addends) {
+    convolution.adds_row = plan.addends->row.has_value();
+    convolution.adds_matrix = plan.addends->matrix.has_value();
+    convolution.relu = plan.addends->relu;
+  }
+  return library.FindConvolution(convolution);
+}
+
 std::vector<LibraryWay> LibraryWaysOf(const GpuDevice& device, const ProductPlan& plan) {
   std::vector<LibraryWay> ways;
-  const auto add = [&](std::vector<LibraryKernel> found, bool is_whole) {
-    for (LibraryKernel& kernel : found) ways.push_back({std::move(kernel), is_whole});
+  const auto add = [&](std::vector<LibraryKernel> found, bool is_whole, bool turned = false) {
+    for (LibraryKernel& kernel : found) {
+      ways.push_back(
+          {std::move(kernel), is_whole, turned ? plan.b : plan.a, turned ? plan.a : plan.b});
+    }
     return !found.empty();
   };
   const bool is_whole = plan.addends || IsSumAlone(plan.text);
@@ -391,7 +420,10 @@ std::vector<LibraryWay> LibraryWaysOf(const GpuDevice& device, const ProductPlan
       if (!found) add(ProductWays(*library, plan, false), false);
     }
     if (plan.convolution) {
-      add(library->FindConvolution(*plan.convolution), IsSumAlone(plan.text));
+      // To a library, weights are the left operand; by rows of pixels, they are the right one.
+      const bool turned = plan.convolution->channels_last;
+      const bool found = is_whole && add(ConvolutionWays(*library, plan, true), true, turned);
+      if (!found) add(ConvolutionWays(*library, plan, false), false, turned);
     }
   }
   return ways;
@@ -443,6 +475,7 @@ Result<ProductPlanner> PlannerOf(const KernelInfo& info) {
   if (node.Is("MatMul") || node.Is("FusedMatMul", "com.microsoft")) return PlanMatMul(info);
   if (node.Is("Gemm") && node.since_version >= 7) return PlanGemm(info);
   if (node.Is("Conv") || node.Is("FusedConv", "com.microsoft")) return PlanConv(info);
+  if (node.Is("ConvChannelsLast", "onnxd")) return PlanConvChannelsLast(info);
   if (node.Is("ConvTranspose")) return PlanConvTranspose(info);
   if (node.Is("MatMulNBits", "com.microsoft")) return PlanMatMulNBits(info);
   return Unimplemented(StrCat(node.op_type, " is no product"));

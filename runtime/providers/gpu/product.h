@@ -30,6 +30,10 @@ struct ProductText {
   bool a_by_p = true, b_by_p = false;
   // load_a is a[i * k + p], load_b is b[j * k + p]: several elements may be loaded at once.
   bool a_rows = false, b_rows = false;
+  // Where load_a is a[a_place] for neighbours in p that follow each other there, by a_run of them:
+  // an expression of (i, p), negative where the element is 0. Empty: nothing is known of it.
+  std::string a_place;
+  int64_t a_run = 1;
 };
 
 struct ProductSizes {
@@ -40,6 +44,7 @@ struct ProductSizes {
 struct ProductAddends {
   std::optional<size_t> row;     // [n], to each row
   std::optional<size_t> matrix;  // as the output
+  bool relu = false;             // negative ones become 0 at last
 };
 
 // A product of a node's inputs: what PrepareProduct runs.
@@ -68,11 +73,13 @@ std::unique_ptr<Kernel> MakeProductKernel(GpuDevice& device, ProductPlanner plan
 Result<ProductPlanner> PlanMatMul(const KernelInfo& info);  // FusedMatMul as well
 Result<ProductPlanner> PlanGemm(const KernelInfo& info);
 Result<ProductPlanner> PlanConv(const KernelInfo& info);  // FusedConv as well
+Result<ProductPlanner> PlanConvChannelsLast(const KernelInfo& info);
 Result<ProductPlanner> PlanConvTranspose(const KernelInfo& info);
 Result<ProductPlanner> PlanMatMulNBits(const KernelInfo& info);
 
-// What plans the product of a MatMul, FusedMatMul, MatMulNBits, Gemm, Conv, FusedConv or
-// ConvTranspose node. kUnimplemented where the device declines it, or it is none of these.
+// What plans the product of a MatMul, FusedMatMul, MatMulNBits, Gemm, Conv, FusedConv,
+// ConvChannelsLast or ConvTranspose node. kUnimplemented where the device declines it, or it is
+// none of these.
 Result<ProductPlanner> PlannerOf(const KernelInfo& info);
 
 // Whether a zero point is absent, or constant and 0 throughout.

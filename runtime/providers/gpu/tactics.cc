@@ -18,6 +18,17 @@ using Seconds = std::chrono::duration<double>;
 // of which the shortest counts.
 constexpr int kRuns = 10, kRounds = 3;
 
+// Elements from the first of an operand to behind its last, at its strides.
+int64_t Extent(const OperandInfo& operand) {
+  const int64_t elements = operand.shape->ElementCount();
+  if (operand.strides == nullptr || elements == 0) return elements;
+  int64_t last = 0;
+  for (int axis = 0; axis < operand.shape->rank(); ++axis) {
+    last += ((*operand.shape)[axis] - 1) * (*operand.strides)[static_cast<size_t>(axis)];
+  }
+  return last + 1;
+}
+
 // Memory for one call of a node's kernel; what is in it does not matter.
 class TrialRun {
  public:
@@ -56,7 +67,7 @@ class TrialRun {
     for (const OperandInfo& operand : operands) {
       addresses.push_back(nullptr);
       if (!operand.present || operand.shape == nullptr) continue;
-      const auto bytes = TensorBytes(operand.type, operand.shape->ElementCount());
+      const auto bytes = TensorBytes(operand.type, Extent(operand));
       if (!bytes) return Unimplemented("an operand without a size");
       ONNXD_ASSIGN_OR_RETURN(DeviceBuffer buffer, device.Allocate(static_cast<size_t>(*bytes)));
       addresses.back() = buffer.get();

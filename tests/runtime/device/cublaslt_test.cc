@@ -43,6 +43,8 @@ static_assert(cuda::kTransposeB == CUBLASLT_MATMUL_DESC_TRANSB);
 static_assert(cuda::kEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE);
 static_assert(cuda::kBiasPointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
 static_assert(cuda::kBiasEpilogue == CUBLASLT_EPILOGUE_BIAS);
+static_assert(cuda::kReluEpilogue == CUBLASLT_EPILOGUE_RELU);
+static_assert((cuda::kReluEpilogue | cuda::kBiasEpilogue) == CUBLASLT_EPILOGUE_RELU_BIAS);
 static_assert(cuda::kBatchCount == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
 static_assert(cuda::kStridedBatchOffset == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
 static_assert(cuda::kMaxWorkspaceBytes == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);

@@ -8,6 +8,8 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/providers/gpu/gpu_provider.h"
+#include "runtime/tensor/convert.h"
+#include "runtime/tensor/float16.h"
 #include "tests/support/declarations.h"
 #include "tests/support/device_testing.h"
 #if __has_include(<cudnn.h>)
@@ -40,6 +42,10 @@ static_assert(cuda::kCudnnFloat == CUDNN_DATA_FLOAT);
 static_assert(cuda::kCudnnHalf == CUDNN_DATA_HALF);
 static_assert(cuda::kCudnnBfloat16 == CUDNN_DATA_BFLOAT16);
 static_assert(cuda::kChannelsFirst == CUDNN_TENSOR_NCHW);
+static_assert(cuda::kChannelsLast == CUDNN_TENSOR_NHWC);
+static_assert(cuda::kReluActivation == CUDNN_ACTIVATION_RELU);
+static_assert(cuda::kNoActivation == CUDNN_ACTIVATION_IDENTITY);
+static_assert(cuda::kImplicitPrecomputed == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
 static_assert(cuda::kCrossCorrelation == CUDNN_CROSS_CORRELATION);
 static_assert(cuda::kDeterministic == CUDNN_DETERMINISTIC);
 static_assert(cuda::kDefaultMath == CUDNN_DEFAULT_MATH);
@@ -85,6 +91,9 @@ class CudnnTest : public testing::Test {
     return device_->libraries().at(0)->FindConvolution(c);
   }
 
+  static float HalfAt(const Tensor& halves, int at) {
+    return HalfBitsToFloat(static_cast<const uint16_t*>(halves.raw())[at]);
+  }
   static Tensor Of(const Shape& shape, int step) {
     Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
     for (int64_t i = 0; i < shape.ElementCount(); ++i) {
@@ -133,6 +142,54 @@ TEST_F(CudnnTest, ConvolvesByIt) {
   ExpectSame("Conv", Shape{1, 2, 6, 6}, Shape{3, 2, 3, 3},
              With({{"strides", Ints64{2, 2}}, {"pads", Ints64{1, 1, 0, 0}}}));
   EXPECT_EQ(opened_, 1);
+}
+
+// Half-precision convolutions of a fused graph have their channels last, and the library adds the
+// bias and the residual and clamps the sum itself; the fake driver runs no kernel that would.
+TEST_F(CudnnTest, AddsAndClampsWhereChannelsAreLast) {
+  const auto halves = [](const Tensor& tensor) { return *Converted(tensor, DataType::kFloat16); };
+  for (const bool relu : {false, true}) {
+    for (const bool residual : {false, true}) {
+      LibraryConvolution c = Square(DataType::kFloat16);
+      c.channels_last = c.adds_row = true;
+      c.adds_matrix = residual;
+      c.relu = relu;
+      c.filters = 3;
+      const std::vector<LibraryKernel> kernels = Find(c);
+      EXPECT_THAT(kernels, SizeIs(relu ? 2 : 1));
+      // [1, 5, 5, 2] and [3, 3, 3, 2] as the library reads them.
+      const Tensor x = halves(Of(Shape{1, 5, 5, 2}, 7)), w = halves(Of(Shape{3, 3, 3, 2}, 3));
+      const Tensor b = halves(Of(Shape{3}, 5)), z = halves(Of(Shape{1, 5, 5, 3}, 4));
+      for (const LibraryKernel& kernel : kernels) {
+        Tensor y = *Tensor::Create(DataType::kFloat16, Shape{1, 5, 5, 3});
+        alignas(kWorkspaceAlignment) std::byte workspace[4096];
+        LibraryOperands operands{w.raw(), x.raw(), y.mutable_raw(), workspace};
+        operands.row = b.raw();
+        if (residual) operands.matrix = z.raw();
+        const auto stream = *device_->MakeStream();
+        ASSERT_TRUE(kernel.enqueue(static_cast<GpuStream&>(*stream), operands).ok());
+        const Tensor got = *Converted(y, DataType::kFloat);
+        for (int at = 0; at < 75; ++at) {
+          const int filter = at % 3, column = at / 3 % 5, row = at / 15;
+          float sum = b.ElementCount() > 0 ? HalfAt(b, filter) : 0;
+          if (residual) sum += HalfAt(z, at);
+          for (int tap = 0; tap < 18; ++tap) {
+            const int h = row + tap / 6 - 1, v = column + tap / 2 % 3 - 1;
+            if (h < 0 || v < 0 || h > 4 || v > 4) continue;
+            sum += HalfAt(x, (h * 5 + v) * 2 + tap % 2) * HalfAt(w, filter * 18 + tap);
+          }
+          ASSERT_EQ(got.elements<float>()[static_cast<size_t>(at)], relu && sum < 0 ? 0 : sum)
+              << kernel.name << " at " << at;
+        }
+      }
+    }
+  }
+  // Without a bias, and backwards, the library adds nothing.
+  LibraryConvolution c = Square();
+  c.relu = true;
+  EXPECT_THAT(Find(c), SizeIs(0));
+  c.adds_row = c.transposed = true;
+  EXPECT_THAT(Find(c), SizeIs(0));
 }
 
 TEST_F(CudnnTest, ConvolvesBackwardsByIt) {

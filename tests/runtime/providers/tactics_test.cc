@@ -89,6 +89,30 @@ TEST_F(Tactics, AreTimedAgainWhereTheFastestIsNoneOfThem) {
   EXPECT_EQ(Taken("gone", {Way("best guess", kSlow), Way("quick", kQuick)}), "quick");
 }
 
+// An operand at strides reaches beyond as many elements as it has.
+TEST_F(Tactics, AreTimedOnMemoryForAllThatStridesReach) {
+  device_ = *FindOpenClDevice({.memory_limit = int64_t{1} << 37, .searches_tactics = true});
+  const Node node;
+  const Shape shape{2, 3};
+  const std::vector<int64_t> strides = {1 << 20, 1};
+  const std::vector<OperandInfo> inputs = {
+      {true, ValueType::Kind::kTensor, DataType::kFloat, &shape, nullptr, &strides}};
+  const std::vector<OperandInfo> outputs = {
+      {true, ValueType::Kind::kTensor, DataType::kFloat, &shape, nullptr}};
+  int64_t used = 0;
+  Tactic tactic{"strided", [&]() -> Result<PreparedKernel> {
+                  PreparedKernel prepared;
+                  prepared.compute = [&](const KernelContext&) {
+                    used = device_->statistics().used_bytes;
+                    return Status::Ok();
+                  };
+                  return prepared;
+                }};
+  const int64_t before = device_->statistics().used_bytes;
+  ASSERT_TRUE(PrepareFastest(*device_, {node, inputs, outputs}, "strided", {tactic, tactic}).ok());
+  EXPECT_GE(used - before, ((1 << 20) + 3) * 4);
+}
+
 TEST_F(Tactics, TheFirstIsTakenWhereNoneCanBeTimed) {
   EXPECT_EQ(Taken("none", {Failing("broken"), Failing("broken as well")}),
             "INTERNAL: it does not compile");
@@ -145,6 +169,7 @@ class HostLibrary : public DeviceLibrary {
       ++calls;
       additions += (p.adds_row ? 1 : 0) + (p.adds_matrix ? 1 : 0);
       EXPECT_NE(o.workspace, nullptr);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(o.workspace) % kWorkspaceAlignment, 0u);
       std::vector<float> a(static_cast<size_t>(p.m * p.k)), b(static_cast<size_t>(p.k * p.n));
       std::vector<float> y;
       std::vector<float> row(p.adds_row ? static_cast<size_t>(p.n) : 0);
@@ -173,7 +198,9 @@ class HostLibrary : public DeviceLibrary {
   }
 
   // Of images of one group, without pads, each filter one number: y = x * w[f, 0, 0, 0] at strides.
+  // It adds nothing.
   std::vector<LibraryKernel> FindConvolution(const LibraryConvolution& c) override {
+    if (c.adds_row || c.adds_matrix || c.relu) return {};
     if (c.channels != 1 || c.kernel != std::array<int64_t, 3>{1, 1, 1}) return {};
     LibraryKernel kernel;
     kernel.name = "host, convolution";
@@ -194,10 +221,12 @@ class HostLibrary : public DeviceLibrary {
       ONNXD_RETURN_IF_ERROR(stream.CopyOut(w.data(), o.a, w.size()));
       ONNXD_RETURN_IF_ERROR(stream.CopyOut(x.data(), o.b, x.size()));
       ONNXD_RETURN_IF_ERROR(stream.Synchronize());
-      int64_t at = 0;
+      const int64_t pixels = c.output[1] * c.output[2];
       for (int64_t n = 0; n < c.images; ++n) {
         for (int64_t f = 0; f < c.filters; ++f) {
-          for (int64_t i = 0; i < c.output[1] * c.output[2]; ++i, ++at) {
+          for (int64_t i = 0; i < pixels; ++i) {
+            const int64_t at = c.channels_last ? (n * pixels + i) * c.filters + f
+                                               : (n * c.filters + f) * pixels + i;
             const int64_t row = i / c.output[2] * c.strides[1];
             const int64_t column = i % c.output[2] * c.strides[2];
             const float value = get(x, (n * c.input[1] + row) * c.input[2] + column) * get(w, f);

@@ -161,6 +161,8 @@ ANSWER(cublasLtMatmul, (void*, void* of, const void* alpha, const void* a, void*
   }
   if (left.batch != result.batch || right.batch != result.batch) return kInvalidValue;
   if (workspace_bytes != algorithm->data[0]) return kInvalidValue;
+  const bool aligned = reinterpret_cast<uintptr_t>(workspace) % onnxd::kWorkspaceAlignment == 0;
+  if (workspace_bytes > 0 && !aligned) return kInvalidValue;
   if (workspace_bytes > 0) std::memset(workspace, 0x5A, workspace_bytes);
   const float factor = *static_cast<const float*>(beta);
   if (*static_cast<const float*>(alpha) != 1 || (factor != 0 && factor != 1)) return kInvalidValue;

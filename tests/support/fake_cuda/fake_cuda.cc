@@ -103,7 +103,8 @@ ANSWER(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
 ANSWER(cuMemAlloc_v2, (unsigned long long* address, size_t bytes)) {
   if (const int code = Answer("cuMemAlloc")) return code;
   ++allocations;
-  *address = reinterpret_cast<unsigned long long>(std::malloc(bytes));
+  *address =
+      reinterpret_cast<unsigned long long>(std::aligned_alloc(512, (bytes + 511) / 512 * 512));
   return 0;
 }
 ANSWER(cuMemFree_v2, (unsigned long long address)) {

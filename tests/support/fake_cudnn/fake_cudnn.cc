@@ -1,6 +1,6 @@
 // cuDNN's interface over the host's memory, for tests with the driver that has no GPU: convolutions
-// of dense images, done at once. It knows a way that is not deterministic, one without a workspace
-// and one with; what is asked for as multiply-adds is answered as such.
+// of dense images, channels first or last, done at once. It knows a way that is not deterministic,
+// one without a workspace and one with; what is asked for as multiply-adds is answered as such.
 #include <array>
 #include <cstring>
 #include <vector>
@@ -18,6 +18,10 @@ constexpr size_t kWorkspaceBytes = 2048;
 struct Tensor {
   int type = 0;
   std::vector<int> dims;
+  bool channels_last = false;
+};
+struct Activation {
+  int mode = 0;
 };
 struct Convolution {
   std::vector<int> pads, strides, dilations;
@@ -65,6 +69,17 @@ std::array<int, 3> ThreeOf(const std::vector<int>& values, int filler) {
   return {filler, values[0], values[1]};
 }
 
+// The place of an element.
+int64_t At(const Tensor& tensor, int first, int channel, int depth, int row, int column) {
+  const auto dims = FiveDims(tensor.dims, 1);
+  if (tensor.channels_last) {
+    return (((int64_t{first} * dims[2] + depth) * dims[3] + row) * dims[4] + column) * dims[1] +
+           channel;
+  }
+  return (((int64_t{first} * dims[1] + channel) * dims[2] + depth) * dims[3] + row) * dims[4] +
+         column;
+}
+
 // Calls visit(image element, filter element, result element) for all that meet.
 template <typename Visit>
 bool ForTaps(const Tensor& image, const Tensor& filter, const Tensor& result, const Convolution& c,
@@ -92,10 +107,8 @@ bool ForTaps(const Tensor& image, const Tensor& filter, const Tensor& result, co
                     const int h = oh * strides[1] - pads[1] + kh * dilations[1];
                     const int v = ow * strides[2] - pads[2] + kw * dilations[2];
                     if (d < 0 || h < 0 || v < 0 || d >= x[2] || h >= x[3] || v >= x[4]) continue;
-                    const int64_t in = f / filters * w[1] + channel;
-                    visit((((int64_t{n} * x[1] + in) * x[2] + d) * x[3] + h) * x[4] + v,
-                          (((int64_t{f} * w[1] + channel) * w[2] + kd) * w[3] + kh) * w[4] + kw,
-                          (((int64_t{n} * y[1] + f) * y[2] + od) * y[3] + oh) * y[4] + ow);
+                    visit(At(image, n, f / filters * w[1] + channel, d, h, v),
+                          At(filter, f, channel, kd, kh, kw), At(result, n, f, od, oh, ow));
                   }
   return true;
 }
@@ -125,6 +138,8 @@ bool IsCall(void* handle, const void* alpha, const void* beta, int algorithm, vo
             size_t bytes) {
   if (!As<Handle>(handle).has_stream) return false;
   if (bytes != (algorithm == 6 ? kWorkspaceBytes : 0)) return false;
+  const bool aligned = reinterpret_cast<uintptr_t>(workspace) % onnxd::kWorkspaceAlignment == 0;
+  if (bytes > 0 && !aligned) return false;
   if (bytes > 0) std::memset(workspace, 0x5A, bytes);
   return *static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0;
 }
@@ -134,6 +149,31 @@ int SetDims(Tensor& tensor, int type, int count, const int* dims) {
   tensor.type = type;
   tensor.dims.assign(dims, dims + count);
   return 0;
+}
+
+// Of a dense tensor.
+std::vector<int> StridesOf(const std::vector<int>& dims, bool channels_last) {
+  std::vector<int> strides(dims.size());
+  int dense = 1;
+  const auto set = [&](size_t axis) {
+    strides[axis] = dense;
+    dense *= dims[axis];
+  };
+  if (channels_last) set(1);
+  for (size_t axis = dims.size(); axis-- > (channels_last ? 2u : 0u);) set(axis);
+  if (channels_last) set(0);
+  return strides;
+}
+
+// The sums of a convolution; empty where it does not fit.
+std::vector<float> Sums(const Tensor& image, const void* x, const Tensor& filter, const void* w,
+                        const Tensor& result, const Convolution& convolution) {
+  std::vector<float> sums(static_cast<size_t>(ElementsOf(result)));
+  const bool fits =
+      ForTaps(image, filter, result, convolution, [&](int64_t from, int64_t tap, int64_t to) {
+        sums[static_cast<size_t>(to)] += Get(image.type, x, from) * Get(filter.type, w, tap);
+      });
+  return fits ? sums : std::vector<float>();
 }
 
 }  // namespace
@@ -159,12 +199,11 @@ ANSWER(cudnnCreateTensorDescriptor, (void** made)) {
 }
 ANSWER(cudnnSetTensorNdDescriptor,
        (void* of, int type, int count, const int* dims, const int* strides)) {
-  int dense = 1;
-  for (int i = count - 1; i >= 0; --i) {
-    if (strides[i] != dense) return kBadParameter;
-    dense *= dims[i];
-  }
-  return SetDims(As<Tensor>(of), type, count, dims);
+  auto& tensor = As<Tensor>(of);
+  if (const int code = SetDims(tensor, type, count, dims)) return code;
+  const std::vector<int> given(strides, strides + count);
+  tensor.channels_last = given != StridesOf(tensor.dims, false);
+  return given == StridesOf(tensor.dims, tensor.channels_last) ? 0 : kBadParameter;
 }
 ANSWER(cudnnDestroyTensorDescriptor, (void* tensor)) {
   delete static_cast<Tensor*>(tensor);
@@ -175,7 +214,7 @@ ANSWER(cudnnCreateFilterDescriptor, (void** made)) {
   return 0;
 }
 ANSWER(cudnnSetFilterNdDescriptor, (void* of, int type, int format, int count, const int* dims)) {
-  if (format != onnxd::cuda::kChannelsFirst) return kBadParameter;
+  As<Tensor>(of).channels_last = format == onnxd::cuda::kChannelsLast;
   return SetDims(As<Tensor>(of), type, count, dims);
 }
 ANSWER(cudnnDestroyFilterDescriptor, (void* filter)) {
@@ -222,14 +261,53 @@ ANSWER(cudnnConvolutionForward,
         void* convolution, int algorithm, void* workspace, size_t bytes, const void* beta,
         void* result, void* y)) {
   if (!IsCall(handle, alpha, beta, algorithm, workspace, bytes)) return kBadParameter;
-  const auto &in = As<Tensor>(image), &weights = As<Tensor>(filter), &out = As<Tensor>(result);
-  std::vector<float> sums(static_cast<size_t>(ElementsOf(out)));
-  const bool fits = ForTaps(
-      in, weights, out, As<Convolution>(convolution), [&](int64_t from, int64_t tap, int64_t to) {
-        sums[static_cast<size_t>(to)] += Get(in.type, x, from) * Get(weights.type, w, tap);
-      });
+  const auto& out = As<Tensor>(result);
+  const std::vector<float> sums =
+      Sums(As<Tensor>(image), x, As<Tensor>(filter), w, out, As<Convolution>(convolution));
   for (size_t i = 0; i < sums.size(); ++i) Put(out.type, y, static_cast<int64_t>(i), sums[i]);
-  return fits ? 0 : kBadParameter;
+  return sums.empty() ? kBadParameter : 0;
+}
+ANSWER(cudnnCreateActivationDescriptor, (void** made)) {
+  *made = new Activation;
+  return 0;
+}
+ANSWER(cudnnSetActivationDescriptor, (void* of, int mode, int nan, double ceiling)) {
+  As<Activation>(of).mode = mode;
+  return nan == 0 && ceiling == 0 ? 0 : kBadParameter;
+}
+ANSWER(cudnnDestroyActivationDescriptor, (void* activation)) {
+  delete static_cast<Activation*>(activation);
+  return 0;
+}
+ANSWER(cudnnConvolutionBiasActivationForward,
+       (void* handle, const void* alpha, void* image, const void* x, void* filter, const void* w,
+        void* convolution, int algorithm, void* workspace, size_t bytes, const void* factor,
+        void* matrix, const void* z, void* row, const void* bias, void* activation, void* result,
+        void* y)) {
+  const float zero = 0;
+  if (!IsCall(handle, alpha, &zero, algorithm, workspace, bytes)) return kBadParameter;
+  const int mode = As<Activation>(activation).mode;
+  const bool relu = mode == onnxd::cuda::kReluActivation;
+  const auto &out = As<Tensor>(result), &bias_of = As<Tensor>(row), &z_of = As<Tensor>(matrix);
+  const bool is_known = relu || (mode == onnxd::cuda::kNoActivation &&
+                                 algorithm == onnxd::cuda::kImplicitPrecomputed);
+  if (!is_known || z == nullptr || bias == nullptr || z_of.dims != out.dims ||
+      bias_of.dims[1] != out.dims[1] || ElementsOf(bias_of) != out.dims[1]) {
+    return kBadParameter;
+  }
+  const std::vector<float> sums =
+      Sums(As<Tensor>(image), x, As<Tensor>(filter), w, out, As<Convolution>(convolution));
+  const auto dims = FiveDims(out.dims, 1);
+  const int64_t plane = int64_t{dims[2]} * dims[3] * dims[4];
+  const float times = *static_cast<const float*>(factor);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const int64_t channel = out.channels_last ? at % dims[1] : at / plane % dims[1];
+    float value = sums[i] + Get(out.type, bias, channel);
+    if (times != 0) value += times * Get(out.type, z, at);
+    Put(out.type, y, at, relu && value < 0 ? 0 : value);
+  }
+  return sums.empty() ? kBadParameter : 0;
 }
 ANSWER(cudnnConvolutionBackwardData,
        (void* handle, const void* alpha, void* filter, const void* w, void* result, const void* dy,

@@ -175,6 +175,11 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
   if (weights == nullptr || weights->shape().rank() != 4) {
     return Unimplemented("ConvChannelsLast needs constant weights of rank 4");
   }
+  const bool has_bias = info.node.input(2) != kNoValue;
+  if (info.node.attributes.Int("filters_last", 0) != 0 ||
+      (has_bias && info.InputType(2) != DataType::kFloat)) {
+    return Unimplemented("ConvChannelsLast takes filters as Conv does, and a bias of floats");
+  }
   dnnl::post_ops ops;
   const DataType type = info.InputType(0);
   if (weights->type() != type ||

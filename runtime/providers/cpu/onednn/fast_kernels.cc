@@ -4,10 +4,11 @@
 #include <dnnl.hpp>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/fusion/channels_last.h"
+#include "runtime/graph/graph_match.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/onednn/bfloat16_speed.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
-#include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 #include "runtime/providers/cpu/onednn/passes/group_normalization.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
@@ -81,8 +82,12 @@ bool TakesQuantizedConv(const Graph& graph, const Node& node) {
 }
 
 std::vector<const GraphPass*> FastPasses() {
+  static const ChannelsLastPass channels_last(
+      {.types = {DataType::kFloat, DataType::kInt8, DataType::kUint8},
+       .conv = [](const Graph& graph, const Node& node) { return IsFloat(graph, node.input(0)); },
+       .byte_conv = TakesQuantizedConv});
   return {SubPixelConv(),   VolumeImages(),     SignalImages(),      GroupNormalizationFusion(),
-          ChannelsLast(),   WideGroups(),       WinogradSelection(), ExpandDepthwiseFusion(),
+          &channels_last,   WideGroups(),       WinogradSelection(), ExpandDepthwiseFusion(),
           MatMulEpilogue(), ReducedPrecision(), NarrowWeights()};
 }
 

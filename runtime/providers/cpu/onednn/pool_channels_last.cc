@@ -138,6 +138,8 @@ Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo& info) {
   const bool maximum = info.node.op_type == "MaxPoolChannelsLast";
   const bool include_pad = info.node.attributes.Int("count_include_pad", 0) != 0;
   const DataType type = info.InputType(0);
+  const bool is_known = type == DataType::kFloat || (maximum && type != DataType::kFloat16);
+  if (!is_known) return DeclineType(info.node.op_type, type);
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
     PoolPlan plan{context.InputShape(0), context.OutputShape(0), {}, {}};
     ONNXD_ASSIGN_OR_RETURN(plan.window, PoolWindow(context.node, {plan.x[1], plan.x[2]},
@@ -192,7 +194,10 @@ void SumPixels(const float* in, int64_t pixels, int64_t channels, int64_t parts,
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&) {
+Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo& info) {
+  if (info.InputType(0) != DataType::kFloat) {
+    return DeclineType(info.node.op_type, info.InputType(0));
+  }
   return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape x = context.InputShape(0);
     const int64_t pixels = x[1] * x[2], channels = x[3];

@@ -16,6 +16,7 @@ bool IsProduct(const Graph& graph, const Node& node) {
   const bool known = node.Is("MatMul") || node.Is("FusedMatMul", "com.microsoft") ||
                      (node.Is("Gemm") && node.since_version >= 7) || node.Is("Conv") ||
                      node.Is("FusedConv", "com.microsoft") || node.Is("ConvTranspose") ||
+                     node.Is("ConvChannelsLast", "onnxd") ||
                      node.Is("MatMulNBits", "com.microsoft");
   return known && IsFloatingPoint(graph.value(node.inputs[0]).type.element);
 }

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
+#include "runtime/fusion/channels_last.h"
 #include "runtime/graph/graph_match.h"
-#include "runtime/providers/cpu/onednn/passes/channels_last.h"
 #include "runtime/providers/cpu/passes/signal_rows.h"
 
 namespace onnxd {

@@ -4,9 +4,9 @@
 #include <limits>
 #include <optional>
 
+#include "runtime/fusion/channels_last.h"
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
-#include "runtime/providers/cpu/onednn/passes/channels_last.h"
 
 namespace onnxd {
 namespace {

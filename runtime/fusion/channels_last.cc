@@ -1,4 +1,4 @@
-#include "runtime/providers/cpu/onednn/passes/channels_last.h"
+#include "runtime/fusion/channels_last.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,6 @@
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
-#include "runtime/providers/cpu/fast_kernels.h"
-#include "runtime/providers/cpu/quantization.h"
 
 namespace onnxd {
 namespace {
@@ -17,30 +15,17 @@ namespace {
 const std::vector<int64_t> kToLast = {0, 2, 3, 1};
 const std::vector<int64_t> kToFirst = {0, 3, 1, 2};
 
-// Four axes of floats or bytes.
-bool IsImage(const Graph& graph, ValueId id) {
-  if (id == kNoValue) return false;
-  const ValueType& type = graph.value(id).type;
-  return type.is_tensor() && type.shape && type.shape->size() == 4 &&
-         (type.element == DataType::kFloat || IsByte(type.element));
-}
-
 bool HasNegativePad(const Node& node) {
   // oneDNN's padding on the far side may be negative, the near one not.
   const auto pads = node.attributes.Ints("pads");
   return std::any_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; });
 }
 
-bool IsConv(const Graph& graph, const Node& node) {
+bool HasFilters(const Graph& graph, const Node& node) {
   if (!node.Is("Conv") && !node.Is("FusedConv", "com.microsoft")) return false;
   const auto weights = graph.initializers.find(node.input(1));
-  if (weights == graph.initializers.end() || weights->second.shape().rank() != 4) return false;
-  if (HasNegativePad(node)) return false;
-  return IsImage(graph, node.input(0)) && IsFloat(graph, node.input(0));
-}
-
-bool IsByteConv(const Graph& graph, const Node& node) {
-  return node.Is("QLinearConv") && TakesQuantizedConv(graph, node);
+  return weights != graph.initializers.end() && weights->second.shape().rank() == 4 &&
+         !HasNegativePad(node);
 }
 
 // Operators of com.microsoft on one tensor of bytes and two formats.
@@ -61,27 +46,10 @@ bool IsPool(const Node& node) {
          node.output(1) == kNoValue;
 }
 
-// The groups of an InstanceNormalization or GroupNormalization with a scale and a bias per channel,
-// in attributes as GroupNormalizationChannelsLast has them; nullopt for other nodes.
-std::optional<Attributes> GroupsOf(const Graph& graph, const Node& node) {
-  const bool is_instance = node.Is("InstanceNormalization") && node.since_version >= 6;
-  const bool is_group = node.Is("GroupNormalization") && node.since_version >= 21;
-  if ((!is_instance && !is_group) || !IsImage(graph, node.inputs[0])) return std::nullopt;
-  for (const ValueId id : node.inputs) {
-    if (!IsFloat(graph, id)) return std::nullopt;
-  }
-  const Dimension& channels = (*graph.value(node.inputs[0]).type.shape)[1];
-  if (is_instance && !channels.known()) return std::nullopt;
-  Attributes attributes;
-  attributes.Set("num_groups", is_instance ? channels.value : node.attributes.Int("num_groups", 0));
-  attributes.Set("epsilon", node.attributes.Float("epsilon", 1e-5f));
-  return attributes;
-}
-
 // Rebuilds the node list in order; `last` maps plain values to their channels-last twins.
 class Rewriter {
  public:
-  explicit Rewriter(Graph& graph) : graph_(graph) {}
+  Rewriter(Graph& graph, const ChannelsLastRules& rules) : graph_(graph), rules_(rules) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -99,6 +67,33 @@ class Rewriter {
 
  private:
   bool HasTwin(ValueId id) const { return last_.contains(id); }
+
+  // Four axes of a type that the layout is for.
+  bool IsImage(ValueId id) const {
+    if (id == kNoValue) return false;
+    const ValueType& type = graph_.value(id).type;
+    return type.is_tensor() && type.shape && type.shape->size() == 4 &&
+           std::find(rules_.types.begin(), rules_.types.end(), type.element) != rules_.types.end();
+  }
+
+  // The groups of an InstanceNormalization or GroupNormalization with a scale and a bias per
+  // channel, in attributes as GroupNormalizationChannelsLast has them; nullopt for other nodes.
+  std::optional<Attributes> GroupsOf(const Node& node) const {
+    const bool is_instance = node.Is("InstanceNormalization") && node.since_version >= 6;
+    const bool is_group = node.Is("GroupNormalization") && node.since_version >= 21;
+    if ((!is_instance && !is_group) || !rules_.normalizes || !IsImage(node.inputs[0]))
+      return std::nullopt;
+    for (const ValueId id : node.inputs) {
+      if (!IsFloat(graph_, id)) return std::nullopt;
+    }
+    const Dimension& channels = (*graph_.value(node.inputs[0]).type.shape)[1];
+    if (is_instance && !channels.known()) return std::nullopt;
+    Attributes attributes;
+    attributes.Set("num_groups",
+                   is_instance ? channels.value : node.attributes.Int("num_groups", 0));
+    attributes.Set("epsilon", node.attributes.Float("epsilon", 1e-5f));
+    return attributes;
+  }
 
   // The channels-last twin of a plain value, transposed now if there is none.
   ValueId Twin(ValueId plain) {
@@ -150,8 +145,14 @@ class Rewriter {
 
   bool Rewrite(Node& node) {
     const ValueId out = node.output(0);
-    if (out == kNoValue || !IsImage(graph_, out)) return false;
-    if (IsConv(graph_, node)) {
+    if (out == kNoValue || !IsImage(out)) return false;
+    if (HasFilters(graph_, node) && IsImage(node.inputs[0]) && rules_.conv(graph_, node)) {
+      if (rules_.filters_last) {
+        const ValueId turned = TurnedConstant(node.inputs[1]);
+        if (turned == kNoValue) return false;
+        node.inputs[1] = turned;
+        node.attributes.Set("filters_last", int64_t{1});
+      }
       node.op_type = "ConvChannelsLast";
       node.domain = "onnxd";
       node.since_version = 1;
@@ -169,7 +170,7 @@ class Rewriter {
       Emit(std::move(node), out);
       return true;
     }
-    if (const auto groups = GroupsOf(graph_, node); groups && HasTwin(node.inputs[0])) {
+    if (const auto groups = GroupsOf(node); groups && HasTwin(node.inputs[0])) {
       node.op_type = "GroupNormalizationChannelsLast";
       node.domain = "onnxd";
       node.since_version = 1;
@@ -178,7 +179,7 @@ class Rewriter {
       Emit(std::move(node), out);
       return true;
     }
-    if (IsByteConv(graph_, node)) {
+    if (node.Is("QLinearConv") && rules_.byte_conv && rules_.byte_conv(graph_, node)) {
       node.op_type = "QLinearConvChannelsLast";
       node.domain = "onnxd";
       node.since_version = 1;
@@ -202,7 +203,8 @@ class Rewriter {
     }
     if (IsQuantization(node) && HasTwin(node.inputs[0])) return RewriteQuantization(node);
     if (node.Is("QLinearConcat", "com.microsoft")) return RewriteConcat(node, 2, 3);
-    if ((IsElementwiseInAnyLayout(node) || IsByteElementwise(node)) && HasTwin(node.inputs[0])) {
+    if ((IsElementwiseInAnyLayout(node) || IsByteElementwise(node) || node.Is("Cast")) &&
+        HasTwin(node.inputs[0])) {
       node.inputs[0] = Twin(node.inputs[0]);
       Emit(std::move(node), out);
       return true;
@@ -233,7 +235,7 @@ class Rewriter {
       pending_.insert(out);
       return true;
     }
-    if (order != kToLast || !IsImage(graph_, in) || graph_.IsOutput(out)) return false;
+    if (order != kToLast || !IsImage(in) || graph_.IsOutput(out)) return false;
     if (HasTwin(in)) {
       replaced_[out] = Twin(in);
       return true;
@@ -327,7 +329,7 @@ class Rewriter {
         if (constant->second.shape().rank() > 4) return false;
         continue;
       }
-      if (!IsImage(graph_, id) || !HasTwin(id)) return false;
+      if (!IsImage(id) || !HasTwin(id)) return false;
       ++twins;
     }
     if (twins == 0) return false;
@@ -350,22 +352,35 @@ class Rewriter {
     if (found != last_.end()) return found->second;
     const Initializer& constant = graph_.initializers.at(id);
     if (constant.shape().ElementCount() == 1) return id;
-    int64_t dims[4] = {1, 1, 1, 1};
-    const int rank = constant.shape().rank();
-    for (int axis = 0; axis < rank; ++axis) dims[4 - rank + axis] = constant.shape()[axis];
     const auto plain = constant.Materialize();
-    auto turned = Tensor::Create(DataType::kFloat, Shape{dims[0], dims[2], dims[3], dims[1]});
-    if (!plain.ok() || !turned.ok() || plain->type() != DataType::kFloat) return kNoValue;
-    const float* from = plain->data<float>();
+    if (!plain.ok()) return kNoValue;
+    auto turned = DataTypeBits(plain->type()) == 16 ? TurnedTensor<uint16_t>(*plain)
+                  : DataTypeBits(plain->type()) == 32
+                      ? TurnedTensor<uint32_t>(*plain)
+                      : Result<Tensor>(Unimplemented("elements of another width"));
+    if (!turned.ok()) return kNoValue;
+    return last_[id] =
+               graph_.AddInitializer(graph_.value(id).name + "_channels_last", std::move(*turned));
+  }
+
+  // `T` has the width of the elements.
+  template <typename T>
+  static Result<Tensor> TurnedTensor(const Tensor& plain) {
+    int64_t dims[4] = {1, 1, 1, 1};
+    const int rank = plain.shape().rank();
+    for (int axis = 0; axis < rank; ++axis) dims[4 - rank + axis] = plain.shape()[axis];
+    ONNXD_ASSIGN_OR_RETURN(Tensor turned,
+                           Tensor::Create(plain.type(), Shape{dims[0], dims[2], dims[3], dims[1]}));
+    const auto* from = static_cast<const T*>(plain.raw());
+    auto* const to = static_cast<T*>(turned.mutable_raw());
     for (int64_t n = 0; n < dims[0]; ++n) {
       for (int64_t c = 0; c < dims[1]; ++c) {
         for (int64_t pixel = 0; pixel < dims[2] * dims[3]; ++pixel) {
-          turned->mutable_data<float>()[(n * dims[2] * dims[3] + pixel) * dims[1] + c] = *from++;
+          to[(n * dims[2] * dims[3] + pixel) * dims[1] + c] = *from++;
         }
       }
     }
-    return last_[id] =
-               graph_.AddInitializer(graph_.value(id).name + "_channels_last", std::move(*turned));
+    return turned;
   }
 
   // One format for all, or one per channel.
@@ -398,26 +413,23 @@ class Rewriter {
   }
 
   Graph& graph_;
+  const ChannelsLastRules& rules_;
   std::map<ValueId, ValueId> last_;
   std::set<ValueId> pending_;
   std::map<ValueId, ValueId> replaced_;  // outputs of dropped transpositions, and what they were
 };
 
-class Pass : public GraphPass {
- public:
-  std::string_view name() const override { return "channels_last"; }
-  OptimizationLevel level() const override { return OptimizationLevel::kAll; }
-
-  Result<bool> Run(Graph& graph, const PassContext&) const override {
-    const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-      return IsConv(graph, node) || IsByteConv(graph, node);
-    });
-    if (any) Rewriter(graph).Run();
-    return any;
-  }
-};
-
 }  // namespace
+
+Result<bool> ChannelsLastPass::Run(Graph& graph, const PassContext&) const {
+  const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    return (HasFilters(graph, node) && rules_.conv(graph, node)) ||
+           (node.Is("QLinearConv") && rules_.byte_conv && rules_.byte_conv(graph, node));
+  });
+  if (!any || (rules_.pays && !rules_.pays(graph))) return false;
+  Rewriter(graph, rules_).Run();
+  return true;
+}
 
 bool IsElementwiseInAnyLayout(const Node& node) {
   static const std::set<std::string> unary = {
@@ -432,11 +444,6 @@ bool IsBinaryInAnyLayout(const Node& node) {
   return node.domain.empty() && node.since_version >= 7 &&
          (node.op_type == "Add" || node.op_type == "Sub" || node.op_type == "Mul" ||
           node.op_type == "Div" || node.op_type == "PRelu");
-}
-
-const GraphPass* ChannelsLast() {
-  static const Pass pass;
-  return &pass;
 }
 
 }  // namespace onnxd

@@ -1,0 +1,47 @@
+// The layout pass: convolutions and what lies between them work on [batch, height, width,
+// channels].
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "runtime/graph/graph_pass.h"
+
+namespace onnxd {
+
+// What a provider computes in that layout.
+struct ChannelsLastRules {
+  using Takes = std::function<bool(const Graph&, const Node&)>;
+
+  // Of images that operators are carried through to; of 32 or fewer bits.
+  std::vector<DataType> types;
+  // Of the 2-D convolutions with constant weights, without negative pads.
+  Takes conv;
+  Takes byte_conv;  // QLinearConv; null: none
+  // InstanceNormalization and GroupNormalization.
+  bool normalizes = true;
+  // Weights come as [filters, height, width, channels]; else as ONNX has them.
+  bool filters_last = false;
+  // Whether a graph with such convolutions is worth it; null: all are.
+  std::function<bool(const Graph&)> pays = nullptr;
+};
+
+// Rewrites 2-D convolutions with constant weights into onnxd::ConvChannelsLast and carries the
+// layout through pools, concatenations over channels and elementwise operators. Values that others
+// need in the plain layout are transposed back by visible Transpose nodes. Level all.
+class ChannelsLastPass : public GraphPass {
+ public:
+  explicit ChannelsLastPass(ChannelsLastRules rules) : rules_(std::move(rules)) {}
+  std::string_view name() const override { return "channels_last"; }
+  OptimizationLevel level() const override { return OptimizationLevel::kAll; }
+  Result<bool> Run(Graph& graph, const PassContext&) const override;
+
+ private:
+  const ChannelsLastRules rules_;
+};
+
+// Operators on one tensor, and on two, that compute each element in the same way wherever it lies.
+bool IsElementwiseInAnyLayout(const Node& node);
+bool IsBinaryInAnyLayout(const Node& node);
+
+}  // namespace onnxd
