@@ -91,6 +91,8 @@ FUNCTION u16 f32_to_f16(f32 x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
 }
+// What the lane of the same warp has whose number differs by that bit.
+#define EXCHANGE_WITH(value, bit) __shfl_xor_sync(0xffffffffu, value, bit)
 #define ATOMIC_CLAIM(word, value) atomicCAS((u32*)(word), 0u, value)
 #define ATOMIC_ADD_U32(word, value) atomicAdd((u32*)(word), value)
 )";
@@ -182,6 +184,27 @@ std::string DefineType(std::string_view name, DataType type) {
   return StrCat("#define ", name, " ", names.storage, "\n#define ", name, "_C ", names.compute,
                 "\n#define ", name, "_GET(p, i) ", parenthesised(names.get), "\n#define ", name,
                 "_PUT(p, i, v) ", parenthesised(names.put), "\n");
+}
+
+std::string_view MovedBy(int64_t bytes) {
+  switch (bytes) {
+    case 1:
+      return "u8";
+    case 2:
+      return "u16";
+    case 4:
+      return "u32";
+    case 8:
+      return "u64";
+    default:
+      return "uint4";
+  }
+}
+
+std::string DefineVector(std::string_view name, DataType type, int64_t count) {
+  const int64_t bytes = count * static_cast<int64_t>(DataTypeBits(type) / 8);
+  return StrCat("#define ", name, "_WORDS ", MovedBy(bytes), "\ntypedef union { ", name,
+                "_WORDS words; ", name, " at[", count, "]; } ", name, "_VECTOR;\n");
 }
 
 std::string Define(std::string_view name, std::string_view value) {

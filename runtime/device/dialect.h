@@ -53,6 +53,13 @@ std::string_view ComputeName(DataType type);
 std::string DefineType(std::string_view name, DataType type);
 
 // "#define NAME value".
+// NAME_VECTOR, of `count` elements: `at[i]`, and all of them as `words`, a NAME_WORDS, for one load or
+// store. Requires a device type, of which so many have 2, 4, 8 or 16 bytes; after DefineType.
+std::string DefineVector(std::string_view name, DataType type, int64_t count);
+
+// The type of so many bytes, 1, 2, 4, 8 or 16, that a lane moves at once.
+std::string_view MovedBy(int64_t bytes);
+
 std::string Define(std::string_view name, std::string_view value);
 std::string Define(std::string_view name, int64_t value);
 

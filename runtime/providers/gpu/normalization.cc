@@ -63,6 +63,79 @@ KERNEL normalize_rows(GLOBAL const X* in, GLOBAL const X* skip, GLOBAL const X* 
 }
 )";
 
+// The same for rows of whole vectors without a skip: each lane keeps its elements.
+constexpr std::string_view kVectorSource = R"(
+KERNEL normalize_vectors(GLOBAL const X* in, GLOBAL const S* scale, GLOBAL const S* bias,
+                         GLOBAL X* out, GLOBAL ACC* mean_out, GLOBAL ACC* deviation_out, i64 width,
+                         f32 epsilon) {
+  LOCAL ACC partial[ROW_LANES];
+  const i64 row = GROUP(0), base = row * width;
+  ACC kept[KEPT * VECTOR];
+  ACC total = 0;
+  UNROLL
+  for (i32 r = 0; r < KEPT; ++r) {
+    const i64 i = (i64)(r * ROW_LANES + LANE(0)) * VECTOR;
+    X_VECTOR x;
+    if (i < width) x.words = *(GLOBAL const X_WORDS*)(in + base + i);
+    UNROLL
+    for (i32 e = 0; e < VECTOR; ++e) {
+      kept[r * VECTOR + e] = i < width ? (ACC)X_GET(x.at, e) : (ACC)0;
+      total += kept[r * VECTOR + e];
+    }
+  }
+  ACC mean = 0;
+#ifdef CENTERED
+  partial[LANE(0)] = total;
+  GROUP_REDUCE(partial, PLUS)
+  mean = partial[0] / (ACC)width;
+  BARRIER();
+#endif
+  ACC squares = 0;
+  UNROLL
+  for (i32 r = 0; r < KEPT; ++r) {
+    const i64 i = (i64)(r * ROW_LANES + LANE(0)) * VECTOR;
+    UNROLL
+    for (i32 e = 0; e < VECTOR; ++e) {
+      const ACC x = kept[r * VECTOR + e] - mean;
+      if (i < width) squares += x * x;
+    }
+  }
+  partial[LANE(0)] = squares;
+  GROUP_REDUCE(partial, PLUS)
+  const ACC inverse = (ACC)1 / sqrt(partial[0] / (ACC)width + (ACC)epsilon);
+  UNROLL
+  for (i32 r = 0; r < KEPT; ++r) {
+    const i64 i = (i64)(r * ROW_LANES + LANE(0)) * VECTOR;
+    if (i < width) {
+      S_VECTOR factors;
+      factors.words = *(GLOBAL const S_WORDS*)(scale + i);
+#ifdef HAS_BIAS
+      S_VECTOR shifts;
+      shifts.words = *(GLOBAL const S_WORDS*)(bias + i);
+#endif
+      X_VECTOR y;
+      UNROLL
+      for (i32 e = 0; e < VECTOR; ++e) {
+        ACC value = (kept[r * VECTOR + e] - mean) * inverse * (ACC)S_GET(factors.at, e);
+#ifdef HAS_BIAS
+        value += (ACC)S_GET(shifts.at, e);
+#endif
+        X_PUT(y.at, e, value);
+      }
+      *(GLOBAL X_WORDS*)(out + base + i) = y.words;
+    }
+  }
+  if (LANE(0) == 0) {
+#ifdef WANTS_MEAN
+    mean_out[row] = mean;
+#endif
+#ifdef WANTS_DEVIATION
+    deviation_out[row] = inverse;
+#endif
+  }
+}
+)";
+
 // Which parts the kernel has, and where row and column find their scale and bias.
 struct Form {
   DataType type, scale_type;
@@ -85,7 +158,7 @@ std::string SourceOf(const Form& form) {
   flag(form.has_skip_bias, "HAS_SKIP_BIAS");
   flag(form.wants_mean, "WANTS_MEAN");
   flag(form.wants_deviation, "WANTS_DEVIATION");
-  return StrCat(source, kRowFunctions, kSource);
+  return source;
 }
 
 // Operands by their place in the node; -1: none.
@@ -99,11 +172,64 @@ struct Rows {
   int64_t skip_elements = 1, parameter_rows = 1, parameter_run = 1;
 };
 
+// How lanes share a row by vectors.
+struct VectorForm {
+  int64_t vector = 0, kept = 0;  // elements of a vector, vectors of a lane
+  int64_t lanes = 0;             // 0: it is not for vectors
+};
+
+VectorForm VectorFormOf(const Form& form, int64_t width) {
+  constexpr int64_t kMostBytes = 16, kMostLanes = 256, kMostKept = 4;
+  const DataType widest =
+      DataTypeBits(form.type) > DataTypeBits(form.scale_type) ? form.type : form.scale_type;
+  VectorForm vectors;
+  vectors.vector = kMostBytes / static_cast<int64_t>(DataTypeBits(widest) / 8);
+  const int64_t count = width / vectors.vector;
+  if (form.has_skip || form.parameter != "i" || width % vectors.vector != 0 ||
+      count > kMostLanes * kMostKept) {
+    return {};
+  }
+  vectors.lanes = 32;
+  while (vectors.lanes < count && vectors.lanes < kMostLanes) vectors.lanes *= 2;
+  vectors.kept = (count + vectors.lanes - 1) / vectors.lanes;
+  return vectors;
+}
+
+Result<PreparedKernel> PrepareVectors(GpuDevice& device, const Form& form, const Operands& operands,
+                                      const Rows& rows, const VectorForm& vectors, float epsilon) {
+  const std::string source = StrCat(
+      Define("ROW_LANES", vectors.lanes), Define("VECTOR", vectors.vector),
+      Define("KEPT", vectors.kept), SourceOf(form), DefineVector("X", form.type, vectors.vector),
+      DefineVector("S", form.scale_type, vectors.vector), kRowFunctions, kVectorSource);
+  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "normalize_vectors"));
+  PreparedKernel prepared;
+  prepared.compute = [=](const KernelContext& k) {
+    const auto output = [&](int i) {
+      return i < 0 ? nullptr : k.output<void>(static_cast<size_t>(i));
+    };
+    LaunchArguments arguments;
+    arguments.Pointer(k.input<void>(0)).Pointer(k.input<void>(static_cast<size_t>(operands.scale)));
+    arguments.Pointer(operands.bias < 0 ? nullptr
+                                        : k.input<void>(static_cast<size_t>(operands.bias)));
+    arguments.Pointer(k.output<void>(0));
+    arguments.Pointer(output(operands.mean)).Pointer(output(operands.deviation));
+    arguments.Value(rows.width).Value(epsilon);
+    LaunchGrid grid;
+    grid.groups[0] = static_cast<uint32_t>(rows.rows);
+    grid.lanes[0] = static_cast<uint32_t>(vectors.lanes);
+    return Launch(k, kernel, grid, arguments);
+  };
+  return prepared;
+}
+
 Result<PreparedKernel> PrepareRows(GpuDevice& device, const Form& form, const Operands& operands,
                                    const Rows& rows, float epsilon) {
   if (rows.rows * rows.width == 0) return NothingToDo();
-  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
-                         device.FindKernel(SourceOf(form), "normalize_rows"));
+  const VectorForm vectors = VectorFormOf(form, rows.width);
+  if (vectors.lanes > 0) return PrepareVectors(device, form, operands, rows, vectors, epsilon);
+  ONNXD_ASSIGN_OR_RETURN(
+      const GpuProgram kernel,
+      device.FindKernel(StrCat(SourceOf(form), kRowFunctions, kSource), "normalize_rows"));
   PreparedKernel prepared;
   // The sums of a row are kept where the result goes, unless they are an output.
   prepared.compute = [=](const KernelContext& k) {

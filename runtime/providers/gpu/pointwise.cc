@@ -8,20 +8,48 @@
 namespace onnxd {
 namespace {
 
-std::string SourceOf(const PointwiseProgram& program, const BroadcastOperands& operands,
-                     bool wide) {
-  std::string source = Define("INDEX", wide ? "i64" : "u32") + operands.Types();
-  std::string parameters = operands.Parameters(), stores;
+std::string SourceOf(const PointwiseProgram& program, const BroadcastOperands& operands, bool wide,
+                     int64_t vector) {
+  std::string source = StrCat(Define("INDEX", wide ? "i64" : "u32"), Define("VECTOR", vector),
+                              operands.Types(), operands.VectorTypes(vector));
+  std::string parameters = operands.Parameters(), results, puts, stores;
   for (size_t i = 0; i < program.outputs.size(); ++i) {
-    source += DefineType(StrCat("Y", i), program.outputs[i]);
-    parameters += StrCat("GLOBAL Y", i, "* y", i, ", ");
-    stores += StrCat("  Y", i, "_PUT(y", i, ", i, ", program.results[i], ");\n");
+    const std::string type = StrCat("Y", i);
+    source += DefineType(type, program.outputs[i]) +
+              DefineVector(type, program.outputs[i], vector);
+    parameters += StrCat("GLOBAL ", type, "* y", i, ", ");
+    results += StrCat("  ", type, "_VECTOR of_y", i, ";\n");
+    puts += StrCat("    ", type, "_PUT(of_y", i, ".at, e, ", program.results[i], ");\n");
+    stores += StrCat("  *(GLOBAL ", type, "_WORDS*)(y", i, " + first) = of_y", i, ".words;\n");
   }
   return StrCat(source, program.functions, "KERNEL pointwise(", parameters,
                 "i64 count, GLOBAL u32* failure, u32 step) {\n"
-                "  const INDEX i = (INDEX)GLOBAL_INDEX;\n"
-                "  if (i >= (INDEX)count) return;\n  ",
-                operands.Loads(), "\n  ", program.statements, "\n", stores, "}\n");
+                "  const INDEX first = (INDEX)GLOBAL_INDEX * VECTOR;\n"
+                "  if (first >= (INDEX)count) return;\n  ",
+                operands.VectorLoads(vector), "\n", results,
+                "  UNROLL\n  for (i32 e = 0; e < VECTOR; ++e) {\n"
+                "    const INDEX i = first + e;\n    ",
+                operands.LoadsOf(vector), "\n  ", program.statements, "\n", puts, "  }\n", stores,
+                "}\n");
+}
+
+// Elements that a lane computes: as many as 16 bytes hold of the widest type, where that leaves
+// every multiprocessor enough lanes.
+int64_t VectorFor(const PointwiseProgram& program, const GpuProperties& properties, int64_t count) {
+  constexpr int64_t kMostBytes = 16, kLanesEnough = 1024;  // of a multiprocessor
+  int64_t widest = 1;
+  for (const auto* types : {&program.inputs, &program.outputs}) {
+    for (const DataType type : *types) {
+      if (type == DataType::kUndefined) continue;
+      widest = std::max(widest, static_cast<int64_t>(DataTypeBits(type) / 8));
+    }
+  }
+  int64_t vector = kMostBytes / widest;
+  while (vector > 1 && (count % vector != 0 ||
+                        count / vector < properties.multiprocessors * kLanesEnough)) {
+    vector /= 2;
+  }
+  return vector;
 }
 
 }  // namespace
@@ -146,32 +174,72 @@ std::string BroadcastOperands::Names() const {
   return text + (strided() ? StrCat(prefix_, "dims, ", prefix_, "rank, ") : "");
 }
 
-std::string BroadcastOperands::Loads() const {
+bool BroadcastOperands::IsVector(const Operand& operand, int64_t vector) const {
+  if (operand.access == Access::kFlat) return true;
+  return operand.access == Access::kRun && operand.same == 1 && operand.period % vector == 0;
+}
+
+bool BroadcastOperands::IsOne(const Operand& operand, int64_t vector) {
+  return operand.access == Access::kScalar ||
+         (operand.access == Access::kRun && operand.same % vector == 0);
+}
+
+std::string BroadcastOperands::Place(const Operand& operand, size_t i,
+                                     std::string_view index) const {
+  if (operand.access == Access::kScalar) return "0";
+  if (operand.access == Access::kStrided) return StrCat("o", i);
+  std::string at(index);
+  if (operand.access == Access::kFlat) return at;
+  if (operand.same != 1) at += StrCat(" / (INDEX)", Named("same", i));
+  if (operand.period != 0) at += StrCat(" % (INDEX)", Named("period", i));
+  return at;
+}
+
+std::string BroadcastOperands::Loads() const { return LoadsOf(1); }
+
+std::string BroadcastOperands::VectorTypes(int64_t vector) const {
+  std::string text;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (vector == 1 || !IsVector(operands_[i], vector)) continue;
+    text += DefineVector(Named("X", i), operands_[i].type, vector);
+  }
+  return text;
+}
+
+std::string BroadcastOperands::VectorLoads(int64_t vector) const {
+  std::string text;
+  for (size_t i = 0; i < operands_.size() && vector > 1; ++i) {
+    const Operand& operand = operands_[i];
+    if (operand.access == Access::kAbsent) continue;
+    const std::string type = Named("X", i);
+    const std::string place = StrCat(Named("p", i), " + (", Place(operand, i, "first"), ")");
+    if (IsVector(operand, vector)) {
+      text += StrCat(type, "_VECTOR v", i, "; v", i, ".words = *(GLOBAL const ", type, "_WORDS*)(",
+                     place, "); ");
+    } else if (IsOne(operand, vector)) {
+      text += StrCat("const ", type, "_C x", i, " = ", type, "_GET(", place, ", 0); ");
+    }
+  }
+  return text;
+}
+
+std::string BroadcastOperands::LoadsOf(int64_t vector) const {
   std::string offsets, steps, loads;
   for (size_t i = 0; i < operands_.size(); ++i) {
-    std::string at;
-    switch (operands_[i].access) {
-      case Access::kAbsent:
-        continue;
-      case Access::kFlat:
-        at = "i";
-        break;
-      case Access::kScalar:
-        at = "0";
-        break;
-      case Access::kRun:
-        at = operands_[i].same == 1 ? std::string("i") : StrCat("i / (INDEX)", Named("same", i));
-        if (operands_[i].period != 0) at += StrCat(" % (INDEX)", Named("period", i));
-        break;
-      case Access::kStrided:
-        at = StrCat("o", i);
-        offsets += StrCat("INDEX o", i, " = 0; ");
-        steps += StrCat("o", i, " += at_axis * (INDEX)", Named("strides", i), ".at[axis]; ");
-        break;
-    }
+    const Operand& operand = operands_[i];
+    if (operand.access == Access::kAbsent) continue;
     const std::string type = Named("X", i);
-    loads +=
-        StrCat("const ", type, "_C x", i, " = ", type, "_GET(", Named("p", i), ", ", at, "); ");
+    if (vector > 1 && IsVector(operand, vector)) {
+      loads += StrCat("const ", type, "_C x", i, " = ", type, "_GET(v", i, ".at, e); ");
+      continue;
+    }
+    if (vector > 1 && IsOne(operand, vector)) continue;
+    if (operand.access == Access::kStrided) {
+      offsets += StrCat("INDEX o", i, " = 0; ");
+      steps += StrCat("o", i, " += at_axis * (INDEX)", Named("strides", i), ".at[axis]; ");
+    }
+    loads += StrCat("const ", type, "_C x", i, " = ", type, "_GET(", Named("p", i), ", ",
+                    Place(operand, i, "i"), "); ");
   }
   if (steps.empty()) return loads;
   return StrCat(offsets, "{ INDEX rest = i; for (i32 axis = ", prefix_,
@@ -200,8 +268,9 @@ Result<PreparedKernel> PreparePointwise(const PointwiseProgram& program, GpuDevi
   ONNXD_ASSIGN_OR_RETURN(const BroadcastOperands operands,
                          BroadcastOperands::Make(program.inputs, inputs, output));
   const bool wide = count > std::numeric_limits<int32_t>::max();
+  const int64_t vector = VectorFor(program, device.properties(), count);
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
-                         device.FindKernel(SourceOf(program, operands, wide), "pointwise"));
+                         device.FindKernel(SourceOf(program, operands, wide, vector), "pointwise"));
   PreparedKernel prepared;
   prepared.on_failure = std::move(on_failure);
   std::vector<size_t> order;
@@ -216,7 +285,7 @@ Result<PreparedKernel> PreparePointwise(const PointwiseProgram& program, GpuDevi
     operands.Fill(k, order, arguments);
     for (size_t i = 0; i < outputs; ++i) arguments.Pointer(k.output<void>(i));
     arguments.Value(count).Pointer(k.stream().failure_word()).Value(k.step());
-    return Launch(k, kernel, LaunchGrid::Over(count), arguments);
+    return Launch(k, kernel, LaunchGrid::Over(count / vector), arguments);
   };
   return prepared;
 }

@@ -31,6 +31,12 @@ class BroadcastOperands {
   std::string Names() const;       // of these, to hand them on
   std::string Loads() const;       // statements that define x0, ... from INDEX i
 
+  // The same for `vector` elements from INDEX `first` on, a multiple of it: types after Types, and
+  // statements before a loop over i32 e, in which LoadsOf define x0, ... from i, which is first + e.
+  std::string VectorTypes(int64_t vector) const;
+  std::string VectorLoads(int64_t vector) const;
+  std::string LoadsOf(int64_t vector) const;
+
   // Adds what Parameters names. `inputs`: of the call, by operand.
   void Fill(const KernelContext& context, std::span<const size_t> inputs,
             LaunchArguments& arguments) const;
@@ -49,6 +55,10 @@ class BroadcastOperands {
     int64_t period = 0;  // elements until it begins anew; 0: it does not
   };
 
+  // How operand i is read for several elements at once: by one load, or as one element for all.
+  bool IsVector(const Operand& operand, int64_t vector) const;
+  static bool IsOne(const Operand& operand, int64_t vector);
+  std::string Place(const Operand& operand, size_t i, std::string_view index) const;
   static void FindAccess(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides,
                          Operand& operand);
   bool strided() const;

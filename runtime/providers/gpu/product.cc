@@ -140,28 +140,38 @@ KERNEL few_rows_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAM
 }
 #endif
 
-// What is left where the sums are there.
+// What is left where the sums are there, for VECTOR of a row at once.
+#ifdef VECTOR
 KERNEL finish_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n,
                       i64 k, i64 results, GLOBAL const S* sums) {
-  const i64 index = GLOBAL_INDEX;
-  if (index >= results) return;
-  const IX j = (IX)(index % n), i = (IX)(index / n % m);
-  const i64 batch = index / n / m;
+  const IX first = (IX)GLOBAL_INDEX * VECTOR;
+  if (first >= results) return;
+  const IX begin = first % (IX)n, above = first / (IX)n;
+  const IX i = above % (IX)m;
+  const i64 batch = above / (IX)m;
   SETUP
-  const ACC sum = (ACC)S_GET(sums, index);
-  const i64 at = index;
-  const ACC value = RESULT;
-  Y_PUT(y, at, FINISHED);
+  S_VECTOR of_sums;
+  of_sums.words = *(GLOBAL const S_WORDS*)(sums + first);
+  Y_VECTOR of_y;
+  UNROLL
+  for (i32 e = 0; e < VECTOR; ++e) {
+    const IX j = begin + e;
+    const ACC sum = (ACC)S_GET(of_sums.at, e);
+    const i64 at = (i64)first + e;
+    const ACC value = RESULT;
+    Y_PUT(of_y.at, e, FINISHED);
+  }
+  *(GLOBAL Y_WORDS*)(y + first) = of_y.words;
 }
+#endif
 )";
 
 std::string Less(const std::string& load, const std::string& zero) {
   return zero.empty() ? load : StrCat("(i32)", load, " - ", zero);
 }
 
-// `sums`: what finish_product reads.
-std::string SourceOf(const ProductText& text, bool wide, DataType sums = DataType::kFloat) {
-  return StrCat(DefineType("S", sums), Define("IX", wide ? "i64" : "i32"), DefineType("A", text.a),
+std::string SourceOf(const ProductText& text, bool wide) {
+  return StrCat(Define("IX", wide ? "i64" : "i32"), DefineType("A", text.a),
                 DefineType("B", text.b), DefineType("Y", text.y), Define("ACC", text.accumulator),
                 Define("A_BY_P", text.a_by_p ? 1 : 0), Define("B_BY_P", text.b_by_p ? 1 : 0),
                 Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
@@ -348,17 +358,33 @@ PreparedKernel PrepareWhole(const ProductPlan& plan, const LibraryWay& library) 
   return prepared;
 }
 
+// How many results of a row a lane finishes at once: what 16 bytes hold.
+int64_t FinishedAtOnce(const ProductPlan& plan, DataType sums) {
+  const size_t widest = std::max(DataTypeBits(sums), DataTypeBits(plan.text.y)) / 8;
+  auto vector = static_cast<int64_t>(16 / widest);
+  while (plan.sizes.n % vector != 0) vector /= 2;
+  return vector;
+}
+
+std::string FinishSource(const ProductText& text, int64_t results, DataType sums, int64_t vector) {
+  const bool wide = results > std::numeric_limits<int32_t>::max() / 2;
+  return StrCat(DefineType("S", sums), DefineVector("S", sums, vector), Define("VECTOR", vector),
+                DefineType("Y", text.y), DefineVector("Y", text.y, vector),
+                SourceOf(text, wide));
+}
+
 // Sums by the library, in scratch memory and finished by a kernel unless they are the results.
 Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan,
                                       const LibraryWay& library) {
   const LibraryKernel& way = library.kernel;
   if (library.is_whole) return PrepareWhole(plan, library);
   PreparedKernel prepared;
-  ONNXD_ASSIGN_OR_RETURN(
-      const GpuProgram kernel,
-      device.FindKernel(SourceOf(plan.text, true, way.result), "finish_product"));
   const ProductSizes sizes = plan.sizes;
   const int64_t results = sizes.batch * sizes.m * sizes.n;
+  const int64_t vector = FinishedAtOnce(plan, way.result);
+  ONNXD_ASSIGN_OR_RETURN(
+      const GpuProgram kernel,
+      device.FindKernel(FinishSource(plan.text, results, way.result, vector), "finish_product"));
   const auto width = static_cast<int64_t>(DataTypeBits(way.result) / 8);
   const auto sum_bytes = static_cast<size_t>(results * width);
   prepared.scratch_bytes = sum_bytes + WorkspaceRoom(way);
@@ -372,7 +398,7 @@ Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
     arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(results).Pointer(sums);
-    return Launch(k, kernel, LaunchGrid::Over(results), arguments);
+    return Launch(k, kernel, LaunchGrid::Over(results / vector), arguments);
   };
   return prepared;
 }

@@ -14,6 +14,29 @@ inline constexpr std::string_view kRowFunctions = R"(
 #ifndef ROW_LANES
 #define ROW_LANES 256
 #endif
+#ifdef EXCHANGE_WITH
+// Whole warps by exchange, then the first one what they came to.
+#define GROUP_REDUCE(partial, COMBINE) \
+  { \
+    auto of_lane = partial[LANE(0)]; \
+    for (i32 apart = 16; apart > 0; apart /= 2) { \
+      const auto other = EXCHANGE_WITH(of_lane, apart); \
+      of_lane = COMBINE(of_lane, other); \
+    } \
+    BARRIER(); \
+    if (LANE(0) % 32 == 0) partial[LANE(0) / 32] = of_lane; \
+    BARRIER(); \
+    if (LANE(0) < 32) { \
+      of_lane = partial[LANE(0) % (ROW_LANES / 32)]; \
+      for (i32 apart = ROW_LANES / 64; apart > 0; apart /= 2) { \
+        const auto other = EXCHANGE_WITH(of_lane, apart); \
+        of_lane = COMBINE(of_lane, other); \
+      } \
+      if (LANE(0) == 0) partial[0] = of_lane; \
+    } \
+    BARRIER(); \
+  }
+#else
 #define GROUP_REDUCE(partial, COMBINE) \
   BARRIER(); \
   for (i32 width = ROW_LANES / 2; width > 0; width /= 2) { \
@@ -22,6 +45,7 @@ inline constexpr std::string_view kRowFunctions = R"(
     } \
     BARRIER(); \
   }
+#endif
 #define PLUS(a, b) ((a) + (b))
 #define LARGER(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 )";

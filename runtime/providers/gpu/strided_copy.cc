@@ -10,18 +10,21 @@ namespace {
 
 constexpr std::string_view kSource = R"(
 KERNEL copy_strided(GLOBAL const X* in, GLOBAL X* out, i64 in_offset, i64 out_offset, i64 count,
-                    Dims dims, i32 rank, Dims in_strides, Dims out_strides) {
+                    Dims dims, Dims in_strides, Dims out_strides) {
   const i64 i = GLOBAL_INDEX;
   if (i >= count) return;
   i64 from = in_offset, to = out_offset;
   INDEX rest = (INDEX)i;
-  for (i32 axis = rank - 1; axis >= 0; --axis) {
+  UNROLL
+  for (i32 axis = RANK - 1; axis > 0; --axis) {
     const INDEX dim = (INDEX)dims.at[axis];
     const INDEX at = rest % dim;
     rest /= dim;
     from += (i64)at * in_strides.at[axis];
     to += (i64)at * out_strides.at[axis];
   }
+  from += (i64)rest * in_strides.at[0];
+  to += (i64)rest * out_strides.at[0];
   out[to] = in[from];
 }
 
@@ -59,8 +62,9 @@ KERNEL copy_transposed(GLOBAL const X* in, GLOBAL X* out, i64 in_offset, i64 out
 }
 )";
 
-std::string SourceOf(DataType moved, bool wide) {
-  return StrCat(DefineType("X", moved), Define("INDEX", wide ? "u64" : "u32"), kSource);
+std::string SourceOf(std::string_view moved, size_t rank, bool wide = false) {
+  return StrCat(Define("X", moved), Define("INDEX", wide ? "u64" : "u32"),
+                Define("RANK", static_cast<int64_t>(rank)), kSource);
 }
 
 using PieceLaunch = std::function<Status(const KernelContext&)>;
@@ -78,19 +82,45 @@ PieceLaunch PlainCopy(const Ends& ends, int64_t bytes, int64_t width) {
   };
 }
 
-Result<PieceLaunch> StridedLaunch(GpuDevice& device, DataType moved, const Ends& ends,
-                                  const DeviceLoop& loop, int64_t count) {
+// Elements that lie together on both sides are moved by up to 16 bytes at once: so many of `width`
+// bytes each. Requires a loop of at least one axis.
+int64_t TogetherIn(const Ends& ends, const DeviceLoop& loop, int64_t width) {
+  constexpr int64_t kMostBytes = 16;
+  if (loop.strides[0].back() != 1 || loop.strides[1].back() != 1) return 1;
+  int64_t together = kMostBytes / width;
+  const auto shrink = [&](int64_t value) {
+    while (value % together != 0) together /= 2;
+  };
+  shrink(loop.dims.back());
+  shrink(ends.in_offset);
+  shrink(ends.out_offset);
+  for (const auto& strides : loop.strides) {
+    for (size_t axis = 0; axis + 1 < strides.size(); ++axis) shrink(strides[axis]);
+  }
+  return together;
+}
+
+Result<PieceLaunch> StridedLaunch(GpuDevice& device, int64_t width, Ends ends, DeviceLoop loop,
+                                  int64_t count) {
+  const int64_t together = TogetherIn(ends, loop, width);
+  count /= together;
+  loop.dims.back() /= together;
+  ends.in_offset /= together;
+  ends.out_offset /= together;
+  for (auto& strides : loop.strides) {
+    for (size_t axis = 0; axis + 1 < strides.size(); ++axis) strides[axis] /= together;
+  }
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims dims, ToDeviceDims(loop.dims));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims in_strides, ToDeviceDims(loop.strides[0]));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims out_strides, ToDeviceDims(loop.strides[1]));
-  ONNXD_ASSIGN_OR_RETURN(
-      const GpuProgram kernel,
-      device.FindKernel(SourceOf(moved, count > (int64_t{1} << 31)), "copy_strided"));
-  return PieceLaunch([=, rank = static_cast<int32_t>(loop.dims.size())](const KernelContext& k) {
+  const std::string source =
+      SourceOf(MovedBy(width * together), loop.dims.size(), count > (int64_t{1} << 31));
+  ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "copy_strided"));
+  return PieceLaunch([=](const KernelContext& k) {
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(ends.input)).Pointer(k.output<void>(ends.output));
     arguments.Value(ends.in_offset).Value(ends.out_offset).Value(count);
-    arguments.Value(dims).Value(rank).Value(in_strides).Value(out_strides);
+    arguments.Value(dims).Value(in_strides).Value(out_strides);
     return Launch(k, kernel, LaunchGrid::Over(count), arguments);
   });
 }
@@ -101,7 +131,7 @@ int DenseAxis(const std::vector<int64_t>& strides) {
   return found == strides.end() ? -1 : static_cast<int>(found - strides.begin());
 }
 
-Result<PieceLaunch> TransposedLaunch(GpuDevice& device, DataType moved, const Ends& ends,
+Result<PieceLaunch> TransposedLaunch(GpuDevice& device, int64_t width, const Ends& ends,
                                      DeviceLoop loop, int in_axis, int out_axis) {
   const auto columns_at = static_cast<size_t>(in_axis), rows_at = static_cast<size_t>(out_axis);
   const int64_t rows = loop.dims[rows_at], columns = loop.dims[columns_at];
@@ -115,7 +145,7 @@ Result<PieceLaunch> TransposedLaunch(GpuDevice& device, DataType moved, const En
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims in_strides, ToDeviceDims(loop.strides[0]));
   ONNXD_ASSIGN_OR_RETURN(const DeviceDims out_strides, ToDeviceDims(loop.strides[1]));
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
-                         device.FindKernel(SourceOf(moved, false), "copy_transposed"));
+                         device.FindKernel(SourceOf(MovedBy(width), 1), "copy_transposed"));
   const int64_t down = (rows + 31) / 32, across = (columns + 31) / 32;
   int64_t groups = down * across;
   for (const int64_t dim : loop.dims) groups *= dim;
@@ -134,13 +164,12 @@ Result<PieceLaunch> TransposedLaunch(GpuDevice& device, DataType moved, const En
 
 Result<PieceLaunch> MakeLaunch(GpuDevice& device, DataType type, const CopyPiece& piece,
                                int64_t count) {
-  const DataType moved = MovedAs(type);
+  const auto width = static_cast<int64_t>(DataTypeBits(type) / 8);
   const Ends ends{piece.input, piece.output, piece.in_offset, piece.out_offset};
   DeviceLoop loop{piece.dims, {piece.in_strides, piece.out_strides}};
   loop.Join();
   const auto dense = [](const std::vector<int64_t>& s) { return s.size() == 1 && s[0] == 1; };
   if (loop.dims.empty() || (dense(loop.strides[0]) && dense(loop.strides[1]))) {
-    const int64_t width = DataTypeBits(type) / 8;
     return PlainCopy(ends, count * width, width);
   }
   const int in_axis = DenseAxis(loop.strides[0]), out_axis = DenseAxis(loop.strides[1]);
@@ -148,9 +177,9 @@ Result<PieceLaunch> MakeLaunch(GpuDevice& device, DataType type, const CopyPiece
   if (in_axis >= 0 && out_axis >= 0 && in_axis != out_axis && count < kMostElements &&
       loop.dims[static_cast<size_t>(in_axis)] >= kWorthTiles &&
       loop.dims[static_cast<size_t>(out_axis)] >= kWorthTiles) {
-    return TransposedLaunch(device, moved, ends, std::move(loop), in_axis, out_axis);
+    return TransposedLaunch(device, width, ends, std::move(loop), in_axis, out_axis);
   }
-  return StridedLaunch(device, moved, ends, loop, count);
+  return StridedLaunch(device, width, ends, std::move(loop), count);
 }
 
 }  // namespace
