@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -157,6 +158,7 @@ class Rewriter {
       node.domain = "onnxd";
       node.since_version = 1;
       node.inputs[0] = Twin(node.inputs[0]);
+      if (rules_.filters_last) PadChannels(node);
       if (node.input(3) != kNoValue) node.inputs[3] = Twin(node.inputs[3]);
       Emit(std::move(node), out);
       return true;
@@ -363,6 +365,38 @@ class Rewriter {
                graph_.AddInitializer(graph_.value(id).name + "_channels_last", std::move(*turned));
   }
 
+  // Zeros behind the channels of the image and of the filters, which add nothing.
+  void PadChannels(Node& node) {
+    const Initializer& filters = graph_.initializers.at(node.inputs[1]);
+    const int64_t channels = filters.shape()[3];
+    const int64_t missing =
+        (rules_.channels_of - channels % rules_.channels_of) % rules_.channels_of;
+    if (missing == 0 || node.attributes.Int("group", 1) != 1) return;
+    const auto plain = filters.Materialize();
+    if (!plain.ok()) return;
+    Shape shape = filters.shape();
+    auto padded =
+        Tensor::Create(plain->type(), Shape{shape[0], shape[1], shape[2], channels + missing});
+    if (!padded.ok()) return;
+    const size_t bytes = DataTypeBits(plain->type()) / 8;
+    const size_t from = static_cast<size_t>(channels) * bytes;
+    const size_t to = static_cast<size_t>(channels + missing) * bytes;
+    std::memset(padded->mutable_raw(), 0, padded->bytes());
+    for (size_t row = 0; row < plain->bytes() / from; ++row) {
+      std::memcpy(static_cast<std::byte*>(padded->mutable_raw()) + row * to,
+                  static_cast<const std::byte*>(plain->raw()) + row * from, from);
+    }
+    const std::string name = graph_.value(node.inputs[1]).name + "_padded";
+    node.inputs[1] = graph_.AddInitializer(name, std::move(*padded));
+    auto [image, added] = padded_.emplace(node.inputs[0], kNoValue);
+    if (added) {
+      NodeWriter writer(graph_, graph_.nodes, graph_.value(node.inputs[0]).name + "_padded");
+      const ValueId pads = writer.Integers({0, 0, 0, 0, 0, 0, 0, missing});
+      image->second = writer.Add("Pad", {node.inputs[0], pads});
+    }
+    node.inputs[0] = image->second;
+  }
+
   // `T` has the width of the elements.
   template <typename T>
   static Result<Tensor> TurnedTensor(const Tensor& plain) {
@@ -415,6 +449,7 @@ class Rewriter {
   Graph& graph_;
   const ChannelsLastRules& rules_;
   std::map<ValueId, ValueId> last_;
+  std::map<ValueId, ValueId> padded_;  // images, by the ones that they are of
   std::set<ValueId> pending_;
   std::map<ValueId, ValueId> replaced_;  // outputs of dropped transpositions, and what they were
 };

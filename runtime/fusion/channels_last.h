@@ -22,6 +22,8 @@ struct ChannelsLastRules {
   bool normalizes = true;
   // Weights come as [filters, height, width, channels]; else as ONNX has them.
   bool filters_last = false;
+  // Images and such weights get zeros behind their channels, up to a multiple of so many.
+  int64_t channels_of = 1;
   // Whether a graph with such convolutions is worth it; null: all are.
   std::function<bool(const Graph&)> pays = nullptr;
 };

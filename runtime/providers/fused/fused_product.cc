@@ -60,8 +60,11 @@ Result<std::unique_ptr<Kernel>> MakeFusedProduct(const KernelInfo& info, FusedGr
     const Node& node = graph->nodes[product];
     ONNXD_ASSIGN_OR_RETURN(FusedShapes shapes, FusedShapes::Make(*graph, context));
     ONNXD_ASSIGN_OR_RETURN(ProductPlan plan, planner(shapes.ContextOf(node, context.threads)));
-    ONNXD_ASSIGN_OR_RETURN(const PlaceFunction function,
-                           PlaceFunction::Make(*graph, shapes, "finish", finish));
+    PlaceFunction::Parts parts_of_finish = finish;
+    parts_of_finish.columns = plan.sizes.n;
+    ONNXD_ASSIGN_OR_RETURN(
+        const PlaceFunction function,
+        PlaceFunction::Make(*graph, shapes, "finish", std::move(parts_of_finish)));
     const bool wide = shapes.of(finish.shape).ElementCount() > std::numeric_limits<int32_t>::max();
     ProductText& text = plan.text;
     text.y = graph->value(finish.result).type.element;
@@ -71,7 +74,7 @@ Result<std::unique_ptr<Kernel>> MakeFusedProduct(const KernelInfo& info, FusedGr
     }
     text.functions += function.text();
     text.parameters += function.parameters();
-    text.finished = function.Call("value", "at");
+    text.finished = function.Call("value", "at", "j");
     plan.addends = AddendsOfWhole(*graph, shapes, node, finish.nodes, plan);
     const std::vector<size_t> inputs = InputPositions(*graph, node);
     plan.a = inputs[plan.a];

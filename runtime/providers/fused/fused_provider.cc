@@ -40,6 +40,7 @@ ChannelsLastRules RulesFor(const GpuDevice& device) {
           .byte_conv = nullptr,
           .normalizes = false,
           .filters_last = true,
+          .channels_of = 8,
           .pays = HasOneGroup};
 }
 

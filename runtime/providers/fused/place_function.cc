@@ -45,7 +45,7 @@ Result<PlaceFunction> PlaceFunction::Make(const Graph& graph, const FusedShapes&
   }
   ONNXD_ASSIGN_OR_RETURN(made.operands_,
                          BroadcastOperands::Make(types, operand_shapes, shapes.of(parts.shape),
-                                                 StrCat(made.name_, "_")));
+                                                 StrCat(made.name_, "_"), parts.columns));
   for (const size_t n : parts.nodes) writer.Add(graph.nodes[n]);
   made.text_ = made.operands_.Types();
   made.parameters_ = made.operands_.Parameters();
@@ -64,14 +64,16 @@ Result<PlaceFunction> PlaceFunction::Make(const Graph& graph, const FusedShapes&
   };
   made.text_ +=
       StrCat("FUNCTION ", compute_type(parts.result), " ", made.name_, "(", made.parameters_,
-             compute_type(parts.given), " value, i64 place) { const INDEX i = (INDEX)place; ",
+             compute_type(parts.given),
+             " value, i64 place, INDEX column) { const INDEX i = (INDEX)place; (void)column; ",
              made.operands_.Loads(), writer.statements(), stores, "return ",
              parts.result == kNoValue ? "0" : writer.NameOf(parts.result), "; }\n");
   return made;
 }
 
-std::string PlaceFunction::Call(std::string_view value, std::string_view place) const {
-  return StrCat(name_, "(", names_, value, ", ", place, ")");
+std::string PlaceFunction::Call(std::string_view value, std::string_view place,
+                                std::string_view column) const {
+  return StrCat(name_, "(", names_, value, ", ", place, ", (INDEX)(", column, "))");
 }
 
 void PlaceFunction::Fill(const KernelContext& whole, LaunchArguments& arguments) const {

@@ -11,7 +11,7 @@ namespace onnxd {
 
 // A function of the kernels' language, of the element at a place of an iteration's shape:
 //
-//   T NAME(operands..., outputs..., value, place)
+//   T NAME(operands..., outputs..., value, place, column)
 //
 // reads the graph's inputs at the place, writes its outputs there, and returns a value's element.
 class PlaceFunction {
@@ -22,6 +22,8 @@ class PlaceFunction {
     ValueId shape = kNoValue;     // whose shape is iterated over
     std::vector<size_t> nodes;    // positions in the graph, all elementwise
     std::vector<size_t> outputs;  // positions among the graph's outputs that are written
+    int64_t columns =
+        0;  // of rows that the shape is of; the kernel knows the column. 0: it does not
   };
 
   // kUnimplemented as BroadcastOperands.
@@ -32,7 +34,8 @@ class PlaceFunction {
   const std::string& text() const { return text_; }
   // Of the kernel, each with a comma behind it.
   const std::string& parameters() const { return parameters_; }
-  std::string Call(std::string_view value, std::string_view place) const;
+  std::string Call(std::string_view value, std::string_view place,
+                   std::string_view column = "0") const;
   // Adds what parameters names. `whole`: a call of the fused node.
   void Fill(const KernelContext& whole, LaunchArguments& arguments) const;
 

@@ -242,21 +242,33 @@ Result<std::unique_ptr<Kernel>> MakeGpuAttention(const KernelInfo& info, GpuDevi
   });
 }
 
+namespace {
+
+// Strides of 0 and 1, which most are, cost nothing where the compiler knows them. `from_last`:
+// which of the strides of that mask it is.
+std::string StrideText(int64_t stride, std::string_view mask, int64_t from_last) {
+  if (stride == 0 || stride == 1) return StrCat(stride);
+  return StrCat(mask, "_strides.at[MAX_RANK - ", from_last, "]");
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, GpuDevice& device) {
   using Plan = FusedAttentionPlan;
   AttentionText text;
   text.type = info.InputType(0);
   if (!IsAttentionType(text.type)) return DeclineOnDevice(info, text.type);
-  constexpr std::string_view kMasks[] = {"mask", "window_mask"};
+  static constexpr std::string_view kMasks[] = {"mask", "window_mask"};
   for (size_t i = 0; i < 2; ++i) {
     if (info.node.input(3 + i) == kNoValue) continue;
     if (info.InputType(3 + i) != text.type) return DeclineOnDevice(info, info.InputType(3 + i));
     const std::string mask(kMasks[i]);
     text.parameters += StrCat("GLOBAL const X* ", mask, ", Dims ", mask, "_strides, ");
-    text.setup += StrCat("i64 ", mask, "_at = 0; for (i32 axis = 0; axis < BATCH_RANK; ++axis) ",
-                         mask, "_at += head[axis] * ", mask, "_strides.at[axis];");
-    text.score += StrCat(" + X_GET(", mask, ", ", mask, "_at + query * ", mask,
-                         "_strides.at[MAX_RANK - 2] + key * ", mask, "_strides.at[MAX_RANK - 1])");
+    text.setup +=
+        StrCat("i64 ", mask, "_at = 0; UNROLL for (i32 axis = 0; axis < BATCH_RANK; ++axis) ", mask,
+               "_at += head[axis] * ", mask, "_strides.at[axis];");
+    text.score += StrCat(" + X_GET(", mask, ", ", mask, "_at + query * ", mask, "_row + key * ",
+                         mask, "_column)");
   }
   if (info.node.attributes.Int("nan_to_zero", 0) != 0) {
     text.zeros = "total == 0.0f || total != total";
@@ -288,6 +300,14 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
       masks[i].values[kMostDeviceDims - 2] = plan.masks[i].row_stride;
       masks[i].values[kMostDeviceDims - 1] = plan.masks[i].column_stride;
     }
+    AttentionText whole = text;
+    for (size_t i = 0; i < 2; ++i) {
+      if (!plan.masks[i].given) continue;
+      const auto name = [&](std::string_view stride) { return StrCat(kMasks[i], stride); };
+      whole.functions +=
+          Define(name("_row"), StrideText(plan.masks[i].row_stride, kMasks[i], 2)) +
+          Define(name("_column"), StrideText(plan.masks[i].column_stride, kMasks[i], 1));
+    }
     const auto make = [&](const FlashAttention& attention) {
       PreparedKernel prepared;
       prepared.scratch_bytes = attention.scratch_bytes;
@@ -302,7 +322,7 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
       };
       return prepared;
     };
-    return PrepareFlashAttention(device, context, text, flash, make);
+    return PrepareFlashAttention(device, context, whole, flash, make);
   };
   return MakeGpuKernel(prepare, {}, {0, 1, 2});
 }

@@ -19,6 +19,7 @@ constexpr std::string_view kFindHead = R"(
   const i64 down = GROUP(0) % blocks * QUERIES; \
   i64 head[MAX_RANK], rest = GROUP(0) / blocks; \
   i64 q_at = 0, k_at = 0, v_at = 0, y_at = 0; \
+  UNROLL \
   for (i32 axis = BATCH_RANK - 1; axis >= 0; --axis) { \
     const i64 at = rest % batch.at[axis]; \
     rest /= batch.at[axis]; \

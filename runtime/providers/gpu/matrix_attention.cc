@@ -113,16 +113,20 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
     }
     IF_MATRICES(has_scores) {
       f32 now[2];
+      // Keys of this lane from its first one on that there are.
+      const i64 left = has_scores ? keys - first - lane_word * 2 : 0;
+      const i32 there = (i32)(left < KEYS ? left : KEYS);
       UNROLL
       for (i32 r = 0; r < 2; ++r) {
         const i64 query = first_query + r * 8;
+        const i32 seen = query < queries ? there : 0;
         now[r] = largest[r];
         UNROLL
         for (i32 e = 0; e < SCORE_PARTS * 2; ++e) {
           const i32 at = e / 2 * 4 + r * 2 + e % 2;
           const i64 key = first + e / 2 * 8 + lane_word * 2 + e % 2;
           f32 s = sums[at] * scale;
-          s = has_scores && key < keys && query < queries ? (SCORE) : -INFINITY_F32;
+          s = e / 2 * 8 + e % 2 < seen ? (SCORE) : -INFINITY_F32;
           sums[at] = s;
           now[r] = s > now[r] || s != s ? s : now[r];
         }
@@ -133,7 +137,7 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
       for (i32 r = 0; r < 2; ++r) {
         // Nothing is seen yet: differences of infinities would not be numbers.
         const f32 base = now[r] == -INFINITY_F32 ? 0.0f : now[r];
-        const f32 kept = exp(largest[r] - base);
+        const f32 kept = QUICK_EXP(largest[r] - base);
         largest[r] = now[r];
         totals[r] *= kept;
         UNROLL
@@ -142,8 +146,8 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
         }
         UNROLL
         for (i32 part = 0; part < SCORE_PARTS; ++part) {
-          const f32 low = exp(sums[part * 4 + r * 2] - base);
-          const f32 high = exp(sums[part * 4 + r * 2 + 1] - base);
+          const f32 low = QUICK_EXP(sums[part * 4 + r * 2] - base);
+          const f32 high = QUICK_EXP(sums[part * 4 + r * 2 + 1] - base);
           totals[r] += low + high;
           words[(SCORE_STEPS + part / 2) * 4 + part % 2 * 2 + r] = PAIR(low, high);
         }
@@ -155,14 +159,14 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
   UNROLL
   for (i32 r = 0; r < 2; ++r) {
     const i64 query = first_query + r * 8;
-    const f32 total = totals[r];
+    const f32 total = totals[r], share = 1.0f / total;
     if (query < queries) {
       const bool is_zero = ZEROS;
       GLOBAL u32* to = (GLOBAL u32*)(y + y_at + query * y_row) + lane_word;
       UNROLL
       for (i32 part = 0; part < RESULT_PARTS; ++part) {
-        const f32 low = sums[(SCORE_PARTS + part) * 4 + r * 2] / total;
-        const f32 high = sums[(SCORE_PARTS + part) * 4 + r * 2 + 1] / total;
+        const f32 low = sums[(SCORE_PARTS + part) * 4 + r * 2] * share;
+        const f32 high = sums[(SCORE_PARTS + part) * 4 + r * 2 + 1] * share;
         to[part * 4] = is_zero ? 0u : PAIR(low, high);
       }
     }
@@ -197,8 +201,9 @@ std::vector<MatrixAttentionTile> MatrixAttentionTiles(const FlashSizes& sizes,
   for (const int64_t extent : sizes.batch) heads *= extent;
   std::vector<MatrixAttentionTile> tiles;
   size_t enough = 0;  // of them
-  for (const int64_t warps : {4, 2, 1}) {
+  for (const int64_t warps : {8, 4, 2, 1}) {
     const MatrixAttentionTile tile{warps, keys};
+    if (warps == 8 && sizes.queries < tile.queries()) continue;
     const int64_t groups = heads * ((sizes.queries - 1) / tile.queries() + 1);
     tiles.insert(tiles.begin() + static_cast<std::ptrdiff_t>(enough), tile);
     if (groups >= multiprocessors) ++enough;

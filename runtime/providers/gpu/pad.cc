@@ -1,4 +1,6 @@
 // Pad and Trilu.
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "runtime/base/str_cat.h"
@@ -11,17 +13,19 @@ namespace {
 
 constexpr std::string_view kPadSource = R"(
 KERNEL pad(GLOBAL const X* in, GLOBAL const X* value, GLOBAL X* out, i64 count, Dims out_dims,
-           Dims in_dims, Dims begin, Dims in_strides, i32 rank, X fill) {
+           Dims in_dims, Dims begin, Dims in_strides, X fill) {
   const i64 i = GLOBAL_INDEX;
   if (i >= count) return;
-  i64 rest = i, from = 0;
+  IX rest = (IX)i;
+  i64 from = 0;
   i32 outside = 0;
-  for (i32 axis = rank - 1; axis >= 0; --axis) {
-    const i64 extent = in_dims.at[axis];
-    i64 at = rest % out_dims.at[axis] - begin.at[axis];
-    rest /= out_dims.at[axis];
+  UNROLL
+  for (i32 axis = RANK - 1; axis >= 0; --axis) {
+    const IX extent = (IX)in_dims.at[axis], dim = (IX)out_dims.at[axis];
+    IX at = (axis == 0 ? rest : rest % dim) - (IX)begin.at[axis];
+    rest = axis == 0 ? 0 : rest / dim;
     if (at < 0 || at >= extent) { FOLD }
-    from += at * in_strides.at[axis];
+    from += (i64)at * in_strides.at[axis];
   }
   out[i] = outside ? FILL : in[from];
 }
@@ -36,10 +40,34 @@ std::string_view FoldOf(const std::string& mode) {
     return "if (extent == 0) outside = 1; at = extent == 0 ? 0 : (at % extent + extent) % extent;";
   if (mode == "reflect") {
     return "if (extent == 0) outside = 1; if (extent <= 1) { at = 0; } else { "
-           "const i64 period = 2 * (extent - 1); at = (at % period + period) % period; "
+           "const IX period = 2 * (extent - 1); at = (at % period + period) % period; "
            "if (at >= extent) at = period - at; }";
   }
   return {};
+}
+
+// Extents, and what comes before each axis; neighbours without any padding are one axis.
+struct PadLoop {
+  std::vector<int64_t> in, out, begin;
+};
+
+PadLoop LoopOf(const Shape& in, const Shape& out, const std::vector<int64_t>& begin) {
+  PadLoop loop;
+  bool was_whole = false;
+  for (int axis = 0; axis < in.rank(); ++axis) {
+    const int64_t before = begin[static_cast<size_t>(axis)];
+    const bool is_whole = in[axis] == out[axis] && before == 0;
+    if (is_whole && was_whole) {
+      loop.in.back() *= in[axis];
+      loop.out.back() *= in[axis];
+    } else {
+      loop.in.push_back(in[axis]);
+      loop.out.push_back(out[axis]);
+      loop.begin.push_back(before);
+    }
+    was_whole = is_whole;
+  }
+  return loop;
 }
 
 }  // namespace
@@ -79,20 +107,25 @@ Result<std::unique_ptr<Kernel>> MakeGpuPad(const KernelInfo& info, GpuDevice& de
         }
         const int64_t count = out.ElementCount();
         if (count == 0) return NothingToDo();
-        const auto dims_of = [](const Shape& shape) {
-          return ToDeviceDims(std::vector<int64_t>(shape.begin(), shape.end()));
-        };
-        ONNXD_ASSIGN_OR_RETURN(const DeviceDims out_dims, dims_of(out));
-        ONNXD_ASSIGN_OR_RETURN(const DeviceDims in_dims, dims_of(in));
-        ONNXD_ASSIGN_OR_RETURN(const DeviceDims begins, ToDeviceDims(begin));
-        ONNXD_ASSIGN_OR_RETURN(const DeviceDims strides, ToDeviceDims(DenseStrides(in)));
-        ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "pad"));
+        const PadLoop loop = LoopOf(in, out, begin);
+        ONNXD_ASSIGN_OR_RETURN(const DeviceDims out_dims, ToDeviceDims(loop.out));
+        ONNXD_ASSIGN_OR_RETURN(const DeviceDims in_dims, ToDeviceDims(loop.in));
+        ONNXD_ASSIGN_OR_RETURN(const DeviceDims begins, ToDeviceDims(loop.begin));
+        ONNXD_ASSIGN_OR_RETURN(const DeviceDims strides,
+                               ToDeviceDims(DenseStrides(Shape(loop.in))));
+        const bool wide =
+            std::max(count, in.ElementCount()) > std::numeric_limits<int32_t>::max() / 2;
+        ONNXD_ASSIGN_OR_RETURN(
+            const GpuProgram kernel,
+            device.FindKernel(StrCat(Define("IX", wide ? "i64" : "i32"),
+                                     Define("RANK", static_cast<int64_t>(loop.in.size())), source),
+                              "pad"));
         PreparedKernel prepared;
         prepared.compute = [=](const KernelContext& k) {
           LaunchArguments arguments;
           arguments.Pointer(k.input<void>(0)).Pointer(has_input ? k.input<void>(2) : nullptr);
           arguments.Pointer(k.output<void>(0)).Value(count).Value(out_dims).Value(in_dims);
-          arguments.Value(begins).Value(strides).Value(static_cast<int32_t>(rank));
+          arguments.Value(begins).Value(strides);
           switch (DataTypeBits(type)) {
             case 8:
               arguments.Value(uint8_t{0});

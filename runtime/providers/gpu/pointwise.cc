@@ -15,8 +15,7 @@ std::string SourceOf(const PointwiseProgram& program, const BroadcastOperands& o
   std::string parameters = operands.Parameters(), results, puts, stores;
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const std::string type = StrCat("Y", i);
-    source += DefineType(type, program.outputs[i]) +
-              DefineVector(type, program.outputs[i], vector);
+    source += DefineType(type, program.outputs[i]) + DefineVector(type, program.outputs[i], vector);
     parameters += StrCat("GLOBAL ", type, "* y", i, ", ");
     results += StrCat("  ", type, "_VECTOR of_y", i, ";\n");
     puts += StrCat("    ", type, "_PUT(of_y", i, ".at, e, ", program.results[i], ");\n");
@@ -45,8 +44,8 @@ int64_t VectorFor(const PointwiseProgram& program, const GpuProperties& properti
     }
   }
   int64_t vector = kMostBytes / widest;
-  while (vector > 1 && (count % vector != 0 ||
-                        count / vector < properties.multiprocessors * kLanesEnough)) {
+  while (vector > 1 &&
+         (count % vector != 0 || count / vector < properties.multiprocessors * kLanesEnough)) {
     vector /= 2;
   }
   return vector;
@@ -110,7 +109,8 @@ void BroadcastOperands::FindAccess(const std::vector<int64_t>& dims,
 
 Result<BroadcastOperands> BroadcastOperands::Make(std::span<const DataType> types,
                                                   std::span<const Shape* const> shapes,
-                                                  const Shape& output, std::string prefix) {
+                                                  const Shape& output, std::string prefix,
+                                                  int64_t columns) {
   DeviceLoop loop;
   loop.dims.assign(output.dims().begin(), output.dims().end());
   for (const Shape* shape : shapes) {
@@ -119,6 +119,7 @@ Result<BroadcastOperands> BroadcastOperands::Make(std::span<const DataType> type
   loop.Join();
   BroadcastOperands made;
   made.prefix_ = std::move(prefix);
+  made.columns_ = columns;
   for (size_t i = 0; i < types.size(); ++i) {
     Operand operand{types[i], Access::kAbsent, {}};
     if (shapes[i] != nullptr) FindAccess(loop.dims, loop.strides[i], operand);
@@ -190,6 +191,7 @@ std::string BroadcastOperands::Place(const Operand& operand, size_t i,
   if (operand.access == Access::kStrided) return StrCat("o", i);
   std::string at(index);
   if (operand.access == Access::kFlat) return at;
+  if (operand.same == 1 && columns_ > 0 && operand.period == columns_) return "column";
   if (operand.same != 1) at += StrCat(" / (INDEX)", Named("same", i));
   if (operand.period != 0) at += StrCat(" % (INDEX)", Named("period", i));
   return at;

@@ -19,10 +19,11 @@ class BroadcastOperands {
   // `types`: kUndefined for absent ones, whose shapes are null. Requires shapes that broadcast to
   // `output`. kUnimplemented where more dimensions are left than kernels have, after those that lie
   // together are joined.
-  // `prefix`: of the names of types and parameters, for several in a kernel.
+  // `prefix`: of the names of types and parameters, for several in a kernel. `columns`: of output,
+  // whose last axes are rows of so many, of which the kernel knows INDEX `column`; 0: it does not.
   static Result<BroadcastOperands> Make(std::span<const DataType> types,
                                         std::span<const Shape* const> shapes, const Shape& output,
-                                        std::string prefix = "");
+                                        std::string prefix = "", int64_t columns = 0);
   BroadcastOperands() = default;
 
   // Text of a kernel: operand 2 is called x2. No lines end in it but those of Types.
@@ -32,7 +33,8 @@ class BroadcastOperands {
   std::string Loads() const;       // statements that define x0, ... from INDEX i
 
   // The same for `vector` elements from INDEX `first` on, a multiple of it: types after Types, and
-  // statements before a loop over i32 e, in which LoadsOf define x0, ... from i, which is first + e.
+  // statements before a loop over i32 e, in which LoadsOf define x0, ... from i, which is first +
+  // e.
   std::string VectorTypes(int64_t vector) const;
   std::string VectorLoads(int64_t vector) const;
   std::string LoadsOf(int64_t vector) const;
@@ -65,6 +67,7 @@ class BroadcastOperands {
   std::string Named(std::string_view name, size_t i) const;
 
   std::string prefix_;
+  int64_t columns_ = 0;
   std::vector<Operand> operands_;
   DeviceDims dims_;
   int32_t rank_ = 0;

@@ -10,9 +10,10 @@
 namespace onnxd {
 namespace {
 
-// A lane for an output. Spatial axes are seen as three. In Dims: image = extents (3), outputs (3),
-// and channels where they are last, else 1; window = kernel (3), strides (3); gaps = dilations (3),
-// pads before (3); ends = pads after (3).
+// A lane for an output, or for VECTOR neighbouring channels where these are last. Spatial axes are
+// seen as three. In Dims: image = extents (3), outputs (3), and channels where they are last, else
+// 1; window = kernel (3), strides (3); gaps = dilations (3), pads before (3); ends = pads after
+// (3).
 constexpr std::string_view kSource = R"(
 // How many steps of `gap` lead over `distance`.
 FUNCTION IX steps_over(IX distance, IX gap) {
@@ -23,7 +24,7 @@ FUNCTION IX smaller_of(IX a, IX b) { return a < b ? a : b; }
 
 KERNEL pool(GLOBAL const X* in, GLOBAL X* out, GLOBAL i64* where_out, i64 count, Dims image,
             Dims window, Dims gaps, Dims ends, f32 power) {
-  const i64 index = GLOBAL_INDEX;
+  const i64 index = GLOBAL_INDEX * VECTOR;
   if (index >= count) return;
   IX rest = (IX)index;
   const IX channels = DIM(image, 6), channel = rest % channels;
@@ -44,19 +45,34 @@ KERNEL pool(GLOBAL const X* in, GLOBAL X* out, GLOBAL i64* where_out, i64 count,
   }
   const IX plane = DIM(image, 0) * DIM(image, 1) * DIM(image, 2);
   GLOBAL const X* base = in + (i64)rest * plane * channels + channel;
-  ACC result = INITIAL;
+  ACC results[VECTOR];
+  UNROLL
+  for (i32 e = 0; e < VECTOR; ++e) results[e] = INITIAL;
   IX where = -1;
   for (IX z = 0; z < taps[0]; ++z) {
     for (IX y = 0; y < taps[1]; ++y) {
       for (IX x = 0; x < taps[2]; ++x) {
         const IX offset = ((first[0] + z * DIM(gaps, 0)) * DIM(image, 1) + first[1] +
                            y * DIM(gaps, 1)) * DIM(image, 2) + first[2] + x * DIM(gaps, 2);
-        const ACC value = (ACC)X_GET(base, (i64)offset * channels);
-        TAKE
+        X_VECTOR values;
+        values.words = *(GLOBAL const X_WORDS*)(base + (i64)offset * channels);
+        const bool is_first = where < 0;
+        UNROLL
+        for (i32 e = 0; e < VECTOR; ++e) {
+          const ACC value = (ACC)X_GET(values.at, e), result = results[e];
+          TAKE
+        }
+        if (is_first) where = offset;
       }
     }
   }
-  X_PUT(out, index, RESULT);
+  X_VECTOR taken;
+  UNROLL
+  for (i32 e = 0; e < VECTOR; ++e) {
+    const ACC result = results[e];
+    X_PUT(taken.at, e, RESULT);
+  }
+  *(GLOBAL X_WORDS*)(out + index) = taken.words;
 #ifdef WANTS_INDICES
   i64 flat = where;
 #ifdef COLUMN_MAJOR
@@ -78,14 +94,15 @@ Pool PoolOf(const Node& node) {
   if (node.op_type.starts_with("MaxPool") || node.op_type == "GlobalMaxPool") {
     return {
         "0",
-        "if (where < 0 || value > result || value != value) { result = value; where = offset; }",
+        "if (is_first || value > result || value != value) { results[e] = value; where = offset; }",
         "result"};
   }
   if (node.op_type == "LpPool" || node.op_type == "GlobalLpPool") {
-    return {"0", "result += pow(fabs(value), (ACC)power);", "pow(result, (ACC)1 / (ACC)power)"};
+    return {"0", "results[e] = result + pow(fabs(value), (ACC)power);",
+            "pow(result, (ACC)1 / (ACC)power)"};
   }
   const bool padded = node.attributes.Int("count_include_pad", 0) != 0;
-  return {"0", "result += value;",
+  return {"0", "results[e] = result + value;",
           padded ? "(padded == 0 ? (ACC)0 : result / (ACC)padded)"
                  : "(inside == 0 ? (ACC)0 : result / (ACC)inside)"};
 }
@@ -145,9 +162,8 @@ Result<std::unique_ptr<Kernel>> MakeGpuPool(const KernelInfo& info, GpuDevice& d
   if (info.node.outputs[0] == kNoValue) return Unimplemented("indices without values");
   const Pool pool = PoolOf(info.node);
   const bool wants_indices = info.node.output(1) != kNoValue;
-  std::string source = DefineType("X", type) + Define("ACC", ComputeName(type)) +
-                       Define("INITIAL", pool.initial) + Define("TAKE", pool.take) +
-                       Define("RESULT", pool.result);
+  std::string source = Define("ACC", ComputeName(type)) + Define("INITIAL", pool.initial) +
+                       Define("TAKE", pool.take) + Define("RESULT", pool.result);
   if (wants_indices) source += Define("WANTS_INDICES", 1);
   if (info.node.attributes.Int("storage_order", 0) != 0) source += Define("COLUMN_MAJOR", 1);
   source += kSource;
@@ -162,17 +178,21 @@ Result<std::unique_ptr<Kernel>> MakeGpuPool(const KernelInfo& info, GpuDevice& d
     for (const DeviceDims* some : {&dims.image, &dims.window, &dims.gaps, &dims.ends}) {
       for (const int64_t value : some->values) farthest = std::max(farthest, value);
     }
+    int64_t vector = 16 / static_cast<int64_t>(DataTypeBits(type) / 8);
+    while (dims.image.values[6] % vector != 0) vector /= 2;
     const bool wide = farthest > std::numeric_limits<int32_t>::max() / 2;
     ONNXD_ASSIGN_OR_RETURN(
         const GpuProgram kernel,
-        device.FindKernel(StrCat(Define("IX", wide ? "i64" : "i32"), source), "pool"));
+        device.FindKernel(StrCat(Define("IX", wide ? "i64" : "i32"), Define("VECTOR", vector),
+                                 DefineType("X", type), DefineVector("X", type, vector), source),
+                          "pool"));
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
       LaunchArguments arguments;
       arguments.Pointer(k.input<void>(0)).Pointer(k.output<void>(0)).Pointer(k.output<void>(1));
       arguments.Value(count).Value(dims.image).Value(dims.window).Value(dims.gaps);
       arguments.Value(dims.ends).Value(power);
-      return Launch(k, kernel, LaunchGrid::Over(count), arguments);
+      return Launch(k, kernel, LaunchGrid::Over(count / vector), arguments);
     };
     return prepared;
   });

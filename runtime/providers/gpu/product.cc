@@ -369,8 +369,7 @@ int64_t FinishedAtOnce(const ProductPlan& plan, DataType sums) {
 std::string FinishSource(const ProductText& text, int64_t results, DataType sums, int64_t vector) {
   const bool wide = results > std::numeric_limits<int32_t>::max() / 2;
   return StrCat(DefineType("S", sums), DefineVector("S", sums, vector), Define("VECTOR", vector),
-                DefineType("Y", text.y), DefineVector("Y", text.y, vector),
-                SourceOf(text, wide));
+                DefineType("Y", text.y), DefineVector("Y", text.y, vector), SourceOf(text, wide));
 }
 
 // Sums by the library, in scratch memory and finished by a kernel unless they are the results.
