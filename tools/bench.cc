@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -105,17 +106,40 @@ Result<std::vector<Value>> MakeInputs(const BenchFlags& flags, const InferenceSe
   return inputs;
 }
 
+// As the server has them, or in the device's memory.
+Result<std::vector<Value>> Placed(const BenchFlags& flags, const InferenceSession& session,
+                                  std::vector<Value> inputs) {
+  for (Value& input : inputs) {
+    if (!input.is_tensor() || input.tensor().type() == DataType::kString) continue;
+    if (flags.on_device) {
+      ONNXD_ASSIGN_OR_RETURN(input, session.MoveInput(input));
+      continue;
+    }
+    const Tensor from = input.tensor();
+    ONNXD_ASSIGN_OR_RETURN(Tensor to, session.MakeInput(from.type(), from.shape()));
+    if (from.bytes() > 0) std::memcpy(to.mutable_raw(), from.raw(), from.bytes());
+    input = std::move(to);
+  }
+  return inputs;
+}
+
 struct Measurement {
   std::vector<double> times;  // ms
   std::vector<ProfiledRun> profiled;
 };
 
+RunOptions OptionsOf(const BenchFlags& flags) {
+  RunOptions options;
+  options.outputs_on_device = flags.on_device;
+  return options;
+}
+
 // Every caller runs it so often. What all of them took, by the number of runs.
-Status TimeCallers(const InferenceSession& session, const std::vector<Value>& inputs, int callers,
-                   int runs, double& milliseconds) {
+Status TimeCallers(const InferenceSession& session, const std::vector<Value>& inputs,
+                   const RunOptions& options, int callers, int runs, double& milliseconds) {
   std::vector<Status> results(static_cast<size_t>(callers), Status::Ok());
   const auto call = [&](Status& result) {
-    for (int i = 0; i < runs && result.ok(); ++i) result = session.Run(inputs, {}).status();
+    for (int i = 0; i < runs && result.ok(); ++i) result = session.Run(inputs, options).status();
   };
   const auto begin = Clock::now();
   std::vector<std::thread> threads;
@@ -133,11 +157,12 @@ Status MeasureAll(const BenchFlags& flags, const InferenceSession& session,
                   const std::vector<Value>& inputs, Measurement& measured) {
   for (int i = 0; i < flags.iterations; ++i) {
     ProfiledRun run;
-    RunOptions run_options;
+    RunOptions run_options = OptionsOf(flags);
     if (!flags.profile.empty()) run_options.profile = &run.profile;
     if (flags.callers > 1) {
       double milliseconds = 0;
-      ONNXD_RETURN_IF_ERROR(TimeCallers(session, inputs, flags.callers, 1, milliseconds));
+      ONNXD_RETURN_IF_ERROR(
+          TimeCallers(session, inputs, run_options, flags.callers, 1, milliseconds));
       measured.times.push_back(milliseconds);
       continue;
     }
@@ -150,14 +175,15 @@ Status MeasureAll(const BenchFlags& flags, const InferenceSession& session,
   return Status::Ok();
 }
 
-Status MeasureInTurns(const InferenceSession& session, const std::vector<Value>& inputs,
-                      int callers, Measurement& measured) {
+Status MeasureInTurns(const BenchFlags& flags, const InferenceSession& session,
+                      const std::vector<Value>& inputs, Measurement& measured) {
   std::printf("ready\n");
   std::fflush(stdout);
   int count = 0;
   while (std::scanf("%d", &count) == 1 && count > 0) {
     measured.times.push_back(0);
-    ONNXD_RETURN_IF_ERROR(TimeCallers(session, inputs, callers, count, measured.times.back()));
+    ONNXD_RETURN_IF_ERROR(TimeCallers(session, inputs, OptionsOf(flags), flags.callers, count,
+                                      measured.times.back()));
     std::printf("%.6f\n", measured.times.back());
     std::fflush(stdout);
   }
@@ -173,11 +199,12 @@ Status RunBench(const BenchFlags& flags) {
   ONNXD_ASSIGN_OR_RETURN(const auto session,
                          InferenceSession::Load(flags.model, std::move(options)));
   beginning.load_ms = Milliseconds(Clock::now() - begin);
-  ONNXD_ASSIGN_OR_RETURN(const std::vector<Value> inputs, MakeInputs(flags, *session));
+  ONNXD_ASSIGN_OR_RETURN(std::vector<Value> inputs, MakeInputs(flags, *session));
+  ONNXD_ASSIGN_OR_RETURN(inputs, Placed(flags, *session, std::move(inputs)));
   const int warm_up = flags.paced ? 2 : std::max(2, flags.iterations / 10);
   for (int i = 0; i < warm_up; ++i) {
     const auto run_begin = Clock::now();
-    ONNXD_ASSIGN_OR_RETURN(const auto outputs, session->Run(inputs, {}));
+    ONNXD_ASSIGN_OR_RETURN(const auto outputs, session->Run(inputs, OptionsOf(flags)));
     if (i == 0) beginning.first_run_ms = Milliseconds(Clock::now() - run_begin);
     if (i > 0 || flags.compare.empty()) continue;
     ONNXD_RETURN_IF_ERROR(
@@ -186,7 +213,7 @@ Status RunBench(const BenchFlags& flags) {
   ONNXD_RETURN_IF_ERROR(session->SaveToCache());
   TuneAllocator();  // runs find memory as they do in the server
   Measurement measured;
-  ONNXD_RETURN_IF_ERROR(flags.paced ? MeasureInTurns(*session, inputs, flags.callers, measured)
+  ONNXD_RETURN_IF_ERROR(flags.paced ? MeasureInTurns(flags, *session, inputs, measured)
                                     : MeasureAll(flags, *session, inputs, measured));
   Report(flags, inputs, measured.times, beginning, provider);
   if (measured.profiled.empty()) return Status::Ok();

@@ -60,9 +60,10 @@ struct BenchFlags {
   std::string compare;  // folder with expected outputs, checked before anything is timed
   double relative = 1e-3, absolute = 1e-5;
   int iterations = 100;
-  int callers = 1;      // threads that run the session at once
-  bool paced = false;   // time runs when a line on standard input asks for some
-  std::string profile;  // file for a Chrome trace; empty: none
+  int callers = 1;         // threads that run the session at once
+  bool on_device = false;  // inputs and outputs stay in the device's memory
+  bool paced = false;      // time runs when a line on standard input asks for some
+  std::string profile;     // file for a Chrome trace; empty: none
   bool json = false;
   SessionFlags session;
 };

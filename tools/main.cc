@@ -89,8 +89,12 @@ void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
       ->allow_extra_args(false);
   command->add_option("--inputs", flags.inputs,
                       "Folder with the inputs, as for run, instead of random values");
-  command->add_option("--compare", flags.compare,
-                      "Folder with expected outputs, compared before anything is timed");
+  CLI::Option* const on_device = command->add_flag(
+      "--on-device", flags.on_device, "Leave inputs and outputs in the memory of the device");
+  command
+      ->add_option("--compare", flags.compare,
+                   "Folder with expected outputs, compared before anything is timed")
+      ->excludes(on_device);
   command->add_option("--rtol", flags.relative, "Relative tolerance of --compare")
       ->capture_default_str();
   command->add_option("--atol", flags.absolute, "Absolute tolerance of --compare")

@@ -1,4 +1,6 @@
 // The nodes that bring values from one side to the other.
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "runtime/base/str_cat.h"
@@ -34,6 +36,9 @@ class CopyInsertion {
       graph_.nodes.push_back(std::move(node));
     }
     for (ValueId& id : graph_.outputs) Bring(id, false);
+    // What the device does after its inputs came is then one piece, which it may record.
+    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(of_inputs_.begin()),
+                        std::make_move_iterator(of_inputs_.end()));
     return Status::Ok();
   }
 
@@ -74,7 +79,9 @@ class CopyInsertion {
       node.inputs = {id};
       node.outputs = {copy->second};
       node.provider = "session";
-      graph_.nodes.push_back(std::move(node));
+      const bool of_input =
+          std::find(graph_.inputs.begin(), graph_.inputs.end(), id) != graph_.inputs.end();
+      (wants_device && of_input ? of_inputs_ : graph_.nodes).push_back(std::move(node));
     }
     id = copy->second;
   }
@@ -83,6 +90,7 @@ class CopyInsertion {
   const Providers providers_;
   std::vector<bool> on_device_;        // by value
   std::map<ValueId, ValueId> copies_;  // the value on the other side
+  std::vector<Node> of_inputs_;        // copies of graph inputs to the device
 };
 
 }  // namespace

@@ -66,8 +66,10 @@ class Planner {
     if (request_.device != nullptr) {
       ONNXD_ASSIGN_OR_RETURN(stream_, request_.device->MakeStream());
     }
+    plan_->outputs_on_device = request_.outputs_on_device;
     FindLastUses();
     FindReadAtStrides();
+    if (request_.outputs_on_device) FindStaying();
     DefineInputs();
     for (const auto& [id, tensor] : request_.constants) DefineConstant(id, tensor);
     for (const auto& [id, tensor] : request_.device_constants) DefineDeviceConstant(id, tensor);
@@ -75,7 +77,7 @@ class Planner {
       step_ = static_cast<int>(i);
       ONNXD_RETURN_IF_ERROR(PlanNode(i, true));
     }
-    DefineOutputs();
+    ONNXD_RETURN_IF_ERROR(DefineOutputs());
     ONNXD_RETURN_IF_ERROR(PlaceStorages());
     NumberOperands();
     FindRecordable();
@@ -124,6 +126,26 @@ class Planner {
     }
   }
 
+  // Copies to the host whose results nothing but the caller reads: what they would copy stays.
+  void FindStaying() {
+    std::vector<bool> is_read(graph_.value_count(), false);
+    for (const Node& node : graph_.nodes) {
+      for (const auto* list : {&node.inputs, &node.captures}) {
+        for (const ValueId id : *list) {
+          if (id != kNoValue) is_read[static_cast<size_t>(id)] = true;
+        }
+      }
+    }
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (request_.nodes[n].side != Side::kToHost) continue;
+      const ValueId id = node.outputs[0];
+      if (!is_output_[static_cast<size_t>(id)] || is_read[static_cast<size_t>(id)]) continue;
+      const auto at = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
+      staying_.emplace(node.inputs[0], static_cast<size_t>(at - graph_.outputs.begin()));
+    }
+  }
+
   void DefineInputs() {
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       ValueState& s = state(request_.inputs[i]);
@@ -134,6 +156,7 @@ class Planner {
       if (value.is_tensor()) {
         input.type = value.tensor().type();
         input.shape = value.tensor().shape();
+        input.on_device = s.slot.on_device = value.tensor().device() != nullptr;
         s.dense = input.type != DataType::kString;
         s.slot.type = input.type;
         s.shape = input.shape;
@@ -199,7 +222,17 @@ class Planner {
     for (const ValueId id : node.inputs) {
       if (id != kNoValue && state(id).slot.kind == Slot::Kind::kAbsent) DefinePacked(id);
     }
+    if (compiled.side == Side::kToDevice) {
+      const ValueState& source = state(node.inputs[0]);
+      // It is there, or is brought there now for those who read it.
+      if (source.slot.on_device || source.slot.kind == Slot::Kind::kConstant) {
+        state(node.outputs[0]) = source;
+        return Status::Ok();
+      }
+    }
+    ONNXD_RETURN_IF_ERROR(CheckSides(node, compiled));
     ONNXD_RETURN_IF_ERROR(BringConstants(node, compiled));
+    if (compiled.side == Side::kToHost && Stays(node)) return PlanStaying(node, compiled);
     if (compiled.control_flow != nullptr) return AddUnplanned(node, compiled);
     std::vector<ValueType> types;
     std::vector<const Tensor*> known;
@@ -283,6 +316,66 @@ class Planner {
     return AddPlanned(node, compiled, std::move(*prepared), outputs, shapes);
   }
 
+  // An input of the graph that is on the device is not read on the host.
+  Status CheckSides(const Node& node, const CompiledNode& compiled) {
+    const auto refuse = [&](ValueId id) {
+      return InvalidArgument(StrCat("input '", graph_.value(id).name, "' is on ",
+                                    request_.device->name(), ", but ", Describe(node),
+                                    " reads it on the host"));
+    };
+    const auto is_there = [&](ValueId id) {
+      return id != kNoValue && state(id).slot.kind == Slot::Kind::kInput &&
+             state(id).slot.on_device;
+    };
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool wants_host = compiled.kernel == nullptr || !compiled.ReadsOnDevice(i);
+      if (is_there(node.inputs[i]) && wants_host && !ReadsOnlyShapes(node)) {
+        return refuse(node.inputs[i]);
+      }
+    }
+    for (const ValueId id : node.captures) {
+      if (is_there(id)) return refuse(id);
+    }
+    return Status::Ok();
+  }
+
+  // Whether the output that this copy gives may stay on the device: its shape must be known.
+  bool Stays(const Node& node) {
+    const auto found = staying_.find(node.inputs[0]);
+    return found != staying_.end() && graph_.outputs[found->second] == node.outputs[0] &&
+           state(node.inputs[0]).dense && state(node.inputs[0]).shape;
+  }
+
+  // The output is what was to be copied, or a copy of it on the device where that is not an output
+  // buffer of its own.
+  Status PlanStaying(const Node& node, const CompiledNode& compiled) {
+    const ValueId from = node.inputs[0], to = node.outputs[0];
+    ONNXD_RETURN_IF_ERROR(MakeDense(from));
+    const size_t output = staying_.at(from);
+    const ValueState source = state(from);
+    ValueState& s = state(to);
+    s.dense = true;
+    s.shape = source.shape;
+    s.slot.kind = Slot::Kind::kOutput;
+    s.slot.index = output;
+    s.slot.on_device = true;
+    s.slot.type = source.slot.type;
+    s.slot.shape = *source.shape;
+    if (source.slot.kind == Slot::Kind::kOutput && source.slot.index == output) return Status::Ok();
+    Step step = NewStep(node, compiled);
+    step.planned = true;
+    step.side = Side::kDevice;
+    Touch(node);
+    step.outputs.push_back(s.slot);
+    const auto bytes =
+        static_cast<size_t>(TensorBytes(s.slot.type, source.shape->ElementCount()).value_or(0));
+    step.prepared.compute = [bytes](const KernelContext& k) {
+      return k.stream().CopyWithin(k.output<void>(0), k.input<void>(0), bytes);
+    };
+    AddStep(std::move(step), compiled);
+    return Status::Ok();
+  }
+
   // Lets the outputs of what only moves elements be elements of its input: as they are, or, for
   // those who read them so, at strides. False where it must compute.
   bool DefineViews(size_t position, std::span<const OperandInfo> outputs,
@@ -290,7 +383,9 @@ class Planner {
     const Node& node = graph_.nodes[position];
     if (!MovesElements(node) || node.inputs.empty() || node.inputs[0] == kNoValue) return false;
     const ValueState source = state(node.inputs[0]);
-    const bool here = source.slot.kind == ArenaOf(request_.nodes[position].side == Side::kDevice);
+    const bool is_on_device = request_.nodes[position].side == Side::kDevice;
+    const bool in_arena = source.slot.kind == ArenaOf(is_on_device);
+    const bool here = in_arena || (is_on_device && source.slot.on_device);
     const bool whole_bytes = DataTypeBits(source.slot.type) >= 8;
     if (!here || !source.shape || !whole_bytes || source.views == kMostViews) return false;
     std::vector<const Shape*> shapes;
@@ -304,7 +399,8 @@ class Planner {
       const auto id = static_cast<size_t>(node.outputs[i]);
       const StridedView& view = (*views)[i];
       const size_t offset = static_cast<size_t>(view.offset) * bytes;
-      const bool fits = offset % kAlignment == 0 && (!is_output_[id] || offset == 0);
+      const bool may_begin_behind = in_arena && !is_output_[id];
+      const bool fits = offset % kAlignment == 0 && (may_begin_behind || offset == 0);
       if (!fits || (!view.IsDense() && !(may_be_strided && at_strides_[id]))) return false;
     }
     for (size_t i = 0; i < views->size(); ++i) {
@@ -327,7 +423,7 @@ class Planner {
         s.producer = static_cast<int>(position);
         s.views = source.views + 1;
       }
-      ExtendForUses(node.outputs[i], s.storage);
+      if (s.storage >= 0) ExtendForUses(node.outputs[i], s.storage);
     }
     return true;
   }
@@ -547,6 +643,12 @@ class Planner {
       s.slot.index = static_cast<size_t>(at - graph_.outputs.begin());
       return;
     }
+    if (const auto stays = staying_.find(id); on_device && stays != staying_.end()) {
+      s.slot.kind = Slot::Kind::kOutput;
+      s.slot.index = stays->second;
+      s.slot.on_device = true;
+      return;
+    }
     s.slot.kind = ArenaOf(on_device);
     for (const auto& [output, input] : prepared.in_place) {
       if (static_cast<size_t>(output) != i) continue;
@@ -604,14 +706,20 @@ class Planner {
     plan_->steps.push_back(std::move(step));
   }
 
-  void DefineOutputs() {
+  Status DefineOutputs() {
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       const ValueId id = graph_.outputs[i];
       const ValueState& s = state(id);
       OutputSource source;
       source.slot = s.slot;
+      source.from_device = s.copied_to_host > 0;
       if (InArena(s.slot)) source.slot.index = static_cast<size_t>(s.storage);
-      if (s.slot.kind == Slot::Kind::kCell || !s.dense) {
+      const bool is_device_input = s.slot.kind == Slot::Kind::kInput && s.slot.on_device;
+      if (is_device_input && !request_.outputs_on_device) {
+        return InvalidArgument(StrCat("output '", graph_.value(id).name,
+                                      "' is an input that is on ", request_.device->name()));
+      }
+      if (s.slot.kind == Slot::Kind::kCell || !s.dense || is_device_input) {
         source.kind = OutputSource::Kind::kValue;
       } else if (s.slot.kind == Slot::Kind::kOutput && s.slot.index == i) {
         source.shape = *s.shape;
@@ -621,6 +729,7 @@ class Planner {
       }
       plan_->outputs.push_back(std::move(source));
     }
+    return Status::Ok();
   }
 
   // Offsets of the storages on one side; the bytes they take together.
@@ -679,12 +788,17 @@ class Planner {
     }
   }
 
+  // Of an input or output of the run, on the device.
+  static bool IsBound(const Slot& slot) {
+    return slot.on_device && (slot.kind == Slot::Kind::kInput || slot.kind == Slot::Kind::kOutput);
+  }
+
   static bool IsRecordable(const Step& step) {
     if (!step.planned || step.side != Side::kDevice || step.waits) return false;
     for (const auto* slots : {&step.inputs, &step.outputs}) {
       for (const Slot& slot : *slots) {
         if (slot.kind != Slot::Kind::kAbsent && slot.kind != Slot::Kind::kConstant &&
-            slot.kind != Slot::Kind::kDeviceArena) {
+            slot.kind != Slot::Kind::kDeviceArena && !IsBound(slot)) {
           return false;
         }
       }
@@ -692,12 +806,27 @@ class Planner {
     return true;
   }
 
+  std::vector<size_t> AddressesIn(size_t begin, size_t end) const {
+    std::vector<size_t> positions;
+    for (size_t i = begin; i < end; ++i) {
+      const Step& step = plan_->steps[i];
+      size_t position = step.first_operand;
+      for (const auto* slots : {&step.inputs, &step.outputs}) {
+        for (const Slot& slot : *slots) {
+          if (IsBound(slot)) positions.push_back(position);
+          ++position;
+        }
+      }
+    }
+    return positions;
+  }
+
   void FindRecordable() {
     const std::vector<Step>& steps = plan_->steps;
     for (size_t begin = 0; begin < steps.size();) {
       size_t end = begin;
       while (end < steps.size() && IsRecordable(steps[end])) ++end;
-      if (end - begin > 1) plan_->recordable.emplace_back(begin, end);
+      if (end - begin > 1) plan_->recordable.push_back({begin, end, AddressesIn(begin, end)});
       begin = std::max(end, begin + 1);
     }
   }
@@ -708,7 +837,8 @@ class Planner {
   std::vector<ValueState> states_;
   std::vector<int> last_use_;
   std::vector<bool> is_output_;
-  std::vector<bool> at_strides_;  // by value, see FindReadAtStrides
+  std::vector<bool> at_strides_;       // by value, see FindReadAtStrides
+  std::map<ValueId, size_t> staying_;  // values on the device that are outputs there, and which
   std::vector<Storage> storages_;
   std::unique_ptr<Stream> stream_;  // that brings constants to the device; null: there is none
   int step_ = -1;

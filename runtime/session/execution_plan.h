@@ -24,8 +24,9 @@ struct Slot {
     kCell,         // a Value of the context: not dense, or of a shape that the data decide
   };
   Kind kind = Kind::kAbsent;
-  size_t index = 0;   // of the constant, input, output or cell; the offset in the arena
-  size_t offset = 0;  // while planning: bytes from where a storage in the arena begins
+  size_t index = 0;        // of the constant, input, output or cell; the offset in the arena
+  size_t offset = 0;       // while planning: bytes from where a storage in the arena begins
+  bool on_device = false;  // kInput, kOutput: its elements are in the device's memory
   DataType type = DataType::kUndefined;
   Shape shape;  // of dense operands
 };
@@ -47,23 +48,34 @@ struct Step {
 struct OutputSource {
   enum class Kind { kBuffer, kCopy, kValue };
   Kind kind = Kind::kBuffer;
-  Slot slot;    // kBuffer: the output's own buffer, which steps wrote
-  Shape shape;  // of dense outputs
+  Slot slot;                 // kBuffer: the output's own buffer, which steps wrote
+  Shape shape;               // of dense outputs
+  bool from_device = false;  // kBuffer: a copy from there fills it
 };
 
 // An input that a plan is for. kUndefined: no tensor.
 struct PlannedInput {
   DataType type = DataType::kUndefined;
   Shape shape;
+  bool on_device = false;
 
   bool Fits(const Value& value) const {
     if (!value.is_tensor()) return type == DataType::kUndefined;
-    return value.tensor().type() == type && value.tensor().shape() == shape;
+    return value.tensor().type() == type && value.tensor().shape() == shape &&
+           (value.tensor().device() != nullptr) == on_device;
   }
+};
+
+// Steps [begin, end) that only enqueue kernels on addresses of the context, or of inputs and
+// outputs on the device: what they enqueue is the same whenever these are.
+struct RecordableSteps {
+  size_t begin, end;
+  std::vector<size_t> addresses;  // positions in the operand array of those inputs and outputs
 };
 
 struct ExecutionPlan {
   std::vector<PlannedInput> inputs;  // one per graph input
+  bool outputs_on_device = false;    // RunOptions
   std::vector<Step> steps;
   std::vector<Value> constants;  // tensors
   std::vector<OutputSource> outputs;
@@ -73,9 +85,7 @@ struct ExecutionPlan {
   bool may_fail_on_device = false;  // a planned step has PreparedKernel::on_failure
   size_t cells = 0;
   size_t operands = 0;
-  // Runs of steps, [begin, end), that only enqueue kernels on addresses of the context: what they
-  // enqueue is the same in every run.
-  std::vector<std::pair<size_t, size_t>> recordable;
+  std::vector<RecordableSteps> recordable;
   // Positions in the operand array that each run fills with the addresses of inputs and outputs.
   std::vector<std::pair<size_t, size_t>> input_patches, output_patches;
   // Positions there that point to an offset in the arena.
@@ -90,6 +100,7 @@ struct PlanRequest {
   const std::map<ValueId, Tensor>& device_constants;  // the same, as device kernels read them
   Device* device;                                     // null: no node runs on one
   std::span<const Value> values;                      // the inputs of the run that asks
+  bool outputs_on_device;                             // RunOptions
   ThreadPool& pool;
   int64_t max_bytes;
 };

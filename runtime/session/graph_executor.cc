@@ -45,9 +45,15 @@ struct GraphExecutor::Context {
 
   // Of ExecutionPlan::recordable.
   struct Recording {
-    bool ran = false;      // once, step by step: kernels may do something the first time
-    bool refused = false;  // the device does not record these steps
-    std::unique_ptr<DeviceGraph> graph;
+    // For the inputs and outputs at these addresses.
+    struct Graph {
+      std::vector<void*> addresses;
+      std::unique_ptr<DeviceGraph> graph;
+    };
+    bool ran = false;           // once, step by step: kernels may do something the first time
+    bool refused = false;       // the device does not record these steps
+    int unused = 0;             // recordings in a row that were not replayed since
+    std::vector<Graph> graphs;  // latest use last
   };
   std::vector<Recording> recordings;
 };
@@ -152,8 +158,9 @@ size_t GraphExecutor::constant_bytes() const {
 }
 
 Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
-    std::span<const Value> inputs) const {
+    std::span<const Value> inputs, bool outputs_on_device) const {
   const auto matches = [&](const ExecutionPlan& plan) {
+    if (plan.outputs_on_device != outputs_on_device) return false;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!plan.inputs[i].Fits(inputs[i])) return false;
     }
@@ -167,9 +174,16 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
       return plans_.front();
     }
   }
-  const PlanRequest request{*graph_,    inputs_,           nodes_,
-                            constants_, device_constants_, device_,
-                            inputs,     *options_.pool,    options_.max_run_bytes};
+  const PlanRequest request{*graph_,
+                            inputs_,
+                            nodes_,
+                            constants_,
+                            device_constants_,
+                            device_,
+                            inputs,
+                            outputs_on_device,
+                            *options_.pool,
+                            options_.max_run_bytes};
   auto made = std::make_shared<PlanEntry>();
   ONNXD_ASSIGN_OR_RETURN(made->plan, MakeExecutionPlan(request));
   std::lock_guard lock(mutex_);
@@ -242,8 +256,14 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ValueInfo& info = graph_->value(inputs_[i]);
     ONNXD_RETURN_IF_ERROR(CheckType(inputs[i], info.type, info.name));
+    const Device* device = inputs[i].is_tensor() ? inputs[i].tensor().device() : nullptr;
+    if (device != nullptr && device != device_) {
+      return InvalidArgument(StrCat("input '", info.name, "' is on ", device->name(),
+                                    ", where none of the nodes runs"));
+    }
   }
-  ONNXD_ASSIGN_OR_RETURN(const auto entry, FindOrMakePlan(inputs));
+  const bool outputs_on_device = options.outputs_on_device && device_ != nullptr;
+  ONNXD_ASSIGN_OR_RETURN(const auto entry, FindOrMakePlan(inputs, outputs_on_device));
   const ExecutionPlan& plan = *entry->plan;
   std::unique_ptr<Context> context;
   {
@@ -284,8 +304,20 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
 }
 
 Result<Tensor> GraphExecutor::MakeInput(DataType type, const Shape& shape) const {
+  return copies_in_ ? MakePinned(type, shape) : Tensor::Create(type, shape);
+}
+
+Result<Value> GraphExecutor::MoveInput(const Value& value) const {
+  if (!copies_in_ || !IsDense(value) || value.tensor().device() != nullptr) return value;
+  ONNXD_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device_->MakeStream());
+  ONNXD_ASSIGN_OR_RETURN(Tensor moved, CopyToDevice(value.tensor(), *device_, *stream));
+  ONNXD_RETURN_IF_ERROR(stream->Synchronize());
+  return Value(std::move(moved));
+}
+
+Result<Tensor> GraphExecutor::MakePinned(DataType type, const Shape& shape) const {
   const auto bytes = TensorBytes(type, shape.Validate().ok() ? shape.ElementCount() : -1);
-  if (copies_in_ && bytes && *bytes > 0) {
+  if (bytes && *bytes > 0) {
     auto pinned = device_->AllocatePinned(static_cast<size_t>(*bytes));
     if (pinned.ok()) {
       void* const memory = pinned->get();
@@ -295,14 +327,21 @@ Result<Tensor> GraphExecutor::MakeInput(DataType type, const Shape& shape) const
   return Tensor::Create(type, shape);
 }
 
+Result<Value> GraphExecutor::MakeOutput(const OutputSource& source) const {
+  const DataType type = source.slot.type;
+  auto made = source.slot.on_device ? Tensor::CreateOn(*device_, type, source.shape)
+              : source.from_device  ? MakePinned(type, source.shape)
+                                    : Tensor::Create(type, source.shape);
+  if (!made.ok()) return made.status();
+  return Value(*std::move(made));
+}
+
 Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
                                std::span<const Value> inputs, std::vector<Value>& outputs,
                                const RunOptions& options) const {
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
     if (plan.outputs[i].kind == OutputSource::Kind::kValue) continue;
-    ONNXD_ASSIGN_OR_RETURN(Tensor tensor,
-                           Tensor::Create(plan.outputs[i].slot.type, plan.outputs[i].shape));
-    outputs[i] = std::move(tensor);
+    ONNXD_ASSIGN_OR_RETURN(outputs[i], MakeOutput(plan.outputs[i]));
   }
   for (const auto& [position, input] : plan.input_patches) {
     context.operands[position] = OperandAddress(inputs[input]);
@@ -321,10 +360,10 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
     }
     if (options.yield_every.count() > 0) YieldEvery(options.yield_every);
     if (step.waits) ONNXD_RETURN_IF_ERROR(context.stream->Synchronize());
-    const bool begins = recording < plan.recordable.size() && plan.recordable[recording].first == i;
+    const bool begins = recording < plan.recordable.size() && plan.recordable[recording].begin == i;
     if (begins && options.profile == nullptr) {
       ONNXD_RETURN_IF_ERROR(RunRecorded(recording, plan, context, options));
-      i = plan.recordable[recording++].second - 1;
+      i = plan.recordable[recording++].end - 1;
       continue;
     }
     if (begins) ++recording;
@@ -343,31 +382,47 @@ Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
   return Status::Ok();
 }
 
-// The second run records, later ones replay.
+// The second run records, later ones replay, as long as inputs and outputs on the device are at the
+// addresses of one of the last few recordings.
 Status GraphExecutor::RunRecorded(size_t index, const ExecutionPlan& plan, Context& context,
                                   const RunOptions& options) const {
-  const auto [begin, end] = plan.recordable[index];
+  constexpr size_t kMostGraphs = 4;
+  constexpr int kMostUnused = 32;
+  const RecordableSteps& steps = plan.recordable[index];
   Context::Recording& recording = context.recordings[index];
   Stream& stream = *context.stream;
-  const auto run_steps = [&, begin = begin, end = end]() -> Status {
-    for (size_t i = begin; i < end; ++i) {
+  const auto run_steps = [&]() -> Status {
+    for (size_t i = steps.begin; i < steps.end; ++i) {
       ONNXD_RETURN_IF_ERROR(RunStep(i, plan, context, {}, {}, options));
     }
     return Status::Ok();
   };
   if (!std::exchange(recording.ran, true) || recording.refused) return run_steps();
-  if (recording.graph == nullptr) {
-    Status status = stream.BeginRecording();
-    if (status.ok()) {
-      status = run_steps();
-      auto graph = stream.EndRecording();
-      if (status.ok()) status = graph.status();
-      if (status.ok()) recording.graph = std::move(*graph);
-    }
-    recording.refused = !status.ok();
-    if (recording.refused) return run_steps();
+  std::vector<void*> addresses;
+  for (const size_t position : steps.addresses) addresses.push_back(context.operands[position]);
+  std::vector<Context::Recording::Graph>& graphs = recording.graphs;
+  const auto known = std::find_if(graphs.begin(), graphs.end(),
+                                  [&](const auto& graph) { return graph.addresses == addresses; });
+  if (known != graphs.end()) {
+    recording.unused = 0;
+    std::rotate(known, known + 1, graphs.end());
+    return stream.Replay(*graphs.back().graph);
   }
-  return stream.Replay(*recording.graph);
+  if (recording.unused > kMostUnused) return run_steps();  // addresses do not come again
+  Status status = stream.BeginRecording();
+  if (status.ok()) {
+    status = run_steps();
+    auto graph = stream.EndRecording();
+    if (status.ok()) status = graph.status();
+    if (status.ok()) {
+      ++recording.unused;
+      if (graphs.size() == kMostGraphs) graphs.erase(graphs.begin());
+      graphs.push_back({std::move(addresses), std::move(*graph)});
+    }
+  }
+  recording.refused = !status.ok();
+  if (recording.refused) return run_steps();
+  return stream.Replay(*graphs.back().graph);
 }
 
 Status GraphExecutor::Finish(const ExecutionPlan& plan, Context& context) const {

@@ -43,8 +43,9 @@ class GraphExecutor {
   // have the graph's element types.
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunOptions& options) const;
 
-  // See InferenceSession::MakeInput.
+  // See InferenceSession.
   Result<Tensor> MakeInput(DataType type, const Shape& shape) const;
+  Result<Value> MoveInput(const Value& value) const;
 
   const Graph& graph() const { return *graph_; }
   const std::vector<CompiledNode>& nodes() const { return nodes_; }
@@ -62,7 +63,11 @@ class GraphExecutor {
   // Gives back the memory that contexts of other shapes keep on the device. False: there are none.
   bool DropIdleContexts() const;
   Status TakeArena(const ExecutionPlan& plan, Context& context) const;
-  Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs) const;
+  Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs,
+                                                    bool outputs_on_device) const;
+  // In memory of the host from which copies run beside computation, as long as there is some.
+  Result<Tensor> MakePinned(DataType type, const Shape& shape) const;
+  Result<Value> MakeOutput(const OutputSource& source) const;
   Status RunSteps(const ExecutionPlan& plan, Context& context, std::span<const Value> inputs,
                   std::vector<Value>& outputs, const RunOptions& options) const;
   Status RunRecorded(size_t index, const ExecutionPlan& plan, Context& context,

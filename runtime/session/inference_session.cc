@@ -159,6 +159,10 @@ Result<Tensor> InferenceSession::MakeInput(DataType type, const Shape& shape) co
   return executor_->MakeInput(type, shape);
 }
 
+Result<Value> InferenceSession::MoveInput(const Value& value) const {
+  return executor_->MoveInput(value);
+}
+
 Status InferenceSession::SaveToCache() const {
   std::unique_ptr<CacheEntry> entry;
   {

@@ -97,6 +97,11 @@ class InferenceSession {
   // beside computation, as long as there is some. Errors as Tensor::Create.
   Result<Tensor> MakeInput(DataType type, const Shape& shape) const;
 
+  // The value in the memory of the device on which nodes run, from which Run takes it without a
+  // copy; the same value where there is none. Errors as Device::Allocate. Run gives
+  // kInvalidArgument where a node reads such an input on the host.
+  Result<Value> MoveInput(const Value& value) const;
+
   // Puts the prepared model into the cache, with the weights packed so far: call it after a first
   // run. Does nothing without a cache, when Load found the model there, or after the first call.
   // Any thread.

@@ -115,7 +115,9 @@ class Pass : public GraphPass {
     bool changed = false;
     for (Node& node : graph.nodes) {
       const Found found = GeluOf(match, node);
-      if (found.x == kNoValue || !IsFloat(graph, found.x)) continue;
+      if (found.x == kNoValue) continue;
+      const DataType type = graph.value(found.x).type.element;
+      if (!IsFloatingPoint(type) || type == DataType::kDouble) continue;
       node.op_type = found.tanh ? "FastGelu" : "Gelu";
       node.domain = "com.microsoft";
       node.since_version = 1;

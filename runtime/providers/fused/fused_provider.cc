@@ -1,7 +1,5 @@
 #include "runtime/providers/fused/fused_provider.h"
 
-#include <algorithm>
-
 #include "runtime/fusion/attention.h"
 #include "runtime/fusion/channels_last.h"
 #include "runtime/fusion/dequantize_folding.h"
@@ -16,40 +14,12 @@
 namespace onnxd {
 namespace {
 
-// Whether all convolutions have one group: the layout has no kernels of more.
-bool HasOneGroup(const Graph& graph) {
-  return std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    const bool is_conv = node.Is("Conv") || node.Is("FusedConv", "com.microsoft");
-    return is_conv && node.attributes.Int("group", 1) != 1;
-  });
-}
-
-// Matrix units read taps of neighbouring channels at once.
-ChannelsLastRules RulesFor(const GpuDevice& device) {
-  std::vector<DataType> types = {DataType::kFloat16, DataType::kBfloat16};
-  if (device.properties().use_tf32) types.push_back(DataType::kFloat);
-  const auto takes = [types](const Graph& graph, const Node& node) {
-    const DataType type = graph.value(node.inputs[0]).type.element;
-    const bool has_bias = node.input(2) != kNoValue;
-    return std::find(types.begin(), types.end(), type) != types.end() &&
-           (!has_bias || graph.value(node.inputs[2]).type.element == type);
-  };
-  // Images between a Cast and another may be floats.
-  return {.types = {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat},
-          .conv = takes,
-          .byte_conv = nullptr,
-          .normalizes = false,
-          .filters_last = true,
-          .channels_of = 8,
-          .pays = HasOneGroup};
-}
-
 class FusedProvider : public ExecutionProvider {
  public:
   FusedProvider(std::shared_ptr<GpuDevice> device, std::set<std::string> float_layers)
       : device_(device),
         single_(MakeGpuProvider("fused", std::move(device))),
-        channels_last_(RulesFor(*device_)),
+        channels_last_(ChannelsLastOnDevice(*device_)),
         quantized_operators_(QuantizedFormsOnDevice(float_layers)),
         narrow_products_(std::move(float_layers)) {}
 

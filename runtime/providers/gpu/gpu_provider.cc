@@ -1,9 +1,12 @@
 #include "runtime/providers/gpu/gpu_provider.h"
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/fusion/attention.h"
 #include "runtime/fusion/dequantize_folding.h"
+#include "runtime/fusion/merged_products.h"
 #include "runtime/fusion/quantized_operators.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/gpu/gpu_kernel.h"
@@ -34,10 +37,21 @@ Status CheckTensors(const KernelInfo& info) {
   return Status::Ok();
 }
 
+// Whether all convolutions have one group: the layout has no kernels of more.
+bool HasOneGroup(const Graph& graph) {
+  return std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    const bool is_conv = node.Is("Conv") || node.Is("FusedConv", "com.microsoft");
+    return is_conv && node.attributes.Int("group", 1) != 1;
+  });
+}
+
 class GpuProvider : public ExecutionProvider {
  public:
   GpuProvider(std::string name, std::shared_ptr<GpuDevice> device)
-      : name_(std::move(name)), device_(std::move(device)), kernels_(kKernels) {}
+      : name_(std::move(name)),
+        device_(std::move(device)),
+        kernels_(kKernels),
+        channels_last_(ChannelsLastOnDevice(*device_)) {}
 
   std::string_view name() const override { return name_; }
   Device* device() const override { return device_.get(); }
@@ -53,17 +67,38 @@ class GpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {&quantized_operators_, DequantizeFolding()};
+    return {AttentionFusion(true), MergedProducts(), &quantized_operators_, DequantizeFolding(),
+            &channels_last_};
   }
 
  private:
   const std::string name_;
   const std::shared_ptr<GpuDevice> device_;
   const BasicKernelRegistry<GpuKernelFactory> kernels_;
+  const ChannelsLastPass channels_last_;
   const QuantizedOperatorsPass quantized_operators_{QuantizedFormsOnDevice()};
 };
 
 }  // namespace
+
+ChannelsLastRules ChannelsLastOnDevice(const GpuDevice& device) {
+  std::vector<DataType> types = {DataType::kFloat16, DataType::kBfloat16};
+  if (device.properties().use_tf32) types.push_back(DataType::kFloat);
+  const auto takes = [types](const Graph& graph, const Node& node) {
+    const DataType type = graph.value(node.inputs[0]).type.element;
+    const bool has_bias = node.input(2) != kNoValue;
+    return std::find(types.begin(), types.end(), type) != types.end() &&
+           (!has_bias || graph.value(node.inputs[2]).type.element == type);
+  };
+  // Images between a Cast and another may be floats.
+  return {.types = {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat},
+          .conv = takes,
+          .byte_conv = nullptr,
+          .normalizes = false,
+          .filters_last = true,
+          .channels_of = 8,
+          .pays = HasOneGroup};
+}
 
 QuantizedForms QuantizedFormsOnDevice(std::set<std::string> float_layers) {
   const auto takes_conv = [](const Graph&, const Node&) { return true; };

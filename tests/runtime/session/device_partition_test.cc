@@ -281,12 +281,78 @@ TEST_F(DevicePartitionTest, InputsAreMadeWhereTheDeviceCopiesFromWhileThereIsRoo
     const auto outputs = (*session)->Run(std::vector<Value>{*input}, {});
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
     EXPECT_EQ((*outputs)[0].tensor().data<float>()[5], 3.0f);
-    EXPECT_EQ(device_->fake().pinned, most < 0 ? 1 : 2) << "asked each time";
+    EXPECT_EQ(device_->fake().pinned, most < 0 ? 2 : 4) << "asked each time, as for the output";
     device_->fake().most_bytes = 0;
   }
   device_->fake().most_bytes = -1;
   const Shape too_large{int64_t{1} << 40, int64_t{1} << 40};
   EXPECT_FALSE((*session)->MakeInput(DataType::kFloat, too_large).ok());
+}
+
+// What one run leaves on the device is the next one's input, and nothing is copied in between.
+TEST_F(DevicePartitionTest, ValuesThatStayOnTheDeviceAreNotCopied) {
+  const auto session =
+      InferenceSession::FromModel(Chain({"Neg", "Softmax", "Neg"}).model(), Options());
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  RunOptions stays;
+  stays.outputs_on_device = true;
+  auto moved = (*session)->MoveInput(Value(Floats(Shape{3}, {1, 2, 3})));
+  ASSERT_TRUE(moved.ok());
+  ASSERT_EQ(moved->tensor().device(), device_->device());
+  FakeDevice& device = device_->fake();
+  const int before = device.copies_in + device.copies_out;
+  std::vector<Value> values = {*moved};
+  for (int run = 1; run <= 8; ++run) {
+    auto outputs = (*session)->Run(values, stays);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    ASSERT_EQ((*outputs)[0].tensor().device(), device_->device());
+    values = *std::move(outputs);
+  }
+  EXPECT_EQ(device.copies_in + device.copies_out, before);
+  // The same model with its input on one side and its output on the other: the sides are part of
+  // what a plan is for.
+  const auto to_host = (*session)->Run(values, {});
+  ASSERT_TRUE(to_host.ok()) << to_host.status().ToString();
+  EXPECT_EQ((*to_host)[0].tensor().device(), nullptr);
+  EXPECT_EQ((*to_host)[0].tensor().data<float>()[1], 2.0f * 512);
+  const auto from_host = (*session)->Run(std::vector<Value>{Floats(Shape{3}, {1, 2, 3})}, stays);
+  ASSERT_TRUE(from_host.ok()) << from_host.status().ToString();
+  EXPECT_EQ((*from_host)[0].tensor().device(), device_->device());
+}
+
+// A replay is of the addresses it was recorded with.
+TEST_F(DevicePartitionTest, OtherAddressesOnTheDeviceAreRecordedAnew) {
+  const auto session =
+      InferenceSession::FromModel(Chain({"Neg", "Softmax", "Neg"}).model(), Options());
+  ASSERT_TRUE(session.ok());
+  std::vector<Value> inputs;
+  for (const float x : {1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}) {
+    inputs.push_back(*(*session)->MoveInput(Value(Floats(Shape{3}, {x, x, x}))));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto outputs = (*session)->Run(std::span(&inputs[i], 1), {});
+      ASSERT_TRUE(outputs.ok());
+      EXPECT_EQ((*outputs)[0].tensor().data<float>()[1], 2 * static_cast<float>(i + 1));
+    }
+  }
+  EXPECT_GT(device_->fake().recorded, 6);
+  const int replays = device_->fake().replays;
+  ASSERT_TRUE((*session)->Run(std::span(&inputs.back(), 1), {}).ok());
+  EXPECT_EQ(device_->fake().replays, replays + 1);
+}
+
+TEST_F(DevicePartitionTest, AnInputOnTheDeviceIsNotReadOnTheHost) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {3}).Node("Softmax", {"x"}, {"y"}).Output("y");
+  model.Node("Exp", {"x"}, {"z"}).Output("z");
+  const auto session = InferenceSession::FromModel(std::move(model.model()), Options());
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const auto moved = (*session)->MoveInput(Value(Floats(Shape{3}, {1, 2, 3})));
+  ASSERT_TRUE(moved.ok());
+  const auto refused = (*session)->Run(std::vector<Value>{*moved}, {});
+  ASSERT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("input 'x' is on fake:0"));
 }
 
 TEST_F(DevicePartitionTest, RunsAtOnceHaveStreamsAndMemoryOfTheirOwn) {
