@@ -76,6 +76,7 @@ constexpr InferenceRule kRules[] = {
     {"", "Gemm", Gemm},
     {"", "MatMul", MatMul},
     {"com.microsoft", "FusedMatMul", FusedMatMul},
+    {"onnxd", "MatMulAdd", MatMul},
     {"onnxd", "MatMulBfloat16x3", MatMulBiasActivation},
     {"onnxd", "MatMulBiasActivation", MatMulBiasActivation},
     {"onnxd", "MatMulNarrowWeights", MatMulBiasActivation},

@@ -6,6 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/fusion/attention.h"
 #include "runtime/fusion/dequantize_folding.h"
+#include "runtime/fusion/matmul_add.h"
 #include "runtime/fusion/merged_products.h"
 #include "runtime/fusion/quantized_operators.h"
 #include "runtime/kernel/kernel_registry.h"
@@ -67,8 +68,8 @@ class GpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), MergedProducts(), &quantized_operators_, DequantizeFolding(),
-            &channels_last_};
+    return {AttentionFusion(true), MergedProducts(),  &quantized_operators_,
+            DequantizeFolding(),   MatMulAddFusion(), &channels_last_};
   }
 
  private:

@@ -1,4 +1,5 @@
-// MatMul, Gemm, com.microsoft FusedMatMul and QGemm, MatMulInteger and QLinearMatMul.
+// MatMul, Gemm, com.microsoft FusedMatMul and QGemm, onnxd::MatMulAdd, MatMulInteger and
+// QLinearMatMul.
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/pointwise.h"
 #include "runtime/providers/gpu/pointwise_expressions.h"
@@ -110,7 +111,11 @@ Result<ProductPlanner> PlanProduct(const KernelInfo& info, Transposes transposes
   ProductText text = TextOf(type, type, info.OutputType(0), transposes);
   // Of bytes as well, MatMul's sums are of the operands' type.
   text.accumulator = ComputeName(type);
-  const bool scaled = alpha != 1.0f;
+  const bool scaled = alpha != 1.0f, has_row = info.node.Is("MatMulAdd", "onnxd");
+  if (has_row) {
+    text.parameters += "GLOBAL const A* added, ";
+    text.result = "sum + A_GET(added, j)";
+  }
   if (scaled) {
     text.parameters += "f32 alpha, ";
     text.result = "(ACC)alpha * sum";
@@ -118,12 +123,19 @@ Result<ProductPlanner> PlanProduct(const KernelInfo& info, Transposes transposes
   return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
     ONNXD_ASSIGN_OR_RETURN(const Stack stack,
                            StackOf(context.InputShape(0), context.InputShape(1), transposes));
-    const auto fill = [=](const KernelContext&, LaunchArguments& arguments) {
+    if (has_row && context.InputShape(2).ElementCount() != stack.sizes.n) {
+      return InvalidArgument(StrCat(Describe(context.node), ": a row of shape ",
+                                    context.InputShape(2).ToString(), " for ", stack.sizes.n,
+                                    " columns"));
+    }
+    const auto fill = [=](const KernelContext& k, LaunchArguments& arguments) {
       FillStack(stack, arguments);
+      if (has_row) arguments.Pointer(k.input<void>(2));
       if (scaled) arguments.Value(alpha);
     };
     ProductPlan plan{text, stack.sizes, 0, 1, fill, LibraryProductOf(stack, type, transposes)};
     if (!scaled && text.y == type) plan.addends = ProductAddends();
+    if (has_row && plan.addends) plan.addends->row = 2;
     return plan;
   });
 }
@@ -131,7 +143,7 @@ Result<ProductPlanner> PlanProduct(const KernelInfo& info, Transposes transposes
 }  // namespace
 
 Result<ProductPlanner> PlanMatMul(const KernelInfo& info) {
-  if (info.node.domain.empty()) return PlanProduct(info, {}, 1.0f);
+  if (info.node.domain != "com.microsoft") return PlanProduct(info, {}, 1.0f);
   const Attributes& attributes = info.node.attributes;
   if (attributes.Int("transBatchA", 0) != 0 || attributes.Int("transBatchB", 0) != 0) {
     return Unimplemented("FusedMatMul with transposed stacks");
