@@ -41,6 +41,9 @@ FUNCTION u16 f32_to_f16(f32 x) {
   return bits;
 }
 #define QUICK_EXP(x) exp(x)
+#define QUICK_DIVIDE(a, b) ((a) / (b))
+#define PAIR_OF_F16(low, high) ((u32)f32_to_f16(low) | (u32)f32_to_f16(high) << 16)
+#define PAIR_OF_BF16(low, high) ((u32)f32_to_bf16(low) | (u32)f32_to_bf16(high) << 16)
 #define ATOMIC_CLAIM(word, value) atomic_cmpxchg((volatile __global u32*)(word), 0u, value)
 #define ATOMIC_ADD_U32(word, value) atomic_add((volatile __global u32*)(word), value)
 )";
@@ -92,8 +95,19 @@ FUNCTION u16 f32_to_f16(f32 x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
 }
-// Of numbers up to 0, to the 16 bits that shares of a softmax are rounded to, and more.
+// Of numbers up to 0, and of what is far from the largest: for results of 16 bits.
 #define QUICK_EXP(x) exp2f((x) * 1.4426950408889634f)
+#define QUICK_DIVIDE(a, b) __fdividef(a, b)
+#define PAIR_OF(name, type) \
+  FUNCTION u32 name(f32 low, f32 high) { \
+    u32 pair; \
+    asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)); \
+    return pair; \
+  }
+#if __CUDA_ARCH__ >= 800
+PAIR_OF(PAIR_OF_F16, "f16")
+PAIR_OF(PAIR_OF_BF16, "bf16")
+#endif
 // What the lane of the same warp has whose number differs by that bit.
 #define EXCHANGE_WITH(value, bit) __shfl_xor_sync(0xffffffffu, value, bit)
 #define ATOMIC_CLAIM(word, value) atomicCAS((u32*)(word), 0u, value)

@@ -1,6 +1,7 @@
 // Gather, GatherElements, GatherND, OneHot.
 #include <limits>
 
+#include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/axis.h"
 #include "runtime/providers/gpu/gpu_kernel.h"
 #include "runtime/providers/gpu/indices.h"
@@ -10,15 +11,20 @@ namespace onnxd {
 namespace {
 
 constexpr std::string_view kSource = R"(
-// data [outer, extent, inner], out [outer, indices, inner].
-KERNEL gather_rows(GLOBAL const X* data, GLOBAL const I* indices, GLOBAL X* out, i64 count,
-                   i64 extent, i64 inner, i64 index_count, GLOBAL u32* failure, u32 step) {
+// data [outer, extent, inner], out [outer, indices, inner]; inner and count of what is moved at once.
+#ifdef ROW_PART
+KERNEL gather_rows(GLOBAL const ROW_PART* data, GLOBAL const I* indices, GLOBAL ROW_PART* out,
+                   i64 count, i64 extent, i64 inner, i64 index_count, GLOBAL u32* failure,
+                   u32 step) {
   const i64 i = GLOBAL_INDEX;
   if (i >= count) return;
-  const i64 column = i % inner, at = i / inner % index_count, row = i / inner / index_count;
+  const IX part = (IX)i, inner_parts = (IX)inner;
+  const IX column = part % inner_parts, above = part / inner_parts;
+  const IX at = above % (IX)index_count, row = above / (IX)index_count;
   const i64 index = checked_index((i64)indices[at], extent, failure, step);
-  out[i] = data[(row * extent + index) * inner + column];
+  out[i] = data[((i64)row * extent + index) * inner + column];
 }
+#endif
 
 // out has the indices' shape; other axes than `axis` name the same position in data.
 KERNEL gather_elements(GLOBAL const X* data, GLOBAL const I* indices, GLOBAL X* out, i64 count,
@@ -74,15 +80,23 @@ Result<std::unique_ptr<Kernel>> MakeGpuGather(const KernelInfo& info, GpuDevice&
     const int64_t count = context.OutputShape(0).ElementCount();
     const int64_t indices = context.InputShape(1).ElementCount();
     if (count == 0) return NothingToDo();
-    ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "gather_rows"));
+    const auto width = static_cast<int64_t>(DataTypeBits(context.inputs[0].type) / 8);
+    int64_t together = 16 / width;
+    while (view.inner % together != 0) together /= 2;
+    const bool wide = count > std::numeric_limits<int32_t>::max();
+    ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
+                           device.FindKernel(StrCat(Define("ROW_PART", MovedBy(width * together)),
+                                                    Define("IX", wide ? "i64" : "i32"), source),
+                                             "gather_rows"));
     PreparedKernel prepared;
     prepared.on_failure = IndexOutside(context.node);
     prepared.compute = [=](const KernelContext& k) {
       LaunchArguments arguments;
       arguments.Pointer(k.input<void>(0)).Pointer(k.input<void>(1)).Pointer(k.output<void>(0));
-      arguments.Value(count).Value(view.extent).Value(view.inner).Value(indices);
+      arguments.Value(count / together).Value(view.extent).Value(view.inner / together);
+      arguments.Value(indices);
       AddFailure(k, arguments);
-      return Launch(k, kernel, LaunchGrid::Over(count), arguments);
+      return Launch(k, kernel, LaunchGrid::Over(count / together), arguments);
     };
     return prepared;
   });

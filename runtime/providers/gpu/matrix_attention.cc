@@ -11,8 +11,9 @@ namespace {
 // Rows of keys, and columns of values, take four words more in local memory than they have: 32
 // lanes that read 4 words of 8 of them meet no bank twice. Values are turned on their way there.
 //
-// One loop makes both products, the scores of this tile and the results of the tile before: a loop
-// of its own for each, with the emulation's barriers, is more than PoCL compiles rightly.
+// A pass makes a tile's scores, then its share of the results. Emulated, one loop makes both
+// products, the scores of this tile and the results of the tile before: a loop of its own for each,
+// with the emulation's barriers, is more than PoCL compiles rightly.
 constexpr std::string_view kSource = R"(
 #define LANES_IN_ALL (WARPS * 32)
 #define QUERIES (WARPS * 16)
@@ -24,7 +25,12 @@ constexpr std::string_view kSource = R"(
 #define RESULT_PARTS (VALUE_HEAD / 8)
 #define RESULT_STEPS (KEYS / 16)
 #define RESULT_PRODUCTS (RESULT_PARTS * RESULT_STEPS)
-#define PAIR(low, high) ((u32)NARROW(low) | (u32)NARROW(high) << 16)
+// By how many keys the results are behind the scores.
+#ifdef EXCHANGE_WITH
+#define LAG 0
+#else
+#define LAG KEYS
+#endif
 
 KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL X* y,
                         PARAMETERS i64 queries, i64 keys, f32 scale, Dims batch, Dims q_strides,
@@ -58,9 +64,10 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
   totals[0] = totals[1] = extra == -INFINITY_F32 || lane_word != 0 ? 0.0f : 1.0f;
   const i64 first_key = FIRST_KEY, end_key = END_KEY;
   const i64 begin = first_key / KEYS * KEYS;
-  for (i64 first = begin; first - KEYS < end_key; first += KEYS) {
-    const bool has_scores = first < end_key, has_values = first > begin;
+  for (i64 first = begin; first - LAG < end_key; first += KEYS) {
+    const bool has_scores = first < end_key, has_values = first - LAG >= begin;
     BARRIER();
+    UNROLL
     for (i32 e = lane; e < KEYS * HEAD / 8; e += LANES_IN_ALL) {
       const i32 r = e / (HEAD / 8), part = e % (HEAD / 8);
       uint4 loaded;
@@ -70,9 +77,10 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
       }
       key_tile[r * (KEY_WORDS / 4) + part] = loaded;
     }
+    UNROLL
     for (i32 e = lane; e < KEYS / 2 * (VALUE_HEAD / 8); e += LANES_IN_ALL) {
       const i32 pair = e % (KEYS / 2), part = e / (KEYS / 2);
-      const i64 key = first - KEYS + pair * 2;
+      const i64 key = first - LAG + pair * 2;
       uint4 low, high;
       low.x = low.y = low.z = low.w = 0;
       high = low;
@@ -96,7 +104,7 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
     UNROLL
     for (i32 s = 0; s < SCORE_PARTS * 4; ++s) sums[s] = 0.0f;
     UNROLL
-    for (i32 product = 0; product < SCORE_PRODUCTS + RESULT_PRODUCTS; ++product) {
+    for (i32 product = 0; product < SCORE_PRODUCTS + (LAG ? RESULT_PRODUCTS : 0); ++product) {
       const bool of_scores = product < SCORE_PRODUCTS;
       const i32 at = of_scores ? product : product - SCORE_PRODUCTS;
       const i32 part = at % (of_scores ? SCORE_PARTS : RESULT_PARTS);
@@ -153,6 +161,19 @@ KERNEL matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v,
         }
       }
     }
+#if LAG == 0
+    UNROLL
+    for (i32 product = 0; product < RESULT_PRODUCTS; ++product) {
+      const i32 part = product % RESULT_PARTS, step = product / RESULT_PARTS;
+      LOCAL_POINTER const u32* right =
+          value_words + (part * 8 + lane_row) * VALUE_WORDS + step * 8 + lane_word;
+      u32 columns[2];
+      columns[0] = right[0];
+      columns[1] = right[4];
+      MULTIPLY(sums + (SCORE_PARTS + part) * 4, words + (SCORE_STEPS + step) * 4, columns,
+               EXCHANGED);
+    }
+#endif
   }
   totals[0] = quad_sum(totals[0], EXCHANGED);
   totals[1] = quad_sum(totals[1], EXCHANGED);
@@ -215,7 +236,7 @@ std::vector<MatrixAttentionTile> MatrixAttentionTiles(const FlashSizes& sizes,
 std::string MatrixAttentionSource(const AttentionText& text, const FlashSizes& sizes,
                                   const MatrixAttentionTile& tile) {
   const bool is_half = text.type == DataType::kFloat16;
-  return StrCat(Define("NARROW", is_half ? "f32_to_f16" : "f32_to_bf16"),
+  return StrCat(Define("PAIR", is_half ? "PAIR_OF_F16" : "PAIR_OF_BF16"),
                 Define("MULTIPLY", is_half ? "matrix_f16" : "matrix_bf16"),
                 Define("WARPS", tile.warps), Define("KEYS", tile.keys),
                 AttentionDefinitions(text, sizes), kSource);

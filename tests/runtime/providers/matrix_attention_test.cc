@@ -167,7 +167,10 @@ TEST(MatrixAttentionTiles, TheFirstHasFewerWarpsWhereGroupsWouldBeFew) {
   sizes.queries = sizes.keys = 128;
   sizes.head = sizes.value_head = 64;
   sizes.batch = {64, 12};
-  EXPECT_EQ(MatrixAttentionTiles(sizes, 132)[0].warps, 4);
+  EXPECT_EQ(MatrixAttentionTiles(sizes, 132)[0].warps, 8);
+  sizes.queries = 64;
+  EXPECT_EQ(MatrixAttentionTiles(sizes, 132)[0].warps, 4) << "eight would take 128 queries";
+  sizes.queries = 128;
   sizes.batch = {1, 12};
   EXPECT_EQ(MatrixAttentionTiles(sizes, 132)[0].warps, 1);
   EXPECT_EQ(MatrixAttentionTiles(sizes, 40)[0].warps, 2);
