@@ -9,6 +9,7 @@
 #include "runtime/providers/fused/passes/gemm_rows.h"
 #include "runtime/providers/fused/passes/narrow_products.h"
 #include "runtime/providers/fused/passes/reduction_axes.h"
+#include "runtime/providers/fused/passes/transposed_rows.h"
 #include "runtime/providers/gpu/gpu_provider.h"
 
 namespace onnxd {
@@ -36,9 +37,10 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true),      MergedProducts(),    GemmOfRows(),
-            &quantized_operators_,      DequantizeFolding(), &narrow_products_,
-            ReductionAxesAsAttribute(), &channels_last_,     NeighbourFusion()};
+    return {AttentionFusion(true), MergedProducts(),           GemmOfRows(),
+            TransposedRows(),      &quantized_operators_,      DequantizeFolding(),
+            &narrow_products_,     ReductionAxesAsAttribute(), &channels_last_,
+            NeighbourFusion()};
   }
 
  private:

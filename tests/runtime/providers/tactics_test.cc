@@ -197,11 +197,11 @@ class HostLibrary : public DeviceLibrary {
     return {kernel};
   }
 
-  // Of images of one group, without pads, each filter one number: y = x * w[f, 0, 0, 0] at strides.
-  // It adds nothing.
+  // Of images of one group, without pads, each filter a pixel: sums of x * w[f, :, 0, 0] at
+  // strides. It adds nothing.
   std::vector<LibraryKernel> FindConvolution(const LibraryConvolution& c) override {
     if (c.adds_row || c.adds_matrix || c.relu) return {};
-    if (c.channels != 1 || c.kernel != std::array<int64_t, 3>{1, 1, 1}) return {};
+    if (c.kernel != std::array<int64_t, 3>{1, 1, 1}) return {};
     LibraryKernel kernel;
     kernel.name = "host, convolution";
     kernel.result = c.type;
@@ -216,7 +216,8 @@ class HostLibrary : public DeviceLibrary {
       const auto bytes = [&](int64_t elements) {
         return std::vector<std::byte>(static_cast<size_t>(elements) * width);
       };
-      auto w = bytes(c.filters), x = bytes(c.images * c.input[1] * c.input[2]);
+      const int64_t plane = c.input[1] * c.input[2];
+      auto w = bytes(c.filters * c.channels), x = bytes(c.images * c.channels * plane);
       auto y = bytes(c.images * c.filters * c.output[1] * c.output[2]);
       ONNXD_RETURN_IF_ERROR(stream.CopyOut(w.data(), o.a, w.size()));
       ONNXD_RETURN_IF_ERROR(stream.CopyOut(x.data(), o.b, x.size()));
@@ -229,7 +230,13 @@ class HostLibrary : public DeviceLibrary {
                                                : (n * c.filters + f) * pixels + i;
             const int64_t row = i / c.output[2] * c.strides[1];
             const int64_t column = i % c.output[2] * c.strides[2];
-            const float value = get(x, (n * c.input[1] + row) * c.input[2] + column) * get(w, f);
+            const int64_t pixel = row * c.input[2] + column;
+            float value = 0;
+            for (int64_t q = 0; q < c.channels; ++q) {
+              const int64_t from = c.channels_last ? (n * plane + pixel) * c.channels + q
+                                                   : (n * c.channels + q) * plane + pixel;
+              value += get(x, from) * get(w, f * c.channels + q);
+            }
             if (c.type == DataType::kFloat) {
               reinterpret_cast<float*>(y.data())[at] = value;
             } else {
@@ -256,13 +263,13 @@ TEST_F(Tactics, ConvolutionsOfALibraryAreFinishedByAKernel) {
     const auto constant = [&](const std::string& name, const Shape& shape) {
       model.Constant(name, *Converted(Numbers(shape), type));
     };
-    model.Input("x", type, {2, 1, 9, 12});
-    constant("w", Shape{12, 1, 1, 1});
+    model.Input("x", type, {2, 3, 9, 12});
+    constant("w", Shape{12, 3, 1, 1});
     constant("b", Shape{12});
     Attributes strides;
     strides.Set("strides", std::vector<int64_t>{2, 1});
     model.Node("Conv", {"x", "w", "b"}, {"c"}, strides).Node("Relu", {"c"}, {"y"}).Output("y");
-    const std::vector<Value> inputs = {*Converted(Numbers(Shape{2, 1, 9, 12}), type)};
+    const std::vector<Value> inputs = {*Converted(Numbers(Shape{2, 3, 9, 12}), type)};
     std::vector<Tensor> results;
     for (const char* provider : {"cpu", "opencl", "fused"}) {
       SessionOptions options = DefaultSession();
