@@ -321,8 +321,9 @@ Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const
 
 struct LibraryWay {
   LibraryKernel kernel;
-  bool is_whole;  // it gives the results, not only sums
-  size_t a, b;    // inputs of the node that are its operands
+  bool is_whole;         // it gives the results, not only sums
+  size_t a, b;           // inputs of the node that are its operands
+  bool has_row = false;  // the sums have the plan's rest to come
 };
 
 // Whether the sums are the results already, where they are of their type.
@@ -381,18 +382,22 @@ Result<PreparedKernel> PrepareLibrary(GpuDevice& device, const ProductPlan& plan
   const ProductSizes sizes = plan.sizes;
   const int64_t results = sizes.batch * sizes.m * sizes.n;
   const int64_t vector = FinishedAtOnce(plan, way.result);
+  const ProductText& text = library.has_row ? plan.rest->text : plan.text;
   ONNXD_ASSIGN_OR_RETURN(
       const GpuProgram kernel,
-      device.FindKernel(FinishSource(plan.text, results, way.result, vector), "finish_product"));
+      device.FindKernel(FinishSource(text, results, way.result, vector), "finish_product"));
   const auto width = static_cast<int64_t>(DataTypeBits(way.result) / 8);
   const auto sum_bytes = static_cast<size_t>(results * width);
   prepared.scratch_bytes = sum_bytes + WorkspaceRoom(way);
-  prepared.compute = [=, fill = plan.fill, a = plan.a, b = plan.b, of_way = library.a,
+  const auto row = library.has_row ? std::optional(plan.rest->row) : std::nullopt;
+  prepared.compute = [=, fill = library.has_row ? plan.rest->fill : plan.fill, a = plan.a,
+                      b = plan.b, of_way = library.a,
                       other_of_way = library.b](const KernelContext& k) -> Status {
     auto* const sums = k.scratch<std::byte>();
-    ONNXD_RETURN_IF_ERROR(way.enqueue(
-        static_cast<GpuStream&>(k.stream()),
-        {k.input<void>(of_way), k.input<void>(other_of_way), sums, WorkspaceAt(sums + sum_bytes)}));
+    LibraryOperands operands{k.input<void>(of_way), k.input<void>(other_of_way), sums,
+                             WorkspaceAt(sums + sum_bytes)};
+    if (row) operands.row = k.input<void>(*row);
+    ONNXD_RETURN_IF_ERROR(way.enqueue(static_cast<GpuStream&>(k.stream()), operands));
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
@@ -441,7 +446,15 @@ std::vector<LibraryWay> LibraryWaysOf(const GpuDevice& device, const ProductPlan
   const bool is_whole = plan.addends || IsSumAlone(plan.text);
   for (const auto& library : device.libraries()) {
     if (plan.product) {
-      const bool found = is_whole && add(ProductWays(*library, plan, true), true);
+      bool found = is_whole && add(ProductWays(*library, plan, true), true);
+      if (!found && plan.rest) {
+        LibraryProduct product = *plan.product;
+        product.adds_row = true;
+        for (LibraryKernel& kernel : library->FindProduct(product)) {
+          ways.push_back({std::move(kernel), false, plan.a, plan.b, true});
+          found = true;
+        }
+      }
       if (!found) add(ProductWays(*library, plan, false), false);
     }
     if (plan.convolution) {

@@ -47,6 +47,14 @@ struct ProductAddends {
   bool relu = false;             // negative ones become 0 at last
 };
 
+// What is left to do to sums to which a library has added a row already.
+struct ProductRest {
+  size_t row;  // of the node's inputs
+  // Of what it finishes: parameters, functions, setup and finished are its own.
+  ProductText text;
+  std::function<void(const KernelContext&, LaunchArguments&)> fill;
+};
+
 // A product of a node's inputs: what PrepareProduct runs.
 struct ProductPlan {
   ProductText text;
@@ -59,6 +67,8 @@ struct ProductPlan {
   std::optional<LibraryConvolution> convolution = std::nullopt;
   // Where the output is the sums and these, all of the operands' type: a library may add them.
   std::optional<ProductAddends> addends = std::nullopt;
+  // Where a row comes first, and more behind it.
+  std::optional<ProductRest> rest = std::nullopt;
 };
 
 // Made once per node, asked once per set of shapes; errors as those of Kernel::Prepare.

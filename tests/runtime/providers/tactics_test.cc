@@ -378,6 +378,15 @@ TEST_F(Tactics, ALibraryAddsRowsAndResidualsItself) {
   activated.Node("Gemm", {"x", "w", "b"}, {"p"}).Node("Relu", {"p"}, {"r"});
   activated.Node("Add", {"r", "skip"}, {"y"}).Output("y");
   EXPECT_EQ(additions(activated, inputs, "fused"), 0);
+  // The row that comes first, and a kernel does the rest.
+  TestModel partly = product();
+  partly.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "b"}, {"q"});
+  partly.Node("Sigmoid", {"q"}, {"r"}).Node("Add", {"r", "skip"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(partly, inputs, "fused"), 1);
+  TestModel read_again = product();
+  read_again.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "b"}, {"q"});
+  read_again.Node("Sigmoid", {"q"}, {"r"}).Node("Mul", {"r", "p"}, {"y"}).Output("y");
+  EXPECT_EQ(additions(read_again, inputs, "fused"), 0);
   TestModel twice = product();
   twice.Node("MatMul", {"x", "w"}, {"p"}).Node("Add", {"p", "skip"}, {"q"});
   twice.Node("Add", {"q", "skip"}, {"y"}).Output("y");
