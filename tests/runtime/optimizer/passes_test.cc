@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "runtime/tensor/convert.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -172,6 +173,22 @@ TEST(Gelu, SeesItsCubeInAnyOrder) {
     TestModel copy = model;
     EXPECT_EQ(After(model, GeluFusion()).ends_with(" FastGelu"), cubic == 0.044715f);
     ExpectSameResults(copy, {Ramp(Shape{2, 8}, 0.5f)});
+  }
+}
+
+// Whose numbers are those of the type.
+TEST(Gelu, IsSeenOf16Bits) {
+  for (const DataType type : {DataType::kFloat16, DataType::kBfloat16}) {
+    TestModel model;
+    model.Input("x", type, {2, 8});
+    for (const auto& [name, number] :
+         {std::pair("root", 1.41421354f), {"one", 1.0f}, {"half", 0.5f}}) {
+      model.Constant(name, *Converted(Floats(Shape{}, {number}), type));
+    }
+    model.Node("Div", {"x", "root"}, {"d"}).Node("Erf", {"d"}, {"e"});
+    model.Node("Add", {"e", "one"}, {"f"}).Node("Mul", {"x", "f"}, {"g"});
+    model.Node("Mul", {"g", "half"}, {"y"}).Output("y");
+    EXPECT_TRUE(After(model, GeluFusion()).ends_with(" Gelu"));
   }
 }
 

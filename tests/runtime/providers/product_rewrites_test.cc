@@ -1,9 +1,14 @@
-// Products that the fused provider writes otherwise: several as one, Gemm between Reshapes as
-// MatMul.
+// Products that the GPU providers write otherwise: several as one, Gemm between Reshapes as MatMul,
+// behind a transposition instead of before it, with a row that is added.
+#include "runtime/device/opencl/opencl_device.h"
 #include "runtime/fusion/attention.h"
+#include "runtime/fusion/matmul_add.h"
 #include "runtime/fusion/merged_products.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "runtime/providers/fused/passes/gemm_rows.h"
+#include "runtime/providers/fused/passes/transposed_rows.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+#include "tests/support/device_testing.h"
 #include "tests/support/fused_testing.h"
 #include "tests/support/pass_testing.h"
 
@@ -114,6 +119,95 @@ TEST(GemmOfRows, StaysWhereItIsMoreThanThatOrRowsAreOthers) {
   EXPECT_NE(AfterGemmOfRows(read).find("Gemm"), std::string::npos);
   EXPECT_NE(AfterGemmOfRows(FlattenedGemm(scaled)).find("Gemm"), std::string::npos);
   EXPECT_NE(AfterGemmOfRows(FlattenedGemm({}, false)).find("Gemm"), std::string::npos);
+}
+
+// With the matrix turned, and rows whose last axis is in two parts, as attention gives them.
+TEST(GemmOfRows, TurnsItsMatrixAndJoinsTheLastAxes) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {3, 5, 4, 6}).Constant("b", Sines(Shape{16, 24}, 0.3f));
+  model.Constant("c", Sines(Shape{16}, 0.5f));
+  model.Constant("flat", Tensor::Of<int64_t>(Shape{2}, {15, 24}));
+  model.Constant("back", Tensor::Of<int64_t>(Shape{3}, {3, 5, 16}));
+  model.Node("Reshape", {"x", "flat"}, {"rows"});
+  model.Node("Gemm", {"rows", "b", "c"}, {"g"}, One("transB", 1));
+  model.Node("Reshape", {"g", "back"}, {"y"}).Output("y");
+  EXPECT_EQ(AfterGemmOfRows(model), "Reshape MatMul Add");
+  ExpectSameOnDevice(model, {Sines(Shape{3, 5, 4, 6}, 1)}, true);
+}
+
+// PyTorch's nn.MultiheadAttention of [batch, rows, 24]: rows come first within it.
+TestModel RowsFirst(bool read_again = false) {
+  TestModel model;
+  const auto order = [](std::vector<int64_t> axes) {
+    Attributes attributes;
+    attributes.Set("perm", std::move(axes));
+    return attributes;
+  };
+  model.Input("x", DataType::kFloat, {3, 5, 24});
+  model.Constant("w", Sines(Shape{24, 96}, 0.3f)).Constant("b", Sines(Shape{96}, 0.2f));
+  model.Constant("heads", Tensor::Of<int64_t>(Shape{4}, {5, 3, 4, 8}));
+  model.Node("Transpose", {"x"}, {"t"}, order({1, 0, 2}));
+  model.Node("MatMul", {"t", "w"}, {"p"}).Node("Add", {"p", "b"}, {"s"});
+  model.Node("Split", {"s"}, {"q0", "k0", "v0"}, Axis(2));
+  for (const std::string part : {"q", "k", "v"}) {
+    model.Node("Reshape", {part + "0", "heads"}, {part + "1"});
+    const bool is_key = part == "k";
+    model.Node("Transpose", {part + "1"}, {part}, order({1, 2, is_key ? 3 : 0, is_key ? 0 : 3}));
+  }
+  model.Node("MatMul", {"q", "k"}, {"m"}).Node("Softmax", {"m"}, {"n"}, Axis(-1));
+  model.Node("MatMul", {"n", "v"}, {"a"});
+  model.Node("Transpose", {"a"}, {"at"}, order({2, 0, 1, 3}));
+  model.Constant("flat", Tensor::Of<int64_t>(Shape{2}, {15, 32}));
+  model.Constant("back", Tensor::Of<int64_t>(Shape{3}, {5, 3, 24}));
+  model.Constant("out", Sines(Shape{24, 32}, 0.4f)).Constant("row", Sines(Shape{24}, 0.1f));
+  model.Node("Reshape", {"at", "flat"}, {"rows"});
+  model.Node("Gemm", {"rows", "out", "row"}, {"g"}, One("transB", 1));
+  model.Node("Reshape", {"g", "back"}, {"r"});
+  model.Node("Transpose", {"r"}, {"rt"}, order({1, 0, 2})).Node("Add", {"rt", "x"}, {"y"});
+  if (read_again) {
+    model.Node("Neg", {"s"}, {"sn"}).Output("sn");
+    model.Node("Neg", {"r"}, {"rn"}).Output("rn");
+  }
+  return model.Output("y");
+}
+
+std::string AfterTransposedRows(TestModel model) {
+  return After(model, {AttentionFusion(true), DeadCodeElimination(), GemmOfRows(),
+                       DeadCodeElimination(), TransposedRows(), DeadCodeElimination()});
+}
+
+TEST(TransposedRows, GoToWhereAttentionReadsAndWritesAtStrides) {
+  EXPECT_EQ(AfterTransposedRows(RowsFirst()),
+            "MatMul Add Transpose Split Reshape Reshape Reshape FusedAttention Reshape MatMul Add "
+            "Add");
+  ExpectSameOnDevice(RowsFirst(), {Sines(Shape{3, 5, 24}, 1)}, true);
+}
+
+TEST(TransposedRows, StayWhereSomeoneElseReadsTheRows) {
+  const std::string after = AfterTransposedRows(RowsFirst(true));
+  EXPECT_TRUE(after.starts_with("Transpose MatMul Add Split")) << after;
+  EXPECT_TRUE(after.find("Add Transpose Add") != std::string::npos) << after;
+  ExpectSameOnDevice(RowsFirst(true), {Sines(Shape{3, 5, 24}, 1)}, true);
+}
+
+TEST(MatMulAdd, IsOneOperatorWhereTheSumAloneReadsTheProduct) {
+  const auto model_of = [](bool read_again) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 5, 24}).Constant("w", Sines(Shape{24, 32}, 0.3f));
+    model.Constant("b", Sines(Shape{32}, 0.5f)).Node("MatMul", {"x", "w"}, {"p"});
+    model.Node("Add", {"b", "p"}, {"y"}).Output("y");
+    if (read_again) model.Node("Neg", {"p"}, {"n"}).Output("n");
+    return model;
+  };
+  TestModel alone = model_of(false), twice = model_of(true);
+  EXPECT_EQ(After(alone, MatMulAddFusion()), "MatMulAdd");
+  EXPECT_EQ(After(twice, MatMulAddFusion()), "MatMul Add Neg");
+  const auto device = FindOpenClDevice({});
+  if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+  for (const bool read_again : {false, true}) {
+    ExpectSameAsCpu(model_of(read_again), {Sines(Shape{2, 5, 24}, 1)},
+                    MakeGpuProvider("opencl", *device), 2e-5, OptimizationLevel::kAll);
+  }
 }
 
 }  // namespace

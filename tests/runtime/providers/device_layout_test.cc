@@ -1,0 +1,119 @@
+// Convolutions with the channels last on a device, and what lies between them.
+#include <gmock/gmock.h>
+
+#include "runtime/device/opencl/opencl_device.h"
+#include "runtime/fusion/channels_last.h"
+#include "runtime/providers/fused/fused_provider.h"
+#include "runtime/providers/gpu/gpu_provider.h"
+#include "runtime/tensor/convert.h"
+#include "tests/support/cast_model.h"
+#include "tests/support/device_testing.h"
+
+namespace onnxd {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class DeviceLayout : public testing::TestWithParam<DataType> {
+ protected:
+  void SetUp() override {
+    auto device = FindOpenClDevice({});
+    if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+    device_ = *device;
+  }
+
+  std::string AfterLayout(TestModel model) {
+    const ChannelsLastPass pass(ChannelsLastOnDevice(*device_));
+    return After(model, &pass);
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+};
+
+Attributes Sizes(std::vector<int64_t> kernel, int64_t stride, int64_t pad, int64_t dilation = 1) {
+  Attributes attributes;
+  attributes.Set("kernel_shape", std::move(kernel));
+  attributes.Set("strides", std::vector<int64_t>{stride, stride});
+  attributes.Set("pads", std::vector<int64_t>{pad, pad, pad, pad});
+  attributes.Set("dilations", std::vector<int64_t>{dilation, dilation});
+  return attributes;
+}
+
+// The beginning and the end of a residual network: 3 channels, a pool, a block, and the mean.
+TestModel Residual(DataType type, std::vector<Value>& inputs, int64_t groups = 1) {
+  CastModel cast(type);
+  const std::string x = cast.Input(Shape{2, 3, 13, 11});
+  TestModel& model = cast.model();
+  const auto constant = [&](const std::string& name, const Shape& shape, float scale) {
+    Tensor tensor = Waves(shape, scale);
+    for (float& value :
+         std::span(tensor.mutable_data<float>(), static_cast<size_t>(shape.ElementCount()))) {
+      value *= scale;
+    }
+    model.Constant(name, *Converted(tensor, type));
+  };
+  constant("w0", Shape{16, 3, 3, 3}, 0.25f);
+  constant("b0", Shape{16}, 0.5f);
+  constant("w1", Shape{24, 16, 1, 1}, 0.25f);
+  constant("b1", Shape{24}, 0.5f);
+  constant("w2", Shape{24, 24 / groups, 3, 3}, 0.125f);
+  constant("w3", Shape{24, 16, 1, 1}, 0.25f);
+  constant("b3", Shape{24}, 0.25f);
+  model.Node("Conv", {x, "w0", "b0"}, {"c0"}, Sizes({3, 3}, 2, 1)).Node("Relu", {"c0"}, {"r0"});
+  model.Node("MaxPool", {"r0"}, {"p"}, Sizes({3, 3}, 2, 1));
+  model.Node("Conv", {"p", "w1", "b1"}, {"c1"}).Node("Relu", {"c1"}, {"r1"});
+  Attributes sizes = Sizes({3, 3}, 1, 2, 2);
+  sizes.Set("group", groups);
+  model.Node("Conv", {"r1", "w2"}, {"c2"}, sizes);
+  model.Node("Conv", {"p", "w3", "b3"}, {"c3"}).Node("Add", {"c2", "c3"}, {"s"});
+  model.Node("Relu", {"s"}, {"r2"}).Node("AveragePool", {"r2"}, {"a"}, Sizes({2, 2}, 1, 0));
+  model.Node("GlobalAveragePool", {"a"}, {"g"});
+  inputs = cast.inputs();
+  return cast.Answer("g");
+}
+
+TEST_P(DeviceLayout, GoesFromTheFirstConvolutionToTheMean) {
+  std::vector<Value> inputs;
+  const TestModel model = Residual(GetParam(), inputs);
+  // Three channels get five more.
+  EXPECT_EQ(AfterLayout(model),
+            "Cast Transpose Pad ConvChannelsLast Relu MaxPoolChannelsLast ConvChannelsLast Relu "
+            "ConvChannelsLast ConvChannelsLast Add Relu AveragePoolChannelsLast "
+            "GlobalAveragePoolChannelsLast Cast Transpose");
+  const double tolerance = GetParam() == DataType::kFloat16 ? 4e-3 : 3e-2;
+  for (const bool fused : {false, true}) {
+    ExpectSameAsCpu(model, inputs,
+                    fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_),
+                    tolerance, OptimizationLevel::kAll);
+  }
+}
+
+TEST_P(DeviceLayout, IsNotForGroups) {
+  std::vector<Value> inputs;
+  const TestModel model = Residual(GetParam(), inputs, 2);
+  EXPECT_THAT(AfterLayout(model), Not(HasSubstr("ChannelsLast")));
+  ExpectSameAsCpu(model, inputs, MakeFusedProvider(device_),
+                  GetParam() == DataType::kFloat16 ? 4e-3 : 3e-2, OptimizationLevel::kAll);
+}
+
+// GELU of 16 bits takes a shorter way: as exact as the type is.
+TEST_P(DeviceLayout, GeluOf16BitsIsAsExactAsTheyAre) {
+  CastModel cast(GetParam());
+  Attributes none;
+  const std::string x = cast.Input(Shape{4001});
+  std::vector<Value> inputs = cast.inputs();
+  float* numbers = inputs[0].tensor().mutable_data<float>();
+  for (int i = 0; i < 4001; ++i) numbers[i] = static_cast<float>(i - 2000) / 200;
+  cast.model().Node("Gelu", {x}, {"y"}, none, "com.microsoft");
+  const double tolerance = GetParam() == DataType::kFloat16 ? 5e-4 : 4e-3;
+  ExpectSameAsCpu(cast.Answer("y"), inputs, MakeFusedProvider(device_), tolerance,
+                  OptimizationLevel::kAll);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DeviceLayout,
+                         testing::Values(DataType::kFloat16, DataType::kBfloat16),
+                         [](const auto& info) { return std::string(DataTypeName(info.param)); });
+
+}  // namespace
+}  // namespace onnxd
