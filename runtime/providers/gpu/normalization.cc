@@ -52,6 +52,10 @@ KERNEL normalize_rows(GLOBAL const X* in, GLOBAL const X* skip, GLOBAL const X* 
 #endif
     X_PUT(out, base + i, y);
   }
+)";
+
+// What both end with.
+constexpr std::string_view kStatistics = R"(
   if (LANE(0) == 0) {
 #ifdef WANTS_MEAN
     mean_out[row] = mean;
@@ -125,15 +129,6 @@ KERNEL normalize_vectors(GLOBAL const X* in, GLOBAL const S* scale, GLOBAL const
       *(GLOBAL X_WORDS*)(out + base + i) = y.words;
     }
   }
-  if (LANE(0) == 0) {
-#ifdef WANTS_MEAN
-    mean_out[row] = mean;
-#endif
-#ifdef WANTS_DEVIATION
-    deviation_out[row] = inverse;
-#endif
-  }
-}
 )";
 
 // Which parts the kernel has, and where row and column find their scale and bias.
@@ -197,10 +192,11 @@ VectorForm VectorFormOf(const Form& form, int64_t width) {
 
 Result<PreparedKernel> PrepareVectors(GpuDevice& device, const Form& form, const Operands& operands,
                                       const Rows& rows, const VectorForm& vectors, float epsilon) {
-  const std::string source = StrCat(
-      Define("ROW_LANES", vectors.lanes), Define("VECTOR", vectors.vector),
-      Define("KEPT", vectors.kept), SourceOf(form), DefineVector("X", form.type, vectors.vector),
-      DefineVector("S", form.scale_type, vectors.vector), kRowFunctions, kVectorSource);
+  const std::string source = StrCat(Define("ROW_LANES", vectors.lanes),
+                                    Define("VECTOR", vectors.vector), Define("KEPT", vectors.kept),
+                                    SourceOf(form), DefineVector("X", form.type, vectors.vector),
+                                    DefineVector("S", form.scale_type, vectors.vector),
+                                    kRowFunctions, kVectorSource, kStatistics);
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "normalize_vectors"));
   PreparedKernel prepared;
   prepared.compute = [=](const KernelContext& k) {
@@ -229,7 +225,8 @@ Result<PreparedKernel> PrepareRows(GpuDevice& device, const Form& form, const Op
   if (vectors.lanes > 0) return PrepareVectors(device, form, operands, rows, vectors, epsilon);
   ONNXD_ASSIGN_OR_RETURN(
       const GpuProgram kernel,
-      device.FindKernel(StrCat(SourceOf(form), kRowFunctions, kSource), "normalize_rows"));
+      device.FindKernel(StrCat(SourceOf(form), kRowFunctions, kSource, kStatistics),
+                        "normalize_rows"));
   PreparedKernel prepared;
   // The sums of a row are kept where the result goes, unless they are an output.
   prepared.compute = [=](const KernelContext& k) {

@@ -1,0 +1,164 @@
+// Where results live, and for how long.
+#include <algorithm>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/session/execution_planner.h"
+#include "runtime/session/memory_planner.h"
+
+namespace onnxd {
+
+void ExecutionPlanner::Touch(const Node& node) {
+  for (const auto* list : {&node.inputs, &node.captures}) {
+    for (const ValueId id : *list) {
+      if (id == kNoValue || state(id).storage < 0) continue;
+      Storage& storage = storages_[static_cast<size_t>(state(id).storage)];
+      storage.last = std::max(storage.last, step_);
+    }
+  }
+}
+
+Slot ExecutionPlanner::NewCell(ValueId id) {
+  Slot slot;
+  slot.kind = Slot::Kind::kCell;
+  slot.index = plan_->cells++;
+  slot.type = graph_.value(id).type.element;
+  state(id).slot = slot;
+  return slot;
+}
+
+void ExecutionPlanner::ExtendForUses(ValueId id, int storage) {
+  Storage& target = storages_[static_cast<size_t>(storage)];
+  target.last = std::max(target.last, last_use_[static_cast<size_t>(id)]);
+}
+
+void ExecutionPlanner::PlaceOutput(const Node& node, const PreparedKernel& prepared, size_t i,
+                                   ValueId id, DataType type, bool on_device) {
+  ValueState& s = state(id);
+  s.slot.type = type;
+  s.slot.shape = *s.shape;
+  const size_t bytes = static_cast<size_t>(TensorBytes(type, s.shape->ElementCount()).value_or(0));
+  if (is_output_[static_cast<size_t>(id)] && !on_device) {
+    const auto at = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
+    s.slot.kind = Slot::Kind::kOutput;
+    s.slot.index = static_cast<size_t>(at - graph_.outputs.begin());
+    return;
+  }
+  if (const auto stays = staying_.find(id); on_device && stays != staying_.end()) {
+    s.slot.kind = Slot::Kind::kOutput;
+    s.slot.index = stays->second;
+    s.slot.on_device = true;
+    return;
+  }
+  s.slot.kind = ArenaOf(on_device);
+  for (const auto& [output, input] : prepared.in_place) {
+    if (static_cast<size_t>(output) != i) continue;
+    const ValueId source = node.inputs[static_cast<size_t>(input)];
+    const int storage = state(source).storage;
+    if (storage < 0 || state(source).view) continue;
+    Storage& reused = storages_[static_cast<size_t>(storage)];
+    if (reused.on_device != on_device || reused.last > step_ || reused.bytes != bytes ||
+        ReadElsewhere(node, storage, input)) {
+      continue;
+    }
+    s.storage = storage;
+    ExtendForUses(id, storage);
+    return;
+  }
+  s.storage = static_cast<int>(storages_.size());
+  storages_.push_back({bytes, step_, step_, on_device});
+  ExtendForUses(id, s.storage);
+}
+
+bool ExecutionPlanner::ReadElsewhere(const Node& node, int storage, int except) {
+  for (size_t j = 0; j < node.inputs.size(); ++j) {
+    if (static_cast<int>(j) != except && node.inputs[j] != kNoValue &&
+        state(node.inputs[j]).storage == storage) {
+      return true;
+    }
+  }
+  return std::any_of(node.outputs.begin(), node.outputs.end(),
+                     [&](ValueId id) { return id != kNoValue && state(id).storage == storage; });
+}
+
+Status ExecutionPlanner::DefineOutputs() {
+  for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+    const ValueId id = graph_.outputs[i];
+    const ValueState& s = state(id);
+    OutputSource source;
+    source.slot = s.slot;
+    source.from_device = s.copied_to_host > 0;
+    if (InArena(s.slot)) source.slot.index = static_cast<size_t>(s.storage);
+    const bool is_device_input = s.slot.kind == Slot::Kind::kInput && s.slot.on_device;
+    if (is_device_input && !request_.outputs_on_device) {
+      return InvalidArgument(StrCat("output '", graph_.value(id).name, "' is an input that is on ",
+                                    request_.device->name()));
+    }
+    if (s.slot.kind == Slot::Kind::kCell || !s.dense || is_device_input) {
+      source.kind = OutputSource::Kind::kValue;
+    } else if (s.slot.kind == Slot::Kind::kOutput && s.slot.index == i) {
+      source.shape = *s.shape;
+    } else {
+      source.kind = OutputSource::Kind::kCopy;
+      source.shape = *s.shape;
+    }
+    plan_->outputs.push_back(std::move(source));
+  }
+  return Status::Ok();
+}
+
+size_t ExecutionPlanner::PlaceSide(bool on_device, std::vector<size_t>& offsets) const {
+  std::vector<StorageRequest> requests;
+  std::vector<size_t> which;
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    if (storages_[i].on_device != on_device) continue;
+    requests.push_back({storages_[i].bytes, storages_[i].first, storages_[i].last});
+    which.push_back(i);
+  }
+  const MemoryPlan memory = PlanMemory(requests);
+  for (size_t i = 0; i < which.size(); ++i) offsets[which[i]] = memory.offsets[i];
+  return memory.arena_bytes;
+}
+
+Status ExecutionPlanner::PlaceStorages() {
+  std::vector<size_t> offsets(storages_.size());
+  plan_->arena_bytes = PlaceSide(false, offsets);
+  plan_->device_arena_bytes = PlaceSide(true, offsets);
+  const size_t most = std::max(plan_->arena_bytes, plan_->device_arena_bytes);
+  if (most > static_cast<size_t>(request_.max_bytes)) {
+    return ResourceExhausted(StrCat("this input needs ", most,
+                                    " bytes of memory to compute, the limit is ",
+                                    request_.max_bytes));
+  }
+  const auto place = [&](Slot& slot) {
+    if (InArena(slot)) slot.index = offsets[slot.index] + slot.offset;
+  };
+  for (Step& step : plan_->steps) {
+    for (Slot& slot : step.inputs) place(slot);
+    for (Slot& slot : step.outputs) place(slot);
+    if (step.planned && step.prepared.scratch_bytes > 0) {
+      step.scratch_offset = offsets[step.scratch_offset];
+    }
+  }
+  for (OutputSource& output : plan_->outputs) place(output.slot);
+  return Status::Ok();
+}
+
+void ExecutionPlanner::NumberOperands() {
+  for (Step& step : plan_->steps) {
+    step.first_operand = plan_->operands;
+    for (const auto* slots : {&step.inputs, &step.outputs}) {
+      for (const Slot& slot : *slots) {
+        const size_t position = plan_->operands++;
+        if (slot.kind == Slot::Kind::kInput) {
+          plan_->input_patches.emplace_back(position, slot.index);
+        } else if (slot.kind == Slot::Kind::kOutput) {
+          plan_->output_patches.emplace_back(position, slot.index);
+        } else if (slot.kind == Slot::Kind::kArena) {
+          plan_->arena_patches.emplace_back(position, slot.index);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace onnxd
