@@ -97,7 +97,7 @@ class Rewriting {
     type.shape = of_y;
     type.shape->back() = Dimension(width);
     std::vector<int64_t> shape(of_y.size(), 0);
-    shape.back() = -1;
+    shape.back() = width;
     std::vector<Node> none;
     NodeWriter writer(graph_, none, graph_.value(x).name + "_rows");
     Node join;

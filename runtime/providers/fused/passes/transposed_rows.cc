@@ -186,7 +186,7 @@ class Rewriting {
     Node& join = graph_.nodes[of_reshape];
     std::vector<Node> none;
     Order shape(order.size(), 0);
-    shape.back() = -1;
+    shape.back() = graph_.value(joined).type.shape->back().value;
     const ValueId shape_id =
         NodeWriter(graph_, none, graph_.value(joined).name + "_turned").Integers(shape);
     join.attributes = Attributes();
