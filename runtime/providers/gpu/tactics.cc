@@ -15,7 +15,8 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 // Runs in a row, so that what is timed is the device's work and not its start; and how often that,
-// of which the shortest counts.
+// of which the shortest counts: ways take turns, so that what else the device does for a while
+// falls to all of them.
 constexpr int kRuns = 10, kRounds = 3;
 
 // Elements from the first of an operand to behind its last, at its strides.
@@ -41,24 +42,18 @@ class TrialRun {
     return run;
   }
 
-  // Seconds of one run.
-  Result<double> Time(const PreparedKernel& prepared) {
+  // Seconds of one of so many runs in a row.
+  Result<double> Time(const PreparedKernel& prepared, int runs) {
     DeviceBuffer scratch;
     if (prepared.scratch_bytes > 0) {
       ONNXD_ASSIGN_OR_RETURN(scratch, device_->Allocate(prepared.scratch_bytes));
     }
     const KernelContext call(inputs_, outputs_, scratch.get(), nullptr, nullptr, stream_.get());
-    ONNXD_RETURN_IF_ERROR(prepared.compute(call));
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < runs; ++i) ONNXD_RETURN_IF_ERROR(prepared.compute(call));
     ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
-    double shortest = std::numeric_limits<double>::max();
-    for (int round = 0; round < kRounds; ++round) {
-      const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < kRuns; ++i) ONNXD_RETURN_IF_ERROR(prepared.compute(call));
-      ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
-      const Seconds took = std::chrono::steady_clock::now() - start;
-      shortest = std::min(shortest, took.count() / kRuns);
-    }
-    return shortest;
+    const Seconds took = std::chrono::steady_clock::now() - start;
+    return took.count() / runs;
   }
 
  private:
@@ -82,22 +77,34 @@ class TrialRun {
   std::unique_ptr<Stream> stream_;
 };
 
+struct Candidate {
+  const Tactic* tactic;
+  PreparedKernel prepared;
+  double shortest = std::numeric_limits<double>::max();
+};
+
 // The name of the fastest; nothing where none could be timed.
 std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& context,
                                        const std::vector<Tactic>& tactics) {
   auto run = TrialRun::Make(device, context);
   if (!run.ok()) return std::nullopt;
-  std::optional<std::string> fastest;
-  double shortest = std::numeric_limits<double>::max();
+  std::vector<Candidate> candidates;
   for (const Tactic& tactic : tactics) {
-    const auto prepared = tactic.make();
-    if (!prepared.ok()) continue;
-    const auto seconds = run->Time(*prepared);
-    if (!seconds.ok() || *seconds >= shortest) continue;
-    shortest = *seconds;
-    fastest = tactic.name;
+    auto prepared = tactic.make();
+    if (!prepared.ok() || !run->Time(*prepared, 1).ok()) continue;
+    candidates.push_back({&tactic, *std::move(prepared)});
   }
-  return fastest;
+  for (int round = 0; round < kRounds; ++round) {
+    for (Candidate& candidate : candidates) {
+      const auto seconds = run->Time(candidate.prepared, kRuns);
+      if (seconds.ok()) candidate.shortest = std::min(candidate.shortest, *seconds);
+    }
+  }
+  const auto fastest = std::min_element(
+      candidates.begin(), candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.shortest < b.shortest; });
+  if (fastest == candidates.end()) return std::nullopt;
+  return fastest->tactic->name;
 }
 
 }  // namespace
