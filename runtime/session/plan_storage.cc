@@ -93,9 +93,10 @@ Status ExecutionPlanner::DefineOutputs() {
       return InvalidArgument(StrCat("output '", graph_.value(id).name, "' is an input that is on ",
                                     request_.device->name()));
     }
-    if (s.slot.kind == Slot::Kind::kCell || !s.dense || is_device_input) {
+    const bool is_own = s.slot.kind == Slot::Kind::kOutput && s.slot.index == i;
+    if (s.slot.kind == Slot::Kind::kCell || !s.dense || (s.slot.on_device && !is_own)) {
       source.kind = OutputSource::Kind::kValue;
-    } else if (s.slot.kind == Slot::Kind::kOutput && s.slot.index == i) {
+    } else if (is_own) {
       source.shape = *s.shape;
     } else {
       source.kind = OutputSource::Kind::kCopy;

@@ -38,9 +38,10 @@ struct Shared {
 
   Status Check(int code, const char* call) {
     Status status = cuda::StatusOf(driver, code, call);
-    if (cuda::IsFatal(code) && !lost.exchange(true)) {
+    if (cuda::IsFatal(code)) {
       std::lock_guard lock(mutex);
-      loss = status;
+      if (loss.ok()) loss = status;
+      lost = true;
     }
     return status;
   }

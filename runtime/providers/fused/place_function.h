@@ -22,8 +22,8 @@ class PlaceFunction {
     ValueId shape = kNoValue;     // whose shape is iterated over
     std::vector<size_t> nodes;    // positions in the graph, all elementwise
     std::vector<size_t> outputs;  // positions among the graph's outputs that are written
-    int64_t columns =
-        0;  // of rows that the shape is of; the kernel knows the column. 0: it does not
+    // Of rows that the shape is of, where the kernel knows the column; 0: it does not.
+    int64_t columns = 0;
   };
 
   // kUnimplemented as BroadcastOperands.

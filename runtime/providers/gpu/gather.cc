@@ -11,7 +11,7 @@ namespace onnxd {
 namespace {
 
 constexpr std::string_view kSource = R"(
-// data [outer, extent, inner], out [outer, indices, inner]; inner and count of what is moved at once.
+// data [outer, extent, inner], out [outer, indices, inner], in units of what is moved at once.
 #ifdef ROW_PART
 KERNEL gather_rows(GLOBAL const ROW_PART* data, GLOBAL const I* indices, GLOBAL ROW_PART* out,
                    i64 count, i64 extent, i64 inner, i64 index_count, GLOBAL u32* failure,

@@ -320,6 +320,20 @@ TEST_F(DevicePartitionTest, ValuesThatStayOnTheDeviceAreNotCopied) {
   EXPECT_EQ((*from_host)[0].tensor().device(), device_->device());
 }
 
+// An output that the graph names twice is one tensor there.
+TEST_F(DevicePartitionTest, AnOutputThatIsThereTwiceIsNotCopiedByTheHost) {
+  TestModel model = Chain({"Neg", "Softmax"});
+  model.Output("y");
+  const auto session = InferenceSession::FromModel(std::move(model.model()), Options());
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  RunOptions stays;
+  stays.outputs_on_device = true;
+  const auto outputs = (*session)->Run(std::vector<Value>{Floats(Shape{3}, {1, 2, 3})}, stays);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_EQ((*outputs)[0].tensor().device(), device_->device());
+  EXPECT_EQ((*outputs)[1].tensor().raw(), (*outputs)[0].tensor().raw());
+}
+
 // A replay is of the addresses it was recorded with.
 TEST_F(DevicePartitionTest, OtherAddressesOnTheDeviceAreRecordedAnew) {
   const auto session =

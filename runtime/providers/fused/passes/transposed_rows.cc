@@ -34,8 +34,11 @@ class Rewriting {
   explicit Rewriting(Graph& graph) : graph_(graph) {}
 
   bool Run() {
-    while (RewriteOne()) changed_ = true;
-    return changed_;
+    // Each looks at the whole graph: more than networks have would take a hostile one too long.
+    constexpr int kMost = 512;
+    int rewritten = 0;
+    while (rewritten < kMost && RewriteOne()) ++rewritten;
+    return rewritten > 0;
   }
 
  private:
@@ -227,7 +230,6 @@ class Rewriting {
   Graph& graph_;
   const GraphMatcher* match_ = nullptr;  // of this rewriting
   std::set<ValueId> seen_;               // what transpositions that were moved give
-  bool changed_ = false;
 };
 
 class Pass : public GraphPass {
