@@ -40,7 +40,7 @@ FUNCTION u16 f32_to_f16(f32 x) {
   vstore_half_rte(x, 0, (half*)&bits);
   return bits;
 }
-#define QUICK_EXP(x) exp(x)
+#define QUICK_EXP2(x) exp2(x)
 #define QUICK_DIVIDE(a, b) ((a) / (b))
 #define PAIR_OF_F16(low, high) ((u32)f32_to_f16(low) | (u32)f32_to_f16(high) << 16)
 #define PAIR_OF_BF16(low, high) ((u32)f32_to_bf16(low) | (u32)f32_to_bf16(high) << 16)
@@ -96,7 +96,11 @@ FUNCTION u16 f32_to_f16(f32 x) {
   return bits;
 }
 // Of numbers up to 0, and of what is far from the largest: for results of 16 bits.
-#define QUICK_EXP(x) exp2f((x) * 1.4426950408889634f)
+FUNCTION f32 QUICK_EXP2(f32 x) {
+  f32 y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 #define QUICK_DIVIDE(a, b) __fdividef(a, b)
 #define PAIR_OF(name, type) \
   FUNCTION u32 name(f32 low, f32 high) { \
@@ -117,6 +121,8 @@ PAIR_OF(PAIR_OF_BF16, "bf16")
 constexpr std::string_view kCommonPrelude = R"(
 #define MAX_RANK 8
 typedef struct { i64 at[MAX_RANK]; } Dims;
+#define LOG2_E 1.4426950408889634f
+#define QUICK_EXP(x) QUICK_EXP2((x) * LOG2_E)
 #define GLOBAL_INDEX (GROUP(0) * LANES(0) + LANE(0))
 FUNCTION f32 bf16_to_f32(u16 x) { return f32_of_bits((u32)x << 16); }
 FUNCTION u16 f32_to_bf16(f32 x) {

@@ -7,6 +7,7 @@ constexpr std::string_view kCuda = R"(
 #define LOCAL_POINTER
 #define UNROLL _Pragma("unroll")
 #define UNROLL_BY_8 _Pragma("unroll 8")
+#define BOUNDS(lanes, groups) __launch_bounds__(lanes, groups)
 #define EXCHANGE(lanes)
 #define EXCHANGED 0
 #define IF_MATRICES(condition) if (condition)
@@ -46,6 +47,31 @@ BYTE_MATRIX(matrix_i8_i8, "s8.s8")
 BYTE_MATRIX(matrix_i8_u8, "s8.u8")
 BYTE_MATRIX(matrix_u8_i8, "u8.s8")
 BYTE_MATRIX(matrix_u8_u8, "u8.u8")
+FUNCTION u32 local_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+FUNCTION void COPY_16(uint4* to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"(local_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+#define COPIES_END() asm volatile("cp.async.commit_group;" ::: "memory")
+#define COPIES_WAIT(left) asm volatile("cp.async.wait_group %0;" :: "n"(left) : "memory")
+#define LOAD_FOUR(name, turned) \
+  FUNCTION void name(u32* words, const uint4* row) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" turned ".shared.b16 {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3]) \
+                 : "r"(local_address(row)) : "memory"); \
+  }
+LOAD_FOUR(load_four, "")
+LOAD_FOUR(load_four_turned, ".trans")
+#define LOAD_MATRICES(words, of_lane, row) \
+  { \
+    const i32 of_lane = LANE(0) % 32; \
+    load_four(words, row); \
+  }
+#define LOAD_MATRICES_TURNED(words, of_lane, row) \
+  { \
+    const i32 of_lane = LANE(0) % 32; \
+    load_four_turned(words, row); \
+  }
 #endif
 )";
 
@@ -53,6 +79,7 @@ constexpr std::string_view kOpenCl = R"(
 #define LOCAL_POINTER __local
 #define UNROLL
 #define UNROLL_BY_8
+#define BOUNDS(lanes, groups)
 #define EXCHANGE(lanes) LOCAL u32 exchange[(lanes) * 6];
 #define EXCHANGED exchange
 #define IF_MATRICES(condition)
@@ -119,6 +146,28 @@ MATRIX(matrix_i8_i8, i32, word_product_i8_i8)
 MATRIX(matrix_i8_u8, i32, word_product_i8_u8)
 MATRIX(matrix_u8_i8, i32, word_product_u8_i8)
 MATRIX(matrix_u8_u8, i32, word_product_u8_u8)
+FUNCTION void COPY_16(__local uint4* to, __global const void* from, bool there) {
+  if (there) {
+    *to = *(__global const uint4*)from;
+  } else {
+    *to = (uint4)(0u);
+  }
+}
+#define COPIES_END()
+#define COPIES_WAIT(left)
+#define LOAD_MATRICES(words, of_lane, row) \
+  for (i32 matrix = 0; matrix < 4; ++matrix) { \
+    const i32 of_lane = matrix * 8 + LANE(0) % 32 / 4; \
+    words[matrix] = ((__local const u32*)(row))[LANE(0) % 4]; \
+  }
+#define LOAD_MATRICES_TURNED(words, of_lane, row) \
+  for (i32 matrix = 0; matrix < 4; ++matrix) { \
+    words[matrix] = 0; \
+    for (i32 odd = 0; odd < 2; ++odd) { \
+      const i32 of_lane = matrix * 8 + LANE(0) % 4 * 2 + odd; \
+      words[matrix] |= (u32)((__local const u16*)(row))[LANE(0) % 32 / 4] << odd * 16; \
+    } \
+  }
 )";
 
 }  // namespace

@@ -16,13 +16,14 @@ namespace {
 // operand (q_at, ...), and how far its rows are apart (q_row, ...).
 constexpr std::string_view kFindHead = R"(
 #define FIND_HEAD \
-  const i64 down = GROUP(0) % blocks * QUERIES; \
-  i64 head[MAX_RANK], rest = GROUP(0) / blocks; \
+  const i64 down = (i64)((u32)GROUP(0) % (u32)blocks) * QUERIES; \
+  u32 rest = (u32)GROUP(0) / (u32)blocks; \
+  i64 head[MAX_RANK]; \
   i64 q_at = 0, k_at = 0, v_at = 0, y_at = 0; \
   UNROLL \
   for (i32 axis = BATCH_RANK - 1; axis >= 0; --axis) { \
-    const i64 at = rest % batch.at[axis]; \
-    rest /= batch.at[axis]; \
+    const i64 at = rest % (u32)batch.at[axis]; \
+    rest /= (u32)batch.at[axis]; \
     head[axis] = at; \
     q_at += at * q_strides.at[axis]; \
     k_at += at * k_strides.at[axis]; \

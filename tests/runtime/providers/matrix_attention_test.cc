@@ -52,7 +52,7 @@ class MatrixAttention : public testing::TestWithParam<DataType> {
   int Programs() const {
     int count = 0;
     for (const std::string& source : device_->sources()) {
-      count += source.find("KERNEL matrix_attention") != std::string::npos ? 1 : 0;
+      count += source.find("matrix_attention(GLOBAL") != std::string::npos ? 1 : 0;
     }
     return count;
   }
@@ -128,7 +128,7 @@ TEST_P(MatrixAttention, IsSearchedForAmongTiles) {
   ExpectSame({70, 70, 32, 32});
   std::set<std::string> tiles;
   for (const std::string& source : device_->sources()) {
-    if (source.find("KERNEL matrix_attention") == std::string::npos) continue;
+    if (source.find("matrix_attention(GLOBAL") == std::string::npos) continue;
     const size_t at = source.find("#define WARPS");
     tiles.insert(source.substr(at, source.find("#define HEAD", at) - at));
   }
@@ -151,7 +151,7 @@ TEST_P(MatrixAttention, CompilesForTensorCores) {
   ExpectSame({20, 40, 128, 128}, Of("is_causal", int64_t{1}));
   int compiled = 0;
   for (const std::string& source : device_->sources()) {
-    if (source.find("KERNEL matrix_attention") == std::string::npos) continue;
+    if (source.find("matrix_attention(GLOBAL") == std::string::npos) continue;
     for (const int capability : {80, 90}) {
       const auto cubin =
           cuda::CompileToCubin(**nvrtc, StrCat(Prelude(Dialect::kCuda), source), capability);
