@@ -2,6 +2,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/device/matrix_units.h"
+#include "runtime/device/warpgroup_units.h"
 
 namespace onnxd {
 namespace {
@@ -180,8 +181,10 @@ TypeNames NamesOf(DataType type) {
 
 std::string_view Prelude(Dialect dialect) {
   static const std::string opencl =
-      StrCat(kOpenClPrelude, kCommonPrelude, MatrixUnits(Dialect::kOpenCl));
-  static const std::string cuda = StrCat(kCudaPrelude, kCommonPrelude, MatrixUnits(Dialect::kCuda));
+      StrCat(kOpenClPrelude, kCommonPrelude, MatrixUnits(Dialect::kOpenCl),
+             WarpgroupUnits(Dialect::kOpenCl));
+  static const std::string cuda = StrCat(kCudaPrelude, kCommonPrelude, MatrixUnits(Dialect::kCuda),
+                                         WarpgroupUnits(Dialect::kCuda));
   return dialect == Dialect::kOpenCl ? opencl : cuda;
 }
 

@@ -13,7 +13,7 @@
 //              along the first axis; BARRIER() is for a group, all of whose lanes must come to it
 //   functions  FUNCTION before their type; no pointers to functions, no recursion, no overloads
 //   numbers    literals of f32 end in f; INFINITY_F32, NAN_F32; mathematics by OpenCL's names
-//   matrices   products by a warp, see matrix_units.h
+//   matrices   products by a warp, see matrix_units.h, and by four, see warpgroup_units.h
 //   failures   RAISE(failure, step, code, value) for what indices in data may ask, see
 //   DeviceFailure
 //

@@ -32,6 +32,7 @@ class DeviceKernel {
 struct LaunchGrid {
   std::array<uint32_t, 3> groups = {1, 1, 1};
   std::array<uint32_t, 3> lanes = {1, 1, 1};
+  size_t room_bytes = 0;  // of the kernel's LOCAL_ROOM
 
   // At least `count` lanes along one axis.
   static LaunchGrid Over(int64_t count, uint32_t lanes = 256);
@@ -87,10 +88,12 @@ struct GpuProperties {
   int64_t memory_bytes = 0;
   int multiprocessors = 1;
   int64_t local_bytes = 0;     // of one group
+  int64_t room_bytes = 0;      // of one group that has nothing but a LOCAL_ROOM
   int compute_capability = 0;  // of CUDA: 90 for 9.0
   bool computes_double = true;
-  bool has_matrix_units = false;  // or emulates them for tests, see matrix_units.h
-  bool use_tf32 = false;          // the user lets these round operands of f32
+  bool has_matrix_units = false;     // or emulates them for tests, see matrix_units.h
+  bool has_warpgroup_units = false;  // likewise, see warpgroup_units.h
+  bool use_tf32 = false;             // the user lets these round operands of f32
 };
 
 class GpuDevice : public Device {

@@ -52,8 +52,18 @@ class CudaKernel : public DeviceKernel {
   explicit CudaKernel(::CUfunc_st* function) : function_(function) {}
   ::CUfunc_st* function() const { return function_; }
 
+  // More than every device has, the driver gives to kernels that have asked for it.
+  int AskForRoom(const DriverApi& driver, size_t bytes) const {
+    if (bytes <= room_bytes_) return kSuccess;
+    const int code =
+        driver.cuFuncSetAttribute(function_, cuda::kFunctionRoomBytes, static_cast<int>(bytes));
+    if (code == kSuccess) room_bytes_ = bytes;
+    return code;
+  }
+
  private:
   ::CUfunc_st* const function_;
+  mutable std::atomic<size_t> room_bytes_ = size_t{48} << 10;
 };
 
 class CudaGraph : public DeviceGraph {
@@ -152,10 +162,13 @@ class CudaStream : public GpuStream {
     for (size_t i = 0; i < arguments.size(); ++i) {
       values[i] = const_cast<std::byte*>(arguments[i].value);
     }
+    const auto& cuda_kernel = static_cast<const CudaKernel&>(kernel);
+    ONNXD_RETURN_IF_ERROR(shared_->Check(cuda_kernel.AskForRoom(shared_->driver, grid.room_bytes),
+                                         "cuFuncSetAttribute"));
     return shared_->Check(shared_->driver.cuLaunchKernel(
-                              static_cast<const CudaKernel&>(kernel).function(), grid.groups[0],
-                              grid.groups[1], grid.groups[2], grid.lanes[0], grid.lanes[1],
-                              grid.lanes[2], 0, stream_, values, nullptr),
+                              cuda_kernel.function(), grid.groups[0], grid.groups[1],
+                              grid.groups[2], grid.lanes[0], grid.lanes[1], grid.lanes[2],
+                              static_cast<unsigned>(grid.room_bytes), stream_, values, nullptr),
                           "cuLaunchKernel");
   }
 
@@ -334,6 +347,7 @@ Result<GpuProperties> PropertiesOf(const DriverApi& driver, cuda::DeviceOrdinal 
   };
   properties.multiprocessors = attribute(cuda::kAttributeMultiprocessors);
   properties.local_bytes = attribute(cuda::kAttributeLocalBytes);
+  properties.room_bytes = attribute(cuda::kAttributeRoomBytes);
   properties.compute_capability =
       attribute(cuda::kAttributeMajor) * 10 + attribute(cuda::kAttributeMinor);
   if (properties.compute_capability < 70) {
@@ -342,6 +356,7 @@ Result<GpuProperties> PropertiesOf(const DriverApi& driver, cuda::DeviceOrdinal 
                               properties.compute_capability % 10, ", 7.0 is needed"));
   }
   properties.has_matrix_units = properties.compute_capability >= 80;
+  properties.has_warpgroup_units = properties.compute_capability == 90;
   return properties;
 }
 

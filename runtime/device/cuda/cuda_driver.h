@@ -28,6 +28,8 @@ inline constexpr int kOutOfMemory = 2;
 inline constexpr int kNoDevice = 100;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeLocalBytes = 8;
+inline constexpr int kAttributeRoomBytes = 97;
+inline constexpr int kFunctionRoomBytes = 8;
 inline constexpr int kAttributeMajor = 75;
 inline constexpr int kAttributeMinor = 76;
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -71,6 +73,7 @@ inline constexpr int kCaptureThreadLocal = 1;
   FUNCTION(cuModuleLoadData, (::CUmod_st**, const void*))                                        \
   FUNCTION(cuModuleUnload, (::CUmod_st*))                                                        \
   FUNCTION(cuModuleGetFunction, (::CUfunc_st**, ::CUmod_st*, const char*))                       \
+  FUNCTION(cuFuncSetAttribute, (::CUfunc_st*, int, int))                                         \
   FUNCTION(cuLaunchKernel, (::CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned,      \
                             unsigned, unsigned, ::CUstream_st*, void**, void**))                 \
   FUNCTION(cuGetErrorName, (int, const char**))

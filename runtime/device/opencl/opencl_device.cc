@@ -363,6 +363,7 @@ GpuProperties PropertiesOf(const Api& api, opencl::DeviceId device) {
       static_cast<int>(InfoOf<opencl::Uint>(api, device, opencl::kDeviceMaxComputeUnits));
   properties.local_bytes =
       static_cast<int64_t>(InfoOf<uint64_t>(api, device, opencl::kDeviceLocalMemSize));
+  properties.room_bytes = properties.local_bytes;
   properties.computes_double =
       InfoOf<opencl::Bitfield>(api, device, opencl::kDeviceDoubleFpConfig) != 0;
   return properties;
@@ -378,6 +379,7 @@ Result<std::shared_ptr<GpuDevice>> MakeDevice(const OpenClOptions& options) {
   const opencl::DeviceId device = devices[static_cast<size_t>(options.device_id)];
   GpuProperties properties = PropertiesOf(*api, device);
   properties.has_matrix_units = properties.use_tf32 = options.emulate_matrix_units;
+  properties.has_warpgroup_units = options.emulate_warpgroup_units;
   const auto shared_memory = InfoOf<opencl::Bitfield>(*api, device, opencl::kDeviceSvmCapabilities);
   if ((shared_memory & opencl::kDeviceSvmCoarseGrainBuffer) == 0) {
     return Unavailable(StrCat("OpenCL: ", properties.description, " has no shared virtual memory"));

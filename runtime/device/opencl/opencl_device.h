@@ -14,6 +14,7 @@ struct OpenClOptions {
   int64_t memory_limit = 0;  // bytes; 0: none
   bool searches_tactics = false;      // GpuDevice
   bool emulate_matrix_units = false;  // TF32 as well; for tests of kernels, see matrix_units.h
+  bool emulate_warpgroup_units = false;  // likewise, see warpgroup_units.h
   auto operator<=>(const OpenClOptions&) const = default;
 };
 

@@ -96,6 +96,7 @@ ProductText TextOf(DataType a, DataType b, DataType y, Transposes transposes) {
   text.b_by_p = transposes.b;
   text.a_rows = !transposes.a;
   text.b_rows = transposes.b;
+  text.b_columns = !transposes.b;
   return text;
 }
 

@@ -43,15 +43,16 @@ FLOAT_FUNCTIONS(f32)
 #ifdef HAS_F64
 FLOAT_FUNCTIONS(f64)
 #endif
-// gelu_f32 for numbers of 16 bits: what is left of 1 beyond erf is within 1.5e-7. Abramowitz and
-// Stegun, Handbook of Mathematical Functions, 7.1.26.
+// gelu_f32 for numbers of 16 bits: x, or 0 where it is negative, less |x| times the normal
+// distribution beyond |x|, whose logarithm is a polynomial within 4.4e-5 up to 8, by least squares
+// reweighted until the largest error was smallest. Beyond 8 that is less than 16 bits tell from 0.
 FUNCTION f32 gelu_of_16(f32 x) {
-  const f32 z = fabs(x) * 0.70710678f;
-  const f32 t = QUICK_DIVIDE(1.0f, 1.0f + 0.3275911f * z);
-  const f32 series =
-      t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-  const f32 beyond = series * QUICK_EXP(-z * z);
-  return x > 0.0f ? x * (1.0f - 0.5f * beyond) : 0.5f * x * beyond;
+  const f32 m = fmin(fabs(x), 8.0f);
+  const f32 low = -1.00004315f + m * (-1.15060985f + m * (-0.459956944f + m * -0.0526353084f));
+  const f32 high =
+      0.00794455502f + m * (-0.00080724404f + m * (4.820291e-05f + m * -1.26244458e-06f));
+  const f32 m2 = m * m;
+  return (x < 0.0f ? 0.0f : x) - m * QUICK_EXP2(low + m2 * m2 * high);
 }
 #define SIGNED_FUNCTIONS(T, U) \
   FUNCTION T quotient_##T(T x, T y) { return y == 0 ? 0 : y == -1 ? (T)(0 - (U)x) : (T)(x / y); } \

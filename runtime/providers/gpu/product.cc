@@ -6,6 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/gpu/matrix_product.h"
 #include "runtime/providers/gpu/tactics.h"
+#include "runtime/providers/gpu/warpgroup_product.h"
 
 namespace onnxd {
 namespace {
@@ -270,11 +271,25 @@ Variant MatrixVariant(const ProductPlan& plan, bool wide, const MatrixTile& tile
                  {static_cast<uint32_t>(tile.lanes()), 1, 1});
 }
 
+// Where they find work for most multiprocessors: a warpgroup's tiles are large.
+void AddWarpgroupVariants(const GpuProperties& properties, const ProductPlan& plan, bool wide,
+                          std::vector<Variant>& variants) {
+  for (const WarpgroupTile& tile : WarpgroupTiles(properties)) {
+    Variant variant =
+        TiledBy(plan.sizes, static_cast<int>(tile.rows()), static_cast<int>(tile.columns),
+                WarpgroupProductSource(plan.text, tile, wide), "warpgroup_product",
+                {static_cast<uint32_t>(tile.lanes()), 1, 1});
+    variant.grid.room_bytes = static_cast<size_t>(tile.room_bytes());
+    if (variant.grid.groups[0] * 2 < static_cast<uint32_t>(properties.multiprocessors)) continue;
+    variants.push_back(std::move(variant));
+  }
+}
+
 // Tiles of which there are enough for every multiprocessor come first, the larger before the
 // smaller; then the others, the smaller first.
 void AddMatrixVariants(const GpuProperties& properties, const ProductPlan& plan, bool wide,
                        std::vector<Variant>& variants) {
-  size_t enough = 0;
+  size_t enough = variants.size();
   for (const MatrixTile& tile : MatrixTiles()) {
     Variant variant = MatrixVariant(plan, wide, tile);
     const bool fills = variant.grid.groups[0] >= static_cast<uint32_t>(properties.multiprocessors);
@@ -290,6 +305,9 @@ std::vector<Variant> VariantsOf(const GpuProperties& properties, const ProductPl
   constexpr int64_t kMostly = 32;
   std::vector<Variant> variants;
   if (sizes.m <= kFew || sizes.n <= kFew) return NarrowVariants(properties, plan, wide);
+  if (properties.has_warpgroup_units && IsForWarpgroups(plan.text, sizes)) {
+    AddWarpgroupVariants(properties, plan, wide, variants);
+  }
   if (properties.has_matrix_units && IsForMatrixUnits(plan.text, properties.use_tf32)) {
     AddMatrixVariants(properties, plan, wide, variants);
   } else {

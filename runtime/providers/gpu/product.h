@@ -28,8 +28,9 @@ struct ProductText {
   std::string finished = "value";
   // Neighbouring lanes read neighbours in p of a, and in p of b; else in i, and in j.
   bool a_by_p = true, b_by_p = false;
-  // load_a is a[i * k + p], load_b is b[j * k + p]: several elements may be loaded at once.
-  bool a_rows = false, b_rows = false;
+  // load_a is a[i * k + p], load_b is b[j * k + p] or b[p * n + j]: several elements may be loaded
+  // at once.
+  bool a_rows = false, b_rows = false, b_columns = false;
   // Where load_a is a[a_place] for neighbours in p that follow each other there, by a_run of them:
   // an expression of (i, p), negative where the element is 0. Empty: nothing is known of it.
   std::string a_place;

@@ -41,6 +41,8 @@ static_assert(cuda::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(cuda::kNoDevice == CUDA_ERROR_NO_DEVICE);
 static_assert(cuda::kAttributeMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(cuda::kAttributeLocalBytes == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+static_assert(cuda::kAttributeRoomBytes == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+static_assert(cuda::kFunctionRoomBytes == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 static_assert(cuda::kAttributeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(cuda::kAttributeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(cuda::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
@@ -79,12 +81,13 @@ class CudaDeviceTest : public testing::Test {
   }
   int Count(const char* what) { return Fake<int (*)()>(what)(); }
 
-  Status LaunchTwice(const Tensor& x, const Tensor& y, int64_t count) {
+  Status LaunchTwice(const Tensor& x, const Tensor& y, int64_t count, size_t room_bytes = 0) {
     const auto kernel = device_->FindKernel(kTwice, "twice");
     if (!kernel.ok()) return kernel.status();
+    LaunchGrid grid = LaunchGrid::Over(count);
+    grid.room_bytes = room_bytes;
     return static_cast<GpuStream&>(*stream_).Launch(
-        **kernel, LaunchGrid::Over(count),
-        LaunchArguments().Pointer(x.raw()).Pointer(y.raw()).Value(count));
+        **kernel, grid, LaunchArguments().Pointer(x.raw()).Pointer(y.raw()).Value(count));
   }
 
   cuda::DriverApi driver_;
@@ -105,6 +108,18 @@ TEST_F(CudaDeviceTest, CompilesForItsArchitectureAndHandsOverArguments) {
   ASSERT_TRUE(LaunchTwice(*x, *y, 3).ok());
   const auto host = CopyToHost(*y, *stream_);
   EXPECT_THAT(host->elements<float>(), ElementsAre(2, 4, 6));
+}
+
+TEST_F(CudaDeviceTest, AsksForRoomBeyondWhatAllKernelsHave) {
+  const auto room = static_cast<size_t>(device_->properties().room_bytes);
+  EXPECT_EQ(room, 227u << 10);
+  const auto x = CopyToDevice(Floats(Shape{1}, {3}), *device_, *stream_);
+  auto y = Tensor::CreateOn(*device_, DataType::kFloat, Shape{1});
+  EXPECT_TRUE(LaunchTwice(*x, *y, 1, room).ok());
+  EXPECT_TRUE(LaunchTwice(*x, *y, 1, 100 << 10).ok());
+  const Status more = LaunchTwice(*x, *y, 1, room + 1);
+  EXPECT_THAT(more.ToString(), HasSubstr("cuFuncSetAttribute"));
+  EXPECT_FALSE(device_->lost());
 }
 
 TEST_F(CudaDeviceTest, ReplaysWhatItRecorded) {

@@ -38,6 +38,7 @@ const char* LostFile() {
 
 struct Function {
   std::string name;
+  unsigned room_bytes = 49152;  // of local memory that a launch may ask for
 };
 
 // Kernels of a stream between the beginning and the end of a capture; of any of the thread here.
@@ -78,7 +79,7 @@ ANSWER(cuDeviceTotalMem_v2, (size_t * bytes, int)) {
   return 0;
 }
 ANSWER(cuDeviceGetAttribute, (int* value, int what, int)) {
-  *value = what == 75 ? 9 : what == 76 ? 0 : what == 16 ? 132 : 49152;
+  *value = what == 75 ? 9 : what == 76 ? 0 : what == 16 ? 132 : what == 97 ? 232448 : 49152;
   return 0;
 }
 ANSWER(cuDeviceGetPCIBusId, (char* text, int bytes, int)) {
@@ -206,9 +207,16 @@ ANSWER(cuModuleGetFunction, (::CUfunc_st * *function, ::CUmod_st*, const char* n
   *function = reinterpret_cast<::CUfunc_st*>(&found);
   return found.name == "missing" ? 500 : 0;
 }
-ANSWER(cuLaunchKernel, (::CUfunc_st * function, unsigned groups, unsigned, unsigned, unsigned lanes,
-                        unsigned, unsigned, unsigned, ::CUstream_st*, void** arguments, void**)) {
+ANSWER(cuFuncSetAttribute, (::CUfunc_st * function, int what, int value)) {
+  if (what != 8 || value > 232448) return 1;
+  reinterpret_cast<Function*>(function)->room_bytes = static_cast<unsigned>(value);
+  return Answer("cuFuncSetAttribute");
+}
+ANSWER(cuLaunchKernel,
+       (::CUfunc_st * function, unsigned groups, unsigned, unsigned, unsigned lanes, unsigned,
+        unsigned, unsigned room_bytes, ::CUstream_st*, void** arguments, void**)) {
   if (const int code = Answer("cuLaunchKernel")) return code;
+  if (room_bytes > reinterpret_cast<Function*>(function)->room_bytes) return 1;
   if (reinterpret_cast<Function*>(function)->name != "twice") return LostFile() ? 0 : 1;
   const float* x = *static_cast<float**>(arguments[0]);
   float* y = *static_cast<float**>(arguments[1]);
