@@ -16,13 +16,17 @@ constexpr std::string_view kSource = R"(
 #define STEP 64
 #define PARTS 8
 #define PART 8
-#define ROWS (WARPGROUPS * 64)
+#define ROWS (WARPGROUPS * DOWN * 64)
 #define LANES_IN_ALL (WARPGROUPS * 128)
 #define A_BYTES (ROWS * 128)
 #define B_BYTES (COLUMNS * 128)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
 #define AHEAD (STAGES - 2)
+#define SUMS (DOWN * COLUMNS / 2)
 #define SUM_ROW (COLUMNS + 8)
+// What finishes results: vectors of a row, and how many rows lanes have at once.
+#define VECTORS (COLUMNS / VECTOR)
+#define ROWS_AT_ONCE (LANES_IN_ALL / VECTORS)
 // A lane's part of `rows` rows of a tile, in turns.
 #define FOR_ROWS(rows, statement) \
   UNROLL \
@@ -73,10 +77,10 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
   const i64 rows_there = m - down, columns_there = n - across;
   GLOBAL const A* a_rows = a + down * k + part * PART;
   GLOBAL const B* b_rows = b + (B_TURNED ? across : across * k) + part * PART;
-  f32 sums[COLUMNS / 2];
+  f32 sums[SUMS];
   UNROLL
-  for (i32 s = 0; s < COLUMNS / 2; ++s) sums[s] = 0.0f;
-  SUMS_STAY(sums, COLUMNS / 2);
+  for (i32 s = 0; s < SUMS; ++s) sums[s] = 0.0f;
+  SUMS_STAY(sums, SUMS);
   UNROLL
   for (i32 stage = 0; stage < AHEAD; ++stage) COPY_STAGE(stage, (i64)stage * STEP)
   i32 now_in = 0, next_in = AHEAD;
@@ -89,10 +93,14 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
     PRODUCTS_BEGIN();
     UNROLL
     for (i32 p = 0; p < STEP / 16; ++p) {
-      const u64 left = TILE_DESCRIPTOR(a_tile + (u32)(lane / 128 * 8192 + p * 32), 16, 1024);
       const u64 right = B_TURNED ? TILE_DESCRIPTOR(b_tile + (u32)p * 2048, 8192, 1024)
                                  : TILE_DESCRIPTOR(b_tile + (u32)p * 32, 16, 1024);
-      warpgroup_multiply(sums, left, right, room);
+      UNROLL
+      for (i32 block = 0; block < DOWN; ++block) {
+        const u32 rows_of_block = (u32)((lane / 128 * DOWN + block) * 8192);
+        const u64 left = TILE_DESCRIPTOR(a_tile + rows_of_block + (u32)p * 32, 16, 1024);
+        warpgroup_multiply(sums + block * (COLUMNS / 2), left, right, room);
+      }
     }
     PRODUCTS_END();
     COPY_STAGE(next_in, first + AHEAD * STEP)
@@ -101,48 +109,59 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
     next_in = next_in == STAGES - 1 ? 0 : next_in + 1;
   }
   PRODUCTS_WAIT(0);
-  SUMS_STAY(sums, COLUMNS / 2);
+  SUMS_STAY(sums, SUMS);
   COPIES_WAIT(0);
   BARRIER();
-  // Sums become rows.
+  // Sums become rows, whose results take their place.
   LOCAL_POINTER f32* of_room = (LOCAL_POINTER f32*)room;
   UNROLL
-  for (i32 s = 0; s < COLUMNS / 2; s += 2) {
-    const i32 row = lane / 32 * 16 + lane % 32 / 4 + s / 2 % 2 * 8;
-    LOCAL_POINTER uint2* to =
-        (LOCAL_POINTER uint2*)(of_room + row * SUM_ROW + s / 4 * 8 + lane % 4 * 2);
+  for (i32 s = 0; s < SUMS; s += 2) {
+    const i32 row = s / (COLUMNS / 2) * 64 + lane / 128 * (DOWN * 64) + lane % 128 / 32 * 16 +
+                    lane % 32 / 4 + s / 2 % 2 * 8;
+    const i32 column = s % (COLUMNS / 2) / 4 * 8 + lane % 4 * 2;
     uint2 pair;
     pair.x = f32_bits(sums[s]);
     pair.y = f32_bits(sums[s + 1]);
-    *to = pair;
+    *(LOCAL_POINTER uint2*)(of_room + row * SUM_ROW + column) = pair;
   }
   BARRIER();
-  for (i32 e = lane; e < ROWS * COLUMNS / VECTOR; e += LANES_IN_ALL) {
-    const i32 row = e / (COLUMNS / VECTOR), column = e % (COLUMNS / VECTOR) * VECTOR;
-    const IX i = (IX)(down + row), begin = (IX)(across + column);
-    if (i < m && begin < n) {
-      LOCAL_POINTER const uint4* from =
-          (LOCAL_POINTER const uint4*)(of_room + row * SUM_ROW + column);
-      f32 of_row[VECTOR];
+  // A lane has the same columns of each of its rows, so that it reads what belongs to them once.
+  const i32 rows_here = (i32)(rows_there < ROWS ? rows_there : ROWS);
+  {
+    const i32 column = lane % VECTORS * VECTOR, first_row = lane / VECTORS;
+    const IX begin = (IX)(across + column);
+    const bool has_work = first_row < ROWS_AT_ONCE && begin < n;
+    for (i32 row = has_work ? first_row : rows_here; row < rows_here; row += ROWS_AT_ONCE) {
+      const IX i = (IX)(down + row);
+      LOCAL_POINTER uint4* of_row = (LOCAL_POINTER uint4*)(of_room + row * SUM_ROW + column);
+      f32 of_sums[VECTOR];
       UNROLL
       for (i32 w = 0; w < VECTOR / 4; ++w) {
-        const uint4 four = from[w];
-        of_row[w * 4] = f32_of_bits(four.x);
-        of_row[w * 4 + 1] = f32_of_bits(four.y);
-        of_row[w * 4 + 2] = f32_of_bits(four.z);
-        of_row[w * 4 + 3] = f32_of_bits(four.w);
+        const uint4 four = of_row[w];
+        of_sums[w * 4] = f32_of_bits(four.x);
+        of_sums[w * 4 + 1] = f32_of_bits(four.y);
+        of_sums[w * 4 + 2] = f32_of_bits(four.z);
+        of_sums[w * 4 + 3] = f32_of_bits(four.w);
       }
       const i64 first_at = ((i64)batch * m + i) * n + begin;
       Y_VECTOR of_y;
       UNROLL
       for (i32 of_vector = 0; of_vector < VECTOR; ++of_vector) {
         const IX j = begin + of_vector;
-        const ACC sum = of_row[of_vector];
+        const ACC sum = of_sums[of_vector];
         const i64 at = first_at + of_vector;
         const ACC value = RESULT;
         Y_PUT(of_y.at, of_vector, FINISHED);
       }
-      *(GLOBAL Y_WORDS*)(y + first_at) = of_y.words;
+      *(LOCAL_POINTER Y_WORDS*)of_row = of_y.words;
+    }
+  }
+  BARRIER();
+  for (i32 e = lane; e < rows_here * VECTORS; e += LANES_IN_ALL) {
+    const i32 row = e / VECTORS, column = e % VECTORS * VECTOR;
+    if (column < columns_there) {
+      *(GLOBAL Y_WORDS*)(y + ((i64)batch * m + down + row) * n + across + column) =
+          *(LOCAL_POINTER const Y_WORDS*)(of_room + row * SUM_ROW + column);
     }
   }
 }
@@ -170,7 +189,7 @@ bool IsForWarpgroups(const ProductText& text, const ProductSizes& sizes) {
 }
 
 std::vector<WarpgroupTile> WarpgroupTiles(const GpuProperties& properties) {
-  std::vector<WarpgroupTile> tiles = {{2, 256, 4, 1}, {2, 128, 3, 2}};
+  std::vector<WarpgroupTile> tiles = {{2, 2, 192, 4, 1}, {2, 1, 256, 4, 1}, {2, 1, 128, 3, 2}};
   std::erase_if(
       tiles, [&](const WarpgroupTile& tile) { return tile.room_bytes() > properties.room_bytes; });
   return tiles;
@@ -182,11 +201,11 @@ std::string WarpgroupProductSource(const ProductText& text, const WarpgroupTile&
                 DefineType("B", text.b), DefineType("Y", text.y),
                 DefineVector("Y", text.y, VectorOf(text.y)), Define("VECTOR", VectorOf(text.y)),
                 Define("ACC", text.accumulator), Define("WARPGROUPS", tile.warpgroups),
-                Define("COLUMNS", tile.columns), Define("STAGES", tile.stages),
-                Define("AT_ONCE", tile.at_once), Define("ROOM_BYTES", tile.room_bytes()),
-                Define("B_TURNED", turned ? 1 : 0), Define("PARAMETERS", text.parameters),
-                Define("SETUP", text.setup), Define("RESULT", text.result),
-                Define("FINISHED", text.finished), text.functions,
+                Define("DOWN", tile.blocks), Define("COLUMNS", tile.columns),
+                Define("STAGES", tile.stages), Define("AT_ONCE", tile.at_once),
+                Define("ROOM_BYTES", tile.room_bytes()), Define("B_TURNED", turned ? 1 : 0),
+                Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
+                Define("RESULT", text.result), Define("FINISHED", text.finished), text.functions,
                 WarpgroupMultiply(text.a, tile.columns, turned), kSource);
 }
 

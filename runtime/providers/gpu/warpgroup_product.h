@@ -12,11 +12,11 @@
 
 namespace onnxd {
 
-// A group's results: 64 rows for each warpgroup, and columns, a multiple of 64 up to 256. `stages`
-// of the ring, three or more; `at_once` groups are to find room on a multiprocessor.
+// A group's results: `blocks` of 64 rows for each warpgroup, and columns, a multiple of 64 up to
+// 256. `stages` of the ring, three or more; `at_once` groups are to find room on a multiprocessor.
 struct WarpgroupTile {
-  int64_t warpgroups, columns, stages, at_once;
-  int64_t rows() const { return warpgroups * 64; }
+  int64_t warpgroups, blocks, columns, stages, at_once;
+  int64_t rows() const { return warpgroups * blocks * 64; }
   int64_t lanes() const { return warpgroups * 128; }
   int64_t room_bytes() const;  // LaunchGrid::room_bytes
 };
