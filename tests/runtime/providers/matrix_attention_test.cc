@@ -13,6 +13,7 @@
 #include "runtime/tensor/device_tensor.h"
 #include "tests/support/attention_testing.h"
 #include "tests/support/device_testing.h"
+#include "tests/support/matrix_device.h"
 
 namespace onnxd {
 namespace {
@@ -101,6 +102,7 @@ TEST_P(MatrixAttention, SharesKeysAmongHeadsOfABatch) {
 }
 
 TEST_P(MatrixAttention, EveryTileComputesTheSame) {
+  device_ = *FindMatrixDevice({.emulate_matrix_units = true});
   FlashSizes sizes{};
   sizes.batch = {3};
   sizes.queries = 50, sizes.keys = 90, sizes.head = sizes.value_head = 32, sizes.scale = 0.25f;

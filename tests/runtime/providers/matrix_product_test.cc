@@ -13,6 +13,7 @@
 #include "runtime/providers/gpu/gpu_provider.h"
 #include "tests/support/cast_model.h"
 #include "tests/support/device_testing.h"
+#include "tests/support/matrix_device.h"
 
 namespace onnxd {
 namespace {
@@ -133,6 +134,7 @@ TEST_P(MatrixProduct, WithWhatFollowsInTheSameKernel) {
 }
 
 TEST_P(MatrixProduct, EveryTileComputesTheSame) {
+  device_ = *FindMatrixDevice({.searches_tactics = true, .emulate_matrix_units = true});
   ProductText text;
   text.a = text.b = GetParam();
   text.y = DataType::kFloat;
@@ -259,6 +261,7 @@ TEST_P(ByteMatrixProduct, OfConvolutions) {
 }
 
 TEST_P(ByteMatrixProduct, EveryTileComputesTheSame) {
+  device_ = *FindMatrixDevice({.searches_tactics = true, .emulate_matrix_units = true});
   ProductText text;
   text.a = TypeOf(a_signed_);
   text.b = TypeOf(b_signed_);

@@ -12,6 +12,7 @@
 #include "runtime/tensor/convert.h"
 #include "tests/support/cast_model.h"
 #include "tests/support/device_testing.h"
+#include "tests/support/matrix_device.h"
 
 namespace onnxd {
 namespace {
@@ -83,6 +84,7 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
 };
 
 TEST_P(WarpgroupProduct, EveryTileComputesTheSame) {
+  device_ = *FindMatrixDevice({.emulate_warpgroup_units = true});
   std::vector<WarpgroupTile> tiles = WarpgroupTiles(device_->properties());
   ASSERT_EQ(tiles.size(), 3u) << "this device has room for " << device_->properties().room_bytes;
   tiles.push_back({1, 1, 64, 5, 1});
