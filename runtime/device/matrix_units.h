@@ -16,7 +16,7 @@
 //   quad_max(x, EXCHANGED)           of the f32 of lanes 4 * g to 4 * g + 3, NaN if one is
 //   quad_sum(x, EXCHANGED)           their sum
 //   IF_MATRICES(condition)           before a statement that calls these, of a condition that is the
-//                                    same for the group: tensor cores leave it out, the emulation
+//                                    same for the warp: tensor cores leave it out, the emulation
 //                                    does not, so that it must do no harm
 //
 //   COPY_16(to, from, there)         16 bytes (uint4) of GLOBAL to LOCAL memory, zeros if not `there`,

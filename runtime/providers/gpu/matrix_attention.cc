@@ -112,6 +112,7 @@ matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL
 #endif
   // A lane's two queries, and the words of all left sides: of queries, then of shares.
   const i64 first_query = down + lane / 32 * 16 + lane_row;
+  const bool has_queries = down + lane / 32 * 16 < queries;  // the warp
   GLOBAL const X* queries_at = q + q_at + down * q_row;
   u32 words[(SCORE_STEPS + RESULT_STEPS) * 4];
   UNROLL
@@ -132,7 +133,7 @@ matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL
   totals[0] = totals[1] = extra == -INFINITY_F32 || lane_word != 0 ? 0.0f : 1.0f;
   i32 now_in = 0;  // the half of the room that has the tile
   for (i64 first = begin; first - LAG < end_key; first += KEYS) {
-    const bool has_scores = first < end_key, has_values = first - LAG >= begin;
+    const bool has_scores = first < end_key;
     LOCAL_POINTER const uint4* keys_now = key_tile + now_in * KEYS * KEY_ROW;
     LOCAL_POINTER const uint4* values_now =
         value_tile + (LAG ? 1 - now_in : now_in) * KEYS * VALUE_ROW;
@@ -155,11 +156,13 @@ matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL
     UNROLL
     for (i32 s = 0; s < SCORE_PARTS * 4; ++s) sums[s] = 0.0f;
     u32 columns[4];
-    UNROLL
-    for (i32 product = 0; product < SCORE_PRODUCTS + (LAG ? RESULT_PRODUCTS : 0); ++product) {
-      ADD_PRODUCT(product, product < SCORE_PRODUCTS)
+    IF_MATRICES(has_queries) {
+      UNROLL
+      for (i32 product = 0; product < SCORE_PRODUCTS + (LAG ? RESULT_PRODUCTS : 0); ++product) {
+        ADD_PRODUCT(product, product < SCORE_PRODUCTS)
+      }
     }
-    IF_MATRICES(has_scores) {
+    IF_MATRICES(has_queries) {
       const i32 of_lane = there - lane_word * 2;
 #if PLAIN
       if (there < KEYS) {
@@ -222,9 +225,11 @@ matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL
       COPIES_WAIT(0);
     }
     BARRIER();
-    UNROLL
-    for (i32 product = SCORE_PRODUCTS; product < SCORE_PRODUCTS + RESULT_PRODUCTS; ++product) {
-      ADD_PRODUCT(product, false)
+    if (has_queries) {
+      UNROLL
+      for (i32 product = SCORE_PRODUCTS; product < SCORE_PRODUCTS + RESULT_PRODUCTS; ++product) {
+        ADD_PRODUCT(product, false)
+      }
     }
 #endif
     now_in = 1 - now_in;
@@ -303,7 +308,10 @@ std::vector<MatrixAttentionTile> MatrixAttentionTiles(const FlashSizes& sizes,
     tiles.insert(tiles.begin() + static_cast<std::ptrdiff_t>(enough), tile);
     if (groups >= multiprocessors) ++enough;
   }
-  if (is_narrow) tiles.push_back({tiles[0].warps, 32});
+  // Fewer keys, or more groups, leave less undone at the end of either.
+  const MatrixAttentionTile best = tiles[0];
+  if (is_narrow) tiles.push_back({best.warps, 32});
+  if (is_narrow && best.warps == 8) tiles.push_back({4, 32});
   return tiles;
 }
 
