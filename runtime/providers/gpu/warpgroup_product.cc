@@ -10,8 +10,10 @@ namespace onnxd {
 namespace {
 
 // A stage of the ring is a tile of ROWS rows of a and one of COLUMNS columns of b, 64 elements
-// each. A step's copies go where the step before the last has been multiplied, which all warpgroups
-// know of each other at the barrier: one barrier a step.
+// each. At a step's barrier all warpgroups know of each other that they have multiplied what is
+// IN_FLIGHT steps before the last: there go the next copies. One step's products are in flight
+// where a group is alone, so that the barrier does not stop them; where another is beside it, that
+// one's go on.
 constexpr std::string_view kSource = R"(
 #define STEP 64
 #define PARTS 8
@@ -21,7 +23,7 @@ constexpr std::string_view kSource = R"(
 #define A_BYTES (ROWS * 128)
 #define B_BYTES (COLUMNS * 128)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#define AHEAD (STAGES - 2)
+#define AHEAD (STAGES - 1 - IN_FLIGHT)
 #define SUMS (DOWN * COLUMNS / 2)
 #define SUM_ROW (COLUMNS + 8)
 // What finishes results: vectors of a row, and how many rows lanes have at once.
@@ -104,7 +106,7 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
     }
     PRODUCTS_END();
     COPY_STAGE(next_in, first + AHEAD * STEP)
-    PRODUCTS_WAIT(1);
+    PRODUCTS_WAIT(IN_FLIGHT);
     now_in = now_in == STAGES - 1 ? 0 : now_in + 1;
     next_in = next_in == STAGES - 1 ? 0 : next_in + 1;
   }
@@ -189,7 +191,8 @@ bool IsForWarpgroups(const ProductText& text, const ProductSizes& sizes) {
 }
 
 std::vector<WarpgroupTile> WarpgroupTiles(const GpuProperties& properties) {
-  std::vector<WarpgroupTile> tiles = {{2, 2, 192, 4, 1}, {2, 1, 256, 4, 1}, {2, 1, 128, 3, 2}};
+  std::vector<WarpgroupTile> tiles = {
+      {2, 1, 192, 2, 2}, {2, 2, 192, 4, 1}, {2, 1, 256, 4, 1}, {2, 1, 128, 3, 2}};
   std::erase_if(
       tiles, [&](const WarpgroupTile& tile) { return tile.room_bytes() > properties.room_bytes; });
   return tiles;
@@ -203,6 +206,7 @@ std::string WarpgroupProductSource(const ProductText& text, const WarpgroupTile&
                 Define("ACC", text.accumulator), Define("WARPGROUPS", tile.warpgroups),
                 Define("DOWN", tile.blocks), Define("COLUMNS", tile.columns),
                 Define("STAGES", tile.stages), Define("AT_ONCE", tile.at_once),
+                Define("IN_FLIGHT", tile.at_once == 1 ? 1 : 0),
                 Define("ROOM_BYTES", tile.room_bytes()), Define("B_TURNED", turned ? 1 : 0),
                 Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
                 Define("RESULT", text.result), Define("FINISHED", text.finished), text.functions,

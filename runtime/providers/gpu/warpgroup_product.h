@@ -13,7 +13,8 @@
 namespace onnxd {
 
 // A group's results: `blocks` of 64 rows for each warpgroup, and columns, a multiple of 64 up to
-// 256. `stages` of the ring, three or more; `at_once` groups are to find room on a multiprocessor.
+// 256. `at_once` groups are to find room on a multiprocessor; the ring has `stages`, three or more
+// where a group is alone, two or more where it is not.
 struct WarpgroupTile {
   int64_t warpgroups, blocks, columns, stages, at_once;
   int64_t rows() const { return warpgroups * blocks * 64; }
