@@ -77,6 +77,12 @@ class Rewriter {
            std::find(rules_.types.begin(), rules_.types.end(), type.element) != rules_.types.end();
   }
 
+  // One pixel of each image, as a squeeze of it is: few channels cost nothing there.
+  bool IsPixel(ValueId id) const {
+    const SymbolicShape& shape = *graph_.value(id).type.shape;
+    return shape[2].value == 1 && shape[3].value == 1;
+  }
+
   // The groups of an InstanceNormalization or GroupNormalization with a scale and a bias per
   // channel, in attributes as GroupNormalizationChannelsLast has them; nullopt for other nodes.
   std::optional<Attributes> GroupsOf(const Node& node) const {
@@ -149,7 +155,7 @@ class Rewriter {
     if (out == kNoValue || !IsImage(out)) return false;
     if (HasFilters(graph_, node) && IsImage(node.inputs[0]) && rules_.conv(graph_, node)) {
       if (rules_.filters_last) {
-        const ValueId turned = TurnedConstant(node.inputs[1]);
+        const ValueId turned = TurnedFilters(node);
         if (turned == kNoValue) return false;
         node.inputs[1] = turned;
         node.attributes.Set("filters_last", int64_t{1});
@@ -157,8 +163,9 @@ class Rewriter {
       node.op_type = "ConvChannelsLast";
       node.domain = "onnxd";
       node.since_version = 1;
+      const bool is_pixel = IsPixel(node.inputs[0]);
       node.inputs[0] = Twin(node.inputs[0]);
-      if (rules_.filters_last) PadChannels(node);
+      if (rules_.filters_last && !is_pixel) PadChannels(node);
       if (node.input(3) != kNoValue) node.inputs[3] = Twin(node.inputs[3]);
       Emit(std::move(node), out);
       return true;
@@ -356,13 +363,25 @@ class Rewriter {
     if (constant.shape().ElementCount() == 1) return id;
     const auto plain = constant.Materialize();
     if (!plain.ok()) return kNoValue;
-    auto turned = DataTypeBits(plain->type()) == 16 ? TurnedTensor<uint16_t>(*plain)
-                  : DataTypeBits(plain->type()) == 32
-                      ? TurnedTensor<uint32_t>(*plain)
-                      : Result<Tensor>(Unimplemented("elements of another width"));
+    auto turned = Turned(*plain);
     if (!turned.ok()) return kNoValue;
     return last_[id] =
                graph_.AddInitializer(graph_.value(id).name + "_channels_last", std::move(*turned));
+  }
+
+  // The filters of a convolution; kNoValue when their elements cannot be had.
+  ValueId TurnedFilters(const Node& node) {
+    const Initializer& filters = graph_.initializers.at(node.inputs[1]);
+    const Shape& shape = filters.shape();
+    if (!IsDepthwise(node.attributes, shape)) return TurnedConstant(node.inputs[1]);
+    const auto [turned, added] = channel_filters_.emplace(node.inputs[1], kNoValue);
+    if (!added) return turned->second;
+    const auto plain = filters.Materialize();
+    if (!plain.ok()) return kNoValue;
+    auto last = Turned(plain->Reshaped(Shape{1, shape[0], shape[2], shape[3]}));
+    if (!last.ok()) return kNoValue;
+    const std::string name = graph_.value(node.inputs[1]).name + "_channels_last";
+    return turned->second = graph_.AddInitializer(name, std::move(*last));
   }
 
   // Zeros behind the channels of the image and of the filters, which add nothing.
@@ -395,6 +414,12 @@ class Rewriter {
       image->second = writer.Add("Pad", {node.inputs[0], pads});
     }
     node.inputs[0] = image->second;
+  }
+
+  static Result<Tensor> Turned(const Tensor& plain) {
+    if (DataTypeBits(plain.type()) == 16) return TurnedTensor<uint16_t>(plain);
+    if (DataTypeBits(plain.type()) == 32) return TurnedTensor<uint32_t>(plain);
+    return Unimplemented("elements of another width");
   }
 
   // `T` has the width of the elements.
@@ -449,7 +474,8 @@ class Rewriter {
   Graph& graph_;
   const ChannelsLastRules& rules_;
   std::map<ValueId, ValueId> last_;
-  std::map<ValueId, ValueId> padded_;  // images, by the ones that they are of
+  std::map<ValueId, ValueId> channel_filters_;  // turned ones of depthwise convolutions
+  std::map<ValueId, ValueId> padded_;           // images, by the ones that they are of
   std::set<ValueId> pending_;
   std::map<ValueId, ValueId> replaced_;  // outputs of dropped transpositions, and what they were
 };
@@ -464,6 +490,11 @@ Result<bool> ChannelsLastPass::Run(Graph& graph, const PassContext&) const {
   if (!any || (rules_.pays && !rules_.pays(graph))) return false;
   Rewriter(graph, rules_).Run();
   return true;
+}
+
+bool IsDepthwise(const Attributes& attributes, const Shape& weights) {
+  const int64_t group = attributes.Int("group", 1);
+  return group > 1 && weights.rank() == 4 && weights[0] == group && weights[1] == 1;
 }
 
 bool IsElementwiseInAnyLayout(const Node& node) {

@@ -20,7 +20,8 @@ struct ChannelsLastRules {
   Takes byte_conv;  // QLinearConv; null: none
   // InstanceNormalization and GroupNormalization.
   bool normalizes = true;
-  // Weights come as [filters, height, width, channels]; else as ONNX has them.
+  // Weights come as [filters, height, width, channels], or with a filter for each channel as
+  // [1, height, width, channels]; else as ONNX has them.
   bool filters_last = false;
   // Images and such weights get zeros behind their channels, up to a multiple of so many.
   int64_t channels_of = 1;
@@ -41,6 +42,10 @@ class ChannelsLastPass : public GraphPass {
  private:
   const ChannelsLastRules rules_;
 };
+
+// Whether a convolution with these attributes and weights, as ONNX has them, has a filter for each
+// channel.
+bool IsDepthwise(const Attributes& attributes, const Shape& weights);
 
 // Operators on one tensor, and on two, that compute each element in the same way wherever it lies.
 bool IsElementwiseInAnyLayout(const Node& node);

@@ -115,6 +115,8 @@ void SetLayout(InferenceContext& context, SymbolicShape shape, bool channels_las
   context.SetShape(0, std::move(shape));
 }
 
+bool IsOne(const Dimension& dimension) { return dimension.known() && dimension.value == 1; }
+
 Status ConvShape(InferenceContext& context, bool channels_last, size_t weight_operand = 1) {
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, channels_last));
   const SymbolicShape* given = context.shape(weight_operand);
@@ -123,6 +125,8 @@ Status ConvShape(InferenceContext& context, bool channels_last, size_t weight_op
   SymbolicShape turned = *given;
   if (filters_last && turned.size() > 1) {
     std::rotate(turned.begin() + 1, turned.end() - 1, turned.end());
+    // A filter for each channel: these are last, too.
+    if (IsOne(turned[0]) && !IsOne(turned[1])) std::swap(turned[0], turned[1]);
   }
   const SymbolicShape* const weights = &turned;
   if (weights->size() != shape->size()) {

@@ -1,10 +1,12 @@
 // onnxd::ConvChannelsLast with filters [filters, height, width, channels], of one group: products
-// whose rows are pixels, gathered from the image, and whose columns are filters.
+// whose rows are pixels, gathered from the image, and whose columns are filters. With a filter for
+// each channel these are [1, height, width, channels].
 #include <limits>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/gpu/activation.h"
+#include "runtime/providers/gpu/depthwise_product.h"
 #include "runtime/providers/gpu/pointwise_expressions.h"
 #include "runtime/providers/gpu/product.h"
 
@@ -34,9 +36,21 @@ struct Geometry {
   DeviceDims image, gaps;
   bool is_pointwise = false;  // every tap is the pixel itself
   LibraryConvolution convolution;
+  std::optional<DepthwiseWindow> depthwise;
 };
 
-Result<Geometry> GeometryOf(const PrepareContext& context, DataType type) {
+DepthwiseWindow DepthwiseOf(const Shape& x, const Window& window) {
+  DepthwiseWindow of{x[0], x[1], x[2], window.output[0], window.output[1], {}, {}, {}, {}};
+  for (size_t i = 0; i < 2; ++i) {
+    of.kernel[i] = window.kernel[i];
+    of.strides[i] = window.strides[i];
+    of.dilations[i] = window.dilations[i];
+    of.pads[i] = window.pads_begin[i];
+  }
+  return of;
+}
+
+Result<Geometry> GeometryOf(const PrepareContext& context, DataType type, bool is_depthwise) {
   const Shape& x = context.InputShape(0);
   const Shape& w = context.InputShape(1);
   if (x.rank() != 4) {
@@ -54,6 +68,16 @@ Result<Geometry> GeometryOf(const PrepareContext& context, DataType type) {
                    window.pads_begin[1],
                    0};
   g.sizes = {1, x[0] * window.output[0] * window.output[1], w[0], w[1] * w[2] * w[3]};
+  if (is_depthwise) {
+    if (x[3] != w[3]) {
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": an image of ", x[3], " channels, filters of ", w[3]));
+    }
+    g.sizes.n = w[3];
+    g.sizes.k = w[1] * w[2];
+    g.depthwise = DepthwiseOf(x, window);
+    return g;
+  }
   g.is_pointwise = true;
   LibraryConvolution& c = g.convolution;
   c.type = type;
@@ -80,6 +104,10 @@ ProductText TextOf(DataType type, const Geometry& g) {
   ProductText text;
   text.a = text.b = text.y = type;
   text.accumulator = AccumulatorOf(type);
+  if (g.depthwise) {
+    text.parameters = "Dims image, Dims gaps, ";
+    return text;
+  }
   text.b_by_p = text.b_rows = true;
   text.load_b = "B_GET(b, (i64)j * k + p)";
   if (g.is_pointwise) {
@@ -103,8 +131,11 @@ Result<ProductPlanner> PlanConvChannelsLast(const KernelInfo& info) {
       type == DataType::kFloat || type == DataType::kFloat16 || type == DataType::kBfloat16;
   const bool has_bias = info.node.input(2) != kNoValue, has_addend = info.node.input(3) != kNoValue;
   if (!is_float || (has_bias && info.InputType(2) != type)) return DeclineOnDevice(info, type);
-  if (info.node.attributes.Int("group", 1) != 1 ||
-      info.node.attributes.Int("filters_last", 0) == 0) {
+  const int64_t group = info.node.attributes.Int("group", 1);
+  const auto& weights = info.input_types[1].shape;
+  const bool is_depthwise = group > 1 && weights && weights->size() == 4 &&
+                            (*weights)[0].value == 1 && (*weights)[3].value == group;
+  if ((group != 1 && !is_depthwise) || info.node.attributes.Int("filters_last", 0) == 0) {
     return Unimplemented(StrCat(Describe(info.node), ": groups, or filters with channels first"));
   }
   std::string parameters, sum = "sum";
@@ -120,7 +151,7 @@ Result<ProductPlanner> PlanConvChannelsLast(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const std::string result,
                          ActivationExpression(info.node, ComputeName(type), StrCat("(", sum, ")")));
   return ProductPlanner([=](const PrepareContext& context) -> Result<ProductPlan> {
-    ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, type));
+    ONNXD_ASSIGN_OR_RETURN(const Geometry g, GeometryOf(context, type, is_depthwise));
     ProductText text = TextOf(type, g);
     text.functions += PointwiseFunctions();
     text.parameters += parameters;
@@ -131,6 +162,14 @@ Result<ProductPlanner> PlanConvChannelsLast(const KernelInfo& info) {
       if (has_addend) arguments.Pointer(k.input<void>(3));
     };
     ProductPlan plan{text, g.sizes, 0, 1, fill};
+    plan.depthwise = g.depthwise;
+    if (g.depthwise) {
+      constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+      if (g.sizes.m > kMost || DepthwiseTileOf(plan).count > kMost) {
+        return Unimplemented(StrCat(Describe(context.node), ": images of that size"));
+      }
+      return plan;
+    }
     plan.convolution = g.convolution;
     if (g.is_pointwise) {
       plan.product = LibraryProduct{.operands = type,

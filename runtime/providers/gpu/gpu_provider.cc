@@ -38,11 +38,19 @@ Status CheckTensors(const KernelInfo& info) {
   return Status::Ok();
 }
 
-// Whether all convolutions have one group: the layout has no kernels of more.
-bool HasOneGroup(const Graph& graph) {
-  return std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+// The layout has kernels of one group, and of a filter for each channel.
+bool HasKernel(const Graph& graph, const Node& conv) {
+  if (conv.attributes.Int("group", 1) == 1) return true;
+  const auto weights = graph.initializers.find(conv.inputs[1]);
+  return weights != graph.initializers.end() &&
+         IsDepthwise(conv.attributes, weights->second.shape());
+}
+
+// Whether no convolution needs the plain layout, and none is part of another node yet.
+bool PaysOnDevice(const Graph& graph) {
+  return std::all_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
     const bool is_conv = node.Is("Conv") || node.Is("FusedConv", "com.microsoft");
-    return is_conv && node.attributes.Int("group", 1) != 1;
+    return !node.Is("Fused", "onnxd") && (!is_conv || HasKernel(graph, node));
   });
 }
 
@@ -88,7 +96,7 @@ ChannelsLastRules ChannelsLastOnDevice(const GpuDevice& device) {
   const auto takes = [types](const Graph& graph, const Node& node) {
     const DataType type = graph.value(node.inputs[0]).type.element;
     const bool has_bias = node.input(2) != kNoValue;
-    return std::find(types.begin(), types.end(), type) != types.end() &&
+    return std::find(types.begin(), types.end(), type) != types.end() && HasKernel(graph, node) &&
            (!has_bias || graph.value(node.inputs[2]).type.element == type);
   };
   // Images between a Cast and another may be floats.
@@ -98,7 +106,7 @@ ChannelsLastRules ChannelsLastOnDevice(const GpuDevice& device) {
           .normalizes = false,
           .filters_last = true,
           .channels_of = 8,
-          .pays = HasOneGroup};
+          .pays = PaysOnDevice};
 }
 
 QuantizedForms QuantizedFormsOnDevice(std::set<std::string> float_layers) {

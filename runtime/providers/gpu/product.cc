@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/providers/gpu/depthwise_product.h"
 #include "runtime/providers/gpu/matrix_product.h"
 #include "runtime/providers/gpu/tactics.h"
 #include "runtime/providers/gpu/warpgroup_product.h"
@@ -298,12 +299,19 @@ void AddMatrixVariants(const GpuProperties& properties, const ProductPlan& plan,
   }
 }
 
+Variant DepthwiseVariant(const ProductPlan& plan) {
+  const DepthwiseTile tile = DepthwiseTileOf(plan);
+  return {StrCat("depthwise ", tile.channels, "x", tile.pixels), DepthwiseSource(plan, tile),
+          "depthwise_product", LaunchGrid::Over(tile.count)};
+}
+
 // The best guess first.
 std::vector<Variant> VariantsOf(const GpuProperties& properties, const ProductPlan& plan) {
   const ProductSizes& sizes = plan.sizes;
   const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
   constexpr int64_t kMostly = 32;
   std::vector<Variant> variants;
+  if (plan.depthwise) return {DepthwiseVariant(plan)};
   if (sizes.m <= kFew || sizes.n <= kFew) return NarrowVariants(properties, plan, wide);
   if (properties.has_warpgroup_units && IsForWarpgroups(plan.text, sizes)) {
     AddWarpgroupVariants(properties, plan, wide, variants);

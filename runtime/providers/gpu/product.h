@@ -1,6 +1,7 @@
 // The tiled product that matrix products and convolutions share: sums over p of a(i, p) * b(p, j).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,6 +42,15 @@ struct ProductSizes {
   int64_t batch, m, n, k;
 };
 
+// A convolution with the channels last and a filter for each channel: rows are pixels, columns are
+// channels. a is the image, b [height, width, channels] of the window; the text, whose first
+// parameter is `image`, Dims of height, width, channels, height and width of the result, says what
+// becomes of sums.
+struct DepthwiseWindow {
+  int64_t images, height, width, out_height, out_width;
+  std::array<int64_t, 2> kernel, strides, dilations, pads;  // along height and width
+};
+
 // Inputs of a node that are added to sums.
 struct ProductAddends {
   std::optional<size_t> row;     // [n], to each row
@@ -66,6 +76,7 @@ struct ProductPlan {
   // The sums, where a library may compute them, in either form; types are those of the text.
   std::optional<LibraryProduct> product = std::nullopt;
   std::optional<LibraryConvolution> convolution = std::nullopt;
+  std::optional<DepthwiseWindow> depthwise = std::nullopt;
   // Where the output is the sums and these, all of the operands' type: a library may add them.
   std::optional<ProductAddends> addends = std::nullopt;
   // Where a row comes first, and more behind it.

@@ -1,6 +1,8 @@
 // Convolutions with the channels last on a device, and what lies between them.
 #include <gmock/gmock.h>
 
+#include "runtime/base/str_cat.h"
+#include "runtime/device/cuda/nvrtc.h"
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/fusion/channels_last.h"
 #include "runtime/providers/fused/fused_provider.h"
@@ -87,6 +89,58 @@ TEST_P(DeviceLayout, GoesFromTheFirstConvolutionToTheMean) {
                     fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_),
                     tolerance, OptimizationLevel::kAll);
   }
+}
+
+// An image of so many channels, a depthwise convolution, and a 1 x 1 one behind it.
+TestModel Separable(DataType type, int64_t channels, Attributes sizes, std::vector<Value>& inputs) {
+  CastModel cast(type);
+  const std::string x = cast.Input(Shape{2, channels, 13, 11});
+  const int64_t kernel = sizes.Ints("kernel_shape")[0];
+  TestModel& model = cast.model();
+  const auto constant = [&](const std::string& name, const Shape& shape) {
+    Tensor tensor = Waves(shape, 0.25f);
+    model.Constant(name, *Converted(tensor, type));
+  };
+  constant("w0", Shape{channels, 1, kernel, kernel});
+  constant("b0", Shape{channels});
+  constant("w1", Shape{16, channels, 1, 1});
+  sizes.Set("group", channels);
+  model.Node("Conv", {x, "w0", "b0"}, {"c0"}, sizes);
+  model.Node("HardSwish", {"c0"}, {"h"}).Node("Conv", {"h", "w1"}, {"c1"});
+  inputs = cast.inputs();
+  return cast.Answer("c1");
+}
+
+TEST_P(DeviceLayout, DepthwiseConvolutionsAreComputedInIt) {
+  const double tolerance = GetParam() == DataType::kFloat16 ? 8e-3 : 6e-2;
+  for (const int64_t channels : {24, 8, 6, 5}) {
+    for (const Attributes& sizes :
+         {Sizes({3, 3}, 1, 1), Sizes({5, 5}, 2, 2), Sizes({3, 3}, 1, 2, 2), Sizes({7, 7}, 1, 0),
+          Sizes({3, 3}, 3, 0)}) {
+      std::vector<Value> inputs;
+      const TestModel model = Separable(GetParam(), channels, sizes, inputs);
+      const std::string pad = channels % 8 == 0 ? "" : "Pad ";
+      EXPECT_EQ(AfterLayout(model), "Cast Transpose ConvChannelsLast HardSwish " + pad +
+                                        "ConvChannelsLast Cast Transpose");
+      for (const bool fused : {false, true}) {
+        ExpectSameAsCpu(model, inputs,
+                        fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_),
+                        tolerance, OptimizationLevel::kAll);
+      }
+    }
+  }
+  const auto nvrtc = cuda::OpenNvrtc();
+  int programs = 0;
+  for (const std::string& source : device_->sources()) {
+    if (source.find("KERNEL depthwise_product") == std::string::npos) continue;
+    if (++programs > 2 || !nvrtc.ok()) continue;
+    for (const int capability : {80, 90}) {
+      const auto cubin =
+          cuda::CompileToCubin(**nvrtc, StrCat(Prelude(Dialect::kCuda), source), capability);
+      EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
+    }
+  }
+  EXPECT_GT(programs, 0);
 }
 
 TEST_P(DeviceLayout, IsNotForGroups) {
