@@ -1,12 +1,15 @@
 #include "runtime/providers/gpu/tactics.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "runtime/base/machine.h"
 #include "runtime/tensor/data_type.h"
 
 namespace onnxd {
@@ -83,16 +86,33 @@ struct Candidate {
   double shortest = std::numeric_limits<double>::max();
 };
 
+// What the tactics make, in their order. What takes long is to compile, which threads do side by
+// side.
+std::vector<std::optional<Result<PreparedKernel>>> MakeAll(const std::vector<Tactic>& tactics) {
+  std::vector<std::optional<Result<PreparedKernel>>> made(tactics.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < tactics.size(); i = next++) made[i] = tactics[i].make();
+  };
+  std::vector<std::jthread> helpers;
+  const auto threads = static_cast<size_t>(std::max(1, AvailableProcessors()));
+  while (helpers.size() + 1 < std::min(threads, tactics.size())) helpers.emplace_back(work);
+  work();
+  helpers.clear();
+  return made;
+}
+
 // The name of the fastest; nothing where none could be timed.
 std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& context,
                                        const std::vector<Tactic>& tactics) {
   auto run = TrialRun::Make(device, context);
   if (!run.ok()) return std::nullopt;
   std::vector<Candidate> candidates;
-  for (const Tactic& tactic : tactics) {
-    auto prepared = tactic.make();
+  auto made = MakeAll(tactics);
+  for (size_t i = 0; i < tactics.size(); ++i) {
+    Result<PreparedKernel>& prepared = *made[i];
     if (!prepared.ok() || !run->Time(*prepared, 1).ok()) continue;
-    candidates.push_back({&tactic, *std::move(prepared)});
+    candidates.push_back({&tactics[i], *std::move(prepared)});
   }
   for (int round = 0; round < kRounds; ++round) {
     for (Candidate& candidate : candidates) {
