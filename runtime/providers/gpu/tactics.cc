@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/base/machine.h"
+#include "runtime/base/str_cat.h"
 #include "runtime/tensor/data_type.h"
 
 namespace onnxd {
@@ -127,6 +128,13 @@ std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& 
   return fastest->tactic->name;
 }
 
+// What is asked, and of which: an answer holds until there is another way.
+std::string QuestionOf(const std::string& question, const std::vector<Tactic>& tactics) {
+  std::string asked = question;
+  for (const Tactic& tactic : tactics) asked += StrCat("\n", tactic.name);
+  return asked;
+}
+
 }  // namespace
 
 Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& context,
@@ -137,10 +145,11 @@ Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& c
     return std::find_if(tactics.begin(), tactics.end(),
                         [&](const Tactic& tactic) { return tactic.name == name; });
   };
-  auto tactic = named(device.FindFastest(question));
+  const std::string asked = QuestionOf(question, tactics);
+  auto tactic = named(device.FindFastest(asked));
   if (tactic == tactics.end()) {
     const auto fastest = FindFastest(device, context, tactics);
-    if (fastest) device.StoreFastest(question, *fastest);
+    if (fastest) device.StoreFastest(asked, *fastest);
     tactic = named(fastest);
   }
   if (tactic != tactics.end()) {
