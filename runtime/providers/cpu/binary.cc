@@ -1,8 +1,10 @@
 // Elementwise operators of two or more inputs, with numpy broadcasting.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -35,6 +37,68 @@ struct PairWidths {
   int64_t a, b, out;  // bytes per element
 };
 
+// A short row of one operand that meets many rows of the other, as a factor for each channel does
+// where these are last: calls of `loop` take several rows at once, beside as many copies of it.
+struct RepeatedRow {
+  static constexpr int64_t kBytes = 4096;  // of the copies
+
+  size_t operand;  // 1 or 2, as in the strided loop
+  int64_t rows, at_once;
+};
+
+std::optional<RepeatedRow> RepeatedRowOf(const StridedLoop<3>& strided, PairWidths width) {
+  constexpr int64_t kShort = 256, kMany = 4;
+  const int64_t inner = strided.inner_count();
+  if (strided.dims.size() < 2 || inner >= kShort || strided.inner_stride(1) != 1 ||
+      strided.inner_stride(2) != 1) {
+    return std::nullopt;
+  }
+  const size_t axis = strided.dims.size() - 2;
+  for (const size_t row : {1, 2}) {
+    const bool repeats = strided.strides[row][axis] == 0;
+    const bool is_dense = strided.strides[3 - row][axis] == inner;
+    const int64_t bytes = inner * (row == 1 ? width.a : width.b), rows = strided.dims[axis];
+    if (!repeats || !is_dense || rows < kMany || bytes * 2 > RepeatedRow::kBytes) continue;
+    return RepeatedRow{row, rows, std::min(rows, RepeatedRow::kBytes / bytes)};
+  }
+  return std::nullopt;
+}
+
+void CombineWithRow(const StridedLoop<3>& strided, const RepeatedRow& row, PairWidths width,
+                    PairLoop loop, const KernelContext& k) {
+  const int64_t inner = strided.inner_count(), leading = strided.outer_count() / row.rows;
+  const int64_t blocks = (row.rows + row.at_once - 1) / row.at_once;
+  const auto* left = k.input<std::byte>(0);
+  const auto* right = k.input<std::byte>(1);
+  auto* result = k.output<std::byte>(0);
+  k.pool().ParallelFor(
+      leading * blocks, 1 + 16384 / (row.at_once * inner), [&](int64_t begin, int64_t end) {
+        alignas(64) std::array<std::byte, RepeatedRow::kBytes> copies;
+        const std::byte* copied = nullptr;
+        for (int64_t block = begin; block < end; ++block) {
+          const int64_t first = block % blocks * row.at_once;
+          const int64_t count = std::min(row.at_once, row.rows - first) * inner;
+          const int64_t leader = block / blocks;
+          strided.ForLeading(strided.dims.size() - 2, leader, leader + 1, [&](const auto& at) {
+            const auto* a = left + at[1] * width.a;
+            const auto* b = right + at[2] * width.b;
+            const std::byte*& repeated = row.operand == 1 ? a : b;
+            const auto bytes = static_cast<size_t>(inner * (row.operand == 1 ? width.a : width.b));
+            if (copied != repeated) {
+              for (int64_t i = 0; i < row.at_once; ++i) {
+                std::memcpy(copies.data() + static_cast<size_t>(i) * bytes, repeated, bytes);
+              }
+              copied = repeated;
+            }
+            repeated = copies.data();
+            const std::byte*& other = row.operand == 1 ? b : a;
+            other += first * inner * (row.operand == 1 ? width.b : width.a);
+            loop(a, b, result + (at[0] + first * inner) * width.out, count, 1, 1);
+          });
+        }
+      });
+}
+
 std::unique_ptr<Kernel> PairKernel(PairWidths width, PairLoop loop) {
   return MakeKernel([width, loop](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape& out = context.OutputShape(0);
@@ -47,6 +111,13 @@ std::unique_ptr<Kernel> PairKernel(PairWidths width, PairLoop loop) {
     if (width.a == width.out && a == out) prepared.in_place.push_back({0, 0});
     if (width.b == width.out && b == out) prepared.in_place.push_back({0, 1});
     const bool empty = out.ElementCount() == 0;
+    if (const auto row = RepeatedRowOf(strided, width); row && !empty) {
+      prepared.compute = [strided, row = *row, loop, width](const KernelContext& k) {
+        CombineWithRow(strided, row, width, loop, k);
+        return Status::Ok();
+      };
+      return prepared;
+    }
     prepared.compute = [strided, loop, empty, width](const KernelContext& k) {
       if (empty) return Status::Ok();
       const auto* left = k.input<std::byte>(0);

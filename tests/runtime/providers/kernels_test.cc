@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/tensor/strides.h"
 #include "tests/support/test_model.h"
 
 namespace onnxd {
@@ -70,6 +71,54 @@ TEST(Kernels, BroadcastInBothDirections) {
   EXPECT_EQ(FloatsOf(RunOp("Sub", {row, column})), (F{-9, -8, -7, -19, -18, -17}));
   EXPECT_EQ(FloatsOf(RunOp("Max", {row, column, Floats(Shape{1}, {12})})),
             (F{12, 12, 12, 20, 20, 20}));
+}
+
+// Short rows are taken several at a time, on either side, and others where the leading axis goes
+// on.
+TEST(Kernels, ARowMeetsManyRows) {
+  struct Case {
+    Shape many, row;
+  };
+  for (const Case& c : {Case{{700, 3}, {3}},
+                        {{2, 700, 5}, {2, 1, 5}},
+                        {{3, 2, 9, 40}, {1, 2, 1, 40}},
+                        {{300, 255}, {255}},
+                        {{4, 1}, {1}},
+                        {{3, 2}, {2}},
+                        {{5, 300}, {300}}}) {
+    Tensor many = *Tensor::Create(DataType::kInt64, c.many);
+    Tensor row = *Tensor::Create(DataType::kInt64, c.row);
+    Tensor many_floats = *Tensor::Create(DataType::kFloat, c.many);
+    Tensor row_floats = *Tensor::Create(DataType::kFloat, c.row);
+    for (int64_t i = 0; i < c.many.ElementCount(); ++i) {
+      many_floats.mutable_data<float>()[i] = static_cast<float>(i % 1001);
+      many.mutable_data<int64_t>()[i] = i % 1001;
+    }
+    for (int64_t i = 0; i < c.row.ElementCount(); ++i) {
+      row_floats.mutable_data<float>()[i] = static_cast<float>(i * 3);
+      row.mutable_data<int64_t>()[i] = i * 3;
+    }
+    const auto strides = BroadcastStrides(c.row, c.many);
+    const auto at = [&](int64_t i) {
+      int64_t place = 0;
+      for (int axis = c.many.rank(); axis-- > 0; i /= c.many[axis]) {
+        place += i % c.many[axis] * strides[static_cast<size_t>(axis)];
+      }
+      return place * 3;
+    };
+    const I left = IntsOf(RunOp("Sub", {many, row})), right = IntsOf(RunOp("Sub", {row, many}));
+    const F floats = FloatsOf(RunOp("Sub", {many_floats, row_floats}));
+    const F turned = FloatsOf(RunOp("Sub", {row_floats, many_floats}));
+    ASSERT_EQ(left.size(), static_cast<size_t>(c.many.ElementCount()));
+    for (int64_t i = 0; i < c.many.ElementCount(); ++i) {
+      const auto n = static_cast<size_t>(i);
+      const int64_t difference = i % 1001 - at(i);
+      ASSERT_EQ(left[n], difference) << c.many.ToString() << " " << i;
+      ASSERT_EQ(right[n], -difference) << c.many.ToString() << " " << i;
+      ASSERT_EQ(floats[n], static_cast<float>(difference)) << c.many.ToString() << " " << i;
+      ASSERT_EQ(turned[n], static_cast<float>(-difference)) << c.many.ToString() << " " << i;
+    }
+  }
 }
 
 TEST(Kernels, IntegerArithmeticIsDefinedEverywhere) {
@@ -581,7 +630,8 @@ TEST(Recurrent, RefusesMoreStepsThanWorkingMemoryCanBeCountedFor) {
   model.Input("x", DataType::kFloat, {kMany, kMany, 0});
   model.Input("w", DataType::kFloat, {1, 4 * 1024, 0});
   model.Input("r", DataType::kFloat, {1, 4 * 1024, 1024});
-  model.Node("LSTM", {"x", "w", "r"}, {"", "h"}, With({{"hidden_size", int64_t{1024}}})).Output("h");
+  model.Node("LSTM", {"x", "w", "r"}, {"", "h"}, With({{"hidden_size", int64_t{1024}}}))
+      .Output("h");
   const auto session = model.Load();
   ASSERT_TRUE(session.ok()) << session.status().ToString();
   std::vector<Value> inputs;
