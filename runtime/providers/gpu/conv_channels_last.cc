@@ -134,7 +134,8 @@ Result<ProductPlanner> PlanConvChannelsLast(const KernelInfo& info) {
   const int64_t group = info.node.attributes.Int("group", 1);
   const auto& weights = info.input_types[1].shape;
   const bool is_depthwise = group > 1 && weights && weights->size() == 4 &&
-                            (*weights)[0].value == 1 && (*weights)[3].value == group;
+                            (*weights)[0].value == 1 && (*weights)[3].value == group &&
+                            IsForDepthwise(info.node.attributes, (*weights)[2].value);
   if ((group != 1 && !is_depthwise) || info.node.attributes.Int("filters_last", 0) == 0) {
     return Unimplemented(StrCat(Describe(info.node), ": groups, or filters with channels first"));
   }

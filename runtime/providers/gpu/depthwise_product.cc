@@ -30,9 +30,9 @@ KERNEL depthwise_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARA
   ACC sums[PIXELS * CHANNELS];
   UNROLL
   for (i32 s = 0; s < PIXELS * CHANNELS; ++s) sums[s] = 0;
-  const i32 left = first * STRIDE_W - PAD_W;
+  const i64 left = (i64)first * STRIDE_W - PAD_W;
   for (i32 tap = 0; tap < KERNEL_H; ++tap) {
-    const i32 above = out_row * STRIDE_H - PAD_H + tap * DILATION_H;
+    const i64 above = (i64)out_row * STRIDE_H - PAD_H + (i64)tap * DILATION_H;
     if (above < 0 || above >= height) continue;
     GLOBAL const A* pixels = a + ((picture * height + above) * width + left) * n + begin;
     B_VECTOR filter[KERNEL_W];
@@ -51,7 +51,8 @@ KERNEL depthwise_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARA
         if (from >= 0 && from % STRIDE_W == 0 && from / STRIDE_W < PIXELS && is_there) {
           UNROLL
           for (i32 c = 0; c < CHANNELS; ++c) {
-            sums[from / STRIDE_W * CHANNELS + c] += (ACC)A_GET(pixel.at, c) * (ACC)B_GET(filter[w].at, c);
+            sums[from / STRIDE_W * CHANNELS + c] +=
+                (ACC)A_GET(pixel.at, c) * (ACC)B_GET(filter[w].at, c);
           }
         }
       }
@@ -86,13 +87,24 @@ int64_t ChannelsOf(const ProductPlan& plan) {
   return channels;
 }
 
+// Pixels further apart share nothing.
+constexpr int64_t kWidestStride = 3, kMostPixels = 4, kWidestWindow = 16;
+
 }  // namespace
+
+bool IsForDepthwise(const Attributes& attributes, int64_t window_width) {
+  const std::vector<int64_t> dilations = attributes.Ints("dilations");
+  const int64_t dilation = dilations.size() == 2 ? dilations[1] : 1;
+  return window_width <= kWidestWindow && dilation <= kWidestWindow &&
+         (window_width - 1) * dilation < kWidestWindow;
+}
 
 DepthwiseTile DepthwiseTileOf(const ProductPlan& plan) {
   const DepthwiseWindow& window = *plan.depthwise;
   DepthwiseTile tile{};
   tile.channels = ChannelsOf(plan);
-  tile.pixels = std::min<int64_t>(4, window.out_width);
+  tile.pixels =
+      window.strides[1] > kWidestStride ? 1 : std::min<int64_t>(kMostPixels, window.out_width);
   const int64_t across = (window.out_width + tile.pixels - 1) / tile.pixels;
   tile.count = window.images * window.out_height * across * (plan.sizes.n / tile.channels);
   return tile;

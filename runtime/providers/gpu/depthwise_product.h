@@ -8,6 +8,10 @@
 
 namespace onnxd {
 
+// Whether a window of such width, dilated as the attributes say, is one: its columns are written
+// out in the kernel, and are therefore few.
+bool IsForDepthwise(const Attributes& attributes, int64_t window_width);
+
 struct DepthwiseTile {
   int64_t channels, pixels;  // of a lane
   int64_t count;             // of lanes

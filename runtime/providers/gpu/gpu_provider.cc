@@ -10,6 +10,7 @@
 #include "runtime/fusion/merged_products.h"
 #include "runtime/fusion/quantized_operators.h"
 #include "runtime/kernel/kernel_registry.h"
+#include "runtime/providers/gpu/depthwise_product.h"
 #include "runtime/providers/gpu/gpu_kernel.h"
 
 namespace onnxd {
@@ -43,7 +44,8 @@ bool HasKernel(const Graph& graph, const Node& conv) {
   if (conv.attributes.Int("group", 1) == 1) return true;
   const auto weights = graph.initializers.find(conv.inputs[1]);
   return weights != graph.initializers.end() &&
-         IsDepthwise(conv.attributes, weights->second.shape());
+         IsDepthwise(conv.attributes, weights->second.shape()) &&
+         IsForDepthwise(conv.attributes, weights->second.shape()[3]);
 }
 
 // Whether no convolution needs the plain layout, and none is part of another node yet.

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -96,8 +97,11 @@ std::vector<std::optional<Result<PreparedKernel>>> MakeAll(const std::vector<Tac
     for (size_t i = next++; i < tactics.size(); i = next++) made[i] = tactics[i].make();
   };
   std::vector<std::jthread> helpers;
-  const auto threads = static_cast<size_t>(std::max(1, AvailableProcessors()));
-  while (helpers.size() + 1 < std::min(threads, tactics.size())) helpers.emplace_back(work);
+  const auto threads = static_cast<size_t>(AvailableProcessors());
+  try {
+    while (helpers.size() + 1 < std::min(threads, tactics.size())) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads: those that there are do it
+  }
   work();
   helpers.clear();
   return made;

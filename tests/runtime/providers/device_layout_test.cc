@@ -116,7 +116,7 @@ TEST_P(DeviceLayout, DepthwiseConvolutionsAreComputedInIt) {
   for (const int64_t channels : {24, 8, 6, 5}) {
     for (const Attributes& sizes :
          {Sizes({3, 3}, 1, 1), Sizes({5, 5}, 2, 2), Sizes({3, 3}, 1, 2, 2), Sizes({7, 7}, 1, 0),
-          Sizes({3, 3}, 3, 0)}) {
+          Sizes({3, 3}, 3, 0), Sizes({3, 3}, 9, 2)}) {
       std::vector<Value> inputs;
       const TestModel model = Separable(GetParam(), channels, sizes, inputs);
       const std::string pad = channels % 8 == 0 ? "" : "Pad ";
@@ -141,6 +141,18 @@ TEST_P(DeviceLayout, DepthwiseConvolutionsAreComputedInIt) {
     }
   }
   EXPECT_GT(programs, 0);
+}
+
+// Their columns are written out in the kernel: a model cannot make that as long as it likes.
+TEST_P(DeviceLayout, IsNotForDepthwiseWindowsThatAreWide) {
+  const double tolerance = GetParam() == DataType::kFloat16 ? 8e-3 : 6e-2;
+  for (const Attributes& sizes :
+       {Sizes({17, 17}, 1, 8), Sizes({3, 3}, 1, 8, 8), Sizes({3, 3}, 1, 100000, 100000)}) {
+    std::vector<Value> inputs;
+    const TestModel model = Separable(GetParam(), 8, sizes, inputs);
+    EXPECT_THAT(AfterLayout(model), Not(HasSubstr("ChannelsLast")));
+    ExpectSameAsCpu(model, inputs, MakeFusedProvider(device_), tolerance, OptimizationLevel::kAll);
+  }
 }
 
 TEST_P(DeviceLayout, IsNotForGroups) {
