@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import time
-import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 DATATYPES = {"float16": "FP16", "float32": "FP32", "int64": "INT64"}
@@ -63,15 +62,13 @@ class Daemon:
             [arguments.onnxd, "serve", str(model.parent), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"],
             stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
         self.port = int(re.findall(r":(\d+)", self.process.stdout.readline())[0])
-        for _ in range(1200):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v2/models/{arguments.name}/ready")
+        for _ in range(1200):  # its sizes of batches are tried in the background
+            if "requests may share runs" in (folder / "serve.txt").read_text():
                 return
-            except OSError:
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.1)
-        raise SystemExit(f"the model is not ready; see {self.log.name}")
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise SystemExit(f"the model does not batch; see {self.log.name}")
 
     def close(self):
         self.process.terminate()
@@ -121,8 +118,9 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     run = bench_gpu_run()
     environment = run.environment()
-    subprocess.run([sys.executable, HERE / "run", "--export", "--out", arguments.out, "--dtype", arguments.dtype, "--device",
-                    "cpu", "--name", arguments.name, "--batches", str(arguments.batch)], check=True)
+    if not (arguments.out / arguments.name / f"batch_{arguments.batch}").is_dir():
+        subprocess.run([sys.executable, HERE / "run", "--export", "--out", arguments.out, "--dtype", arguments.dtype,
+                        "--device", "cpu", "--name", arguments.name, "--batches", str(arguments.batch)], check=True)
     alone(arguments, environment)  # the first prepares the engine
     daemon = Daemon(arguments, environment, arguments.out)
     requests = {rows: request_of(arguments.out / arguments.name / f"batch_{arguments.batch}", rows)

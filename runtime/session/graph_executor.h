@@ -46,6 +46,7 @@ class GraphExecutor {
   // See InferenceSession.
   Result<Tensor> MakeInput(DataType type, const Shape& shape) const;
   Result<Value> MoveInput(const Value& value) const;
+  bool runs_on_device() const { return copies_in_; }
 
   const Graph& graph() const { return *graph_; }
   const std::vector<CompiledNode>& nodes() const { return nodes_; }

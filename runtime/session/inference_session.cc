@@ -163,6 +163,8 @@ Result<Value> InferenceSession::MoveInput(const Value& value) const {
   return executor_->MoveInput(value);
 }
 
+bool InferenceSession::runs_on_device() const { return executor_->runs_on_device(); }
+
 Status InferenceSession::SaveToCache() const {
   std::unique_ptr<CacheEntry> entry;
   {

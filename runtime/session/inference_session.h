@@ -102,6 +102,11 @@ class InferenceSession {
   // kInvalidArgument where a node reads such an input on the host.
   Result<Value> MoveInput(const Value& value) const;
 
+  // Whether nodes that read inputs run on a device. Its runs are computed there one after the
+  // other, and the first one of each combination of shapes takes long: ways to compute them are
+  // timed.
+  bool runs_on_device() const;
+
   // Puts the prepared model into the cache, with the weights packed so far: call it after a first
   // run. Does nothing without a cache, when Load found the model there, or after the first call.
   // Any thread.

@@ -22,6 +22,9 @@ struct BatchView {
   double rows_per_second = 0;  // that arrive
   int64_t idle_executors = 1;  // the one that asks included
   int64_t executors = 1;
+  // The model's runs share a device, which computes one after the other.
+  bool on_device = false;
+  double busy = 0;  // seconds until those under way are over, where on_device
 };
 
 struct BatchDecision {
@@ -37,8 +40,13 @@ bool WaitsAsTold(const BatchSettings& settings);
 // Where the settings name no sizes and no delay: never larger than ServiceTimes::BestSize, since
 // then rows only wait for each other; waits for more rows only where the executors are busy most of
 // the time and the missing rows come within a quarter of what the batch takes. Always split among
-// idle executors.
+// idle executors, unless on a device: there what is no full batch waits until the device is nearly
+// free, whatever the settings say, since it would wait there.
 BatchDecision DecideBatch(const BatchView& view, const ServiceTimes& times,
                           const BatchSettings& settings);
+
+// With how many rows so many run on a device, which prepares for each number: the next one of
+// 1, 2, 4, 8, 12, 16, 24, 32, ..., the preferred sizes and the largest.
+int64_t DeviceBatchSize(int64_t rows, const BatchSettings& settings);
 
 }  // namespace onnxd

@@ -10,12 +10,12 @@ namespace onnxd {
 namespace {
 
 Result<std::vector<Value>> JoinInputs(std::span<const RequestQueue::Entry> entries,
-                                      const TensorMaker& make) {
+                                      const TensorMaker& make, int64_t rows) {
   std::vector<Value> joined;
   for (size_t i = 0; i < entries[0].request.inputs.size(); ++i) {
     std::vector<Tensor> parts;
     for (const auto& entry : entries) parts.push_back(entry.request.inputs[i].tensor());
-    ONNXD_ASSIGN_OR_RETURN(Tensor whole, JoinRows(parts, make));
+    ONNXD_ASSIGN_OR_RETURN(Tensor whole, JoinRows(parts, make, rows));
     joined.emplace_back(std::move(whole));
   }
   return joined;
@@ -104,15 +104,18 @@ class Parts {
 }  // namespace
 
 BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries,
-                      const BatchComputation& computation, std::chrono::nanoseconds yield_every) {
+                      const BatchComputation& computation, std::chrono::nanoseconds yield_every,
+                      int64_t run_rows) {
   BatchOutputs outputs;
   for (const auto& entry : entries) outputs.rows += std::max<int64_t>(1, entry.request.rows);
   using Clock = std::chrono::steady_clock;
   const auto begin_input = Clock::now();
   std::span<const Value> inputs = entries[0].request.inputs;
   Result<std::vector<Value>> joined = std::vector<Value>();
-  if (entries.size() > 1) {
-    joined = JoinInputs(entries, computation.make_input);
+  run_rows = std::max(run_rows, outputs.rows);
+  const bool joins = entries.size() > 1 || run_rows > outputs.rows;
+  if (joins) {
+    joined = JoinInputs(entries, computation.make_input, run_rows);
     if (!joined.ok()) {
       outputs.status = joined.status();
       return outputs;
@@ -127,15 +130,15 @@ BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries,
     outputs.status = results.status();
     return outputs;
   }
-  if (entries.size() == 1) {
+  if (!joins) {
     outputs.parts.push_back(*std::move(results));
     return outputs;
   }
   outputs.parts.resize(entries.size());
   for (const Value& result : *results) {
-    if (!HasRows(result, outputs.rows)) {
+    if (!HasRows(result, run_rows)) {
       outputs.mixes_rows = true;
-      outputs.status = Internal(StrCat("an output of ", outputs.rows, " rows has others"));
+      outputs.status = Internal(StrCat("an output of ", run_rows, " rows has others"));
       return outputs;
     }
     int64_t begin = 0;

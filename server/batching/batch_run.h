@@ -19,9 +19,11 @@ struct BatchOutputs {
 
 // Requires requests; several only where all have rows and equal shape keys. The run ends early when
 // the last of their deadlines has passed, or the client of a lone request is gone. `yield_every`:
-// as RunLimits has it.
+// as RunLimits has it. `run_rows`, where they have fewer rows: so many run, of which those that are
+// too many repeat the last.
 BatchOutputs RunBatch(std::span<const RequestQueue::Entry> entries,
-                      const BatchComputation& computation, std::chrono::nanoseconds yield_every);
+                      const BatchComputation& computation, std::chrono::nanoseconds yield_every,
+                      int64_t run_rows = 0);
 
 // Requests of at most `part_rows` rows each; the `done` of the whole is called once all of them
 // have, with joined outputs or the first failure, the wait of the first part and the time of all,

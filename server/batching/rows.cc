@@ -1,5 +1,6 @@
 #include "server/batching/rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/str_cat.h"
@@ -20,21 +21,26 @@ bool SharesRowShape(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Result<Tensor> JoinRows(std::span<const Tensor> parts, const TensorMaker& make) {
-  if (parts.size() == 1) return parts[0];
-  int64_t rows = 0;
+Result<Tensor> JoinRows(std::span<const Tensor> parts, const TensorMaker& make, int64_t rows) {
+  if (parts.size() == 1 && (rows == 0 || parts[0].shape()[0] >= rows)) return parts[0];
+  int64_t there = 0;
   for (const Tensor& part : parts) {
     if (!SharesRowShape(part, parts[0])) {
       return Internal(StrCat("parts of shapes ", parts[0].shape().ToString(), " and ",
                              part.shape().ToString(), " do not join"));
     }
-    rows += part.shape()[0];
+    there += part.shape()[0];
   }
+  rows = std::max(rows, there);
   ONNXD_ASSIGN_OR_RETURN(Tensor whole, make(parts[0].type(), WithRows(parts[0].shape(), rows)));
   auto* to = static_cast<std::byte*>(whole.mutable_raw());
   for (const Tensor& part : parts) {
     if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
     to += part.bytes();
+  }
+  const size_t row_bytes = there > 0 ? whole.bytes() / static_cast<size_t>(rows) : 0;
+  for (; there > 0 && there < rows; ++there, to += row_bytes) {
+    if (row_bytes > 0) std::memcpy(to, to - row_bytes, row_bytes);
   }
   return whole;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -38,6 +39,8 @@ constexpr double kMeanSeconds = 10;      // of executors at work
 constexpr double kNoMemoryWait = 0.01;   // seconds
 // What runs on an executor lets the threads that answer come between; elsewhere it is short anyway.
 constexpr nanoseconds kYieldEvery = std::chrono::milliseconds(1);
+// Of a device's batches: one is gathered, one computes and one is answered.
+constexpr int64_t kDeviceExecutors = 3;
 constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 
 nanoseconds Nanoseconds(double seconds) {
@@ -183,9 +186,14 @@ void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now)
   }
 }
 
+// Executors that may be at work for it at once; callers' threads count as well.
+int64_t Scheduler::ShareOf(const ScheduledModel& model) const {
+  if (model.policy_.max_executors > 0) return model.policy_.max_executors;
+  return model.computation_.on_device ? kDeviceExecutors : std::numeric_limits<int64_t>::max();
+}
+
 bool Scheduler::RunsInline(const ScheduledModel& model, int64_t rows) const {
-  const int64_t share = model.policy_.max_executors;
-  if (stopping_ || !model.queue_.empty() || (share > 0 && model.at_work_ >= share)) return false;
+  if (stopping_ || !model.queue_.empty() || model.at_work_ >= ShareOf(model)) return false;
   if (WaitsAsTold(model.settings_)) return false;
   double longest = model.times_.LoneP95().value_or(1);
   if (rows > 1) longest = std::max(longest, model.times_.Expected(rows).value_or(1));
@@ -207,12 +215,17 @@ Scheduler::Waiting Scheduler::WaitingBefore(const ScheduledModel& model, int64_t
   return waiting;
 }
 
+SteadyTime Scheduler::ComputesSince(const ScheduledModel& model, SteadyTime start) const {
+  return model.computation_.on_device ? std::max(start, model.last_end_) : start;
+}
+
 double Scheduler::RemainingOf(const ScheduledModel& model, SteadyTime now) const {
   double seconds = 0;
   for (const Executor& executor : executors_) {
     if (executor.model != &model) continue;
     const double expected = model.times_.Believed(executor.rows).value_or(0);
-    seconds += std::max(kLeastRemaining * expected, expected - SecondsBetween(executor.start, now));
+    const double past = SecondsBetween(ComputesSince(model, executor.start), now);
+    seconds += std::max(kLeastRemaining * expected, expected - past);
   }
   return seconds;
 }
@@ -249,7 +262,8 @@ Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request
   const int64_t with_it = waiting.rows + std::max<int64_t>(request.rows, 1);
   const double batch = model.times_.Expected(std::min(waiting.batch_size, with_it)).value_or(own);
   const double before = waiting.seconds + RemainingOf(model, now);
-  const double finish = before / static_cast<double>(options_.executors) + std::max(own, batch);
+  const int64_t at_once = model.computation_.on_device ? 1 : options_.executors;
+  const double finish = before / static_cast<double>(at_once) + std::max(own, batch);
   if (kAdmitMargin * finish <= left) return Status::Ok();
   metrics_.CountShed("deadline");
   return Unavailable(StrCat("it would be answered in about ", Milliseconds(finish), " ms and has ",
@@ -343,8 +357,7 @@ void Scheduler::RunHere(const std::shared_ptr<ScheduledModel>& model, BatchReque
 // One executor stays free of runs that take so long, with the answers that are written after them,
 // that other models' requests, quick in comparison, would wait for them.
 bool Scheduler::HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTime now) const {
-  const int64_t share = model.policy_.max_executors;
-  if (share > 0 && model.at_work_ >= share) return true;
+  if (model.at_work_ >= ShareOf(model)) return true;
   if (options_.executors < 2 || model.at_work_ < options_.executors - 1) return false;
   const double run = model.times_.Expected(rows).value_or(0);
   if (run < kLongRun) return false;
@@ -362,7 +375,9 @@ BatchDecision Scheduler::Decide(const ScheduledModel& model, SteadyTime now) con
   view.waited = SecondsBetween(together.oldest, now);
   view.rows_per_second = model.rows_per_second_;
   view.idle_executors = idle_ + 1;
-  view.executors = options_.executors;
+  view.on_device = model.computation_.on_device;
+  view.executors = view.on_device ? 1 : options_.executors;
+  view.busy = view.on_device ? RemainingOf(model, now) : 0;
   return DecideBatch(view, model.times_, model.settings_);
 }
 
@@ -533,6 +548,13 @@ Scheduler::Entries Scheduler::DropLost(const ScheduledModel& model, Entries entr
   return alive;
 }
 
+int64_t Scheduler::RunRows(const ScheduledModel& model, const Entries& entries) const {
+  const int64_t rows = RowsOf(entries);
+  if (!model.computation_.on_device || rows == 0) return rows;
+  const auto lock = LockBriefly(mutex_);
+  return DeviceBatchSize(rows, model.settings_);
+}
+
 void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entries,
                     Counted& running) {
   const SteadyTime start = Clock::now();
@@ -540,22 +562,29 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   std::optional<BatchOutputs> outputs;
   int64_t most = 1;
   if (!alive.empty()) {
-    outputs =
-        RunBatch(alive, model->computation_, running.is_inline() ? nanoseconds(0) : kYieldEvery);
+    outputs = RunBatch(alive, model->computation_,
+                       running.is_inline() ? nanoseconds(0) : kYieldEvery, RunRows(*model, alive));
   }
   if (!outputs) return;
   const SteadyTime end = Clock::now();
   const StatusCode code = outputs->status.code();
-  const bool runs_alone =
-      code != StatusCode::kOk && code != StatusCode::kDeadlineExceeded && alive.size() > 1;
+  const bool runs_alone = code != StatusCode::kOk && code != StatusCode::kDeadlineExceeded &&
+                          (alive.size() > 1 || outputs->mixes_rows);
+  bool wake = false;
   {
     const auto lock = LockBriefly(mutex_);
-    if (outputs->status.ok()) model->times_.Record(outputs->rows, SecondsBetween(start, end));
+    if (outputs->status.ok()) {
+      model->times_.Record(outputs->rows, SecondsBetween(ComputesSince(*model, start), end));
+      model->last_end_ = std::max(model->last_end_, end);
+    }
     most = model->settings_.max_batch_size;
     if (outputs->mixes_rows) model->settings_ = BatchSettings{};
     // Whoever asks again on its answer finds that this run is over.
     if (!runs_alone) running.End();
+    // What waited for the device may begin while this is answered.
+    wake = model->computation_.on_device && !model->queue_.empty();
   }
+  if (wake) wake_.notify_one();
   if (outputs->status.ok()) {
     model->metrics_->ObserveRun(outputs->rows, most, static_cast<int64_t>(alive.size()),
                                 outputs->times);

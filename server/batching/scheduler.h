@@ -35,6 +35,8 @@ using RunFunction =
 struct BatchComputation {
   RunFunction run;
   TensorMaker make_input = Tensor::Create;  // in which the rows of several requests are joined
+  // Runs share a device, which computes one after the other and prepares for each number of rows.
+  bool on_device = false;
 };
 
 // What a model's requests may ask for, as Triton's queue policy has it.
@@ -73,7 +75,8 @@ class ScheduledModel {
   SteadyTime last_arrival_{};
   std::optional<SteadyTime> waits_since_;  // for more rows, while an executor is idle
   int64_t running_ = 0;
-  int64_t at_work_ = 0;  // threads that run it or write its answers
+  int64_t at_work_ = 0;    // threads that run it or write its answers
+  SteadyTime last_end_{};  // of a run
 };
 
 // Any thread.
@@ -82,7 +85,8 @@ class ScheduledModel {
 // take 5 ms or more leaves one executor to others while these have had requests lately. A lone
 // request of a model whose last runs took less than 300 us runs on the thread that submits it, as
 // long as `inline_callers` allows. Requests of more rows than a batch may have are split and
-// joined.
+// joined. Of a model on a device three batches are under way at most: one is gathered while one
+// computes and one is answered; they run with DeviceBatchSize rows.
 class Scheduler {
  public:
   struct Options {
@@ -164,6 +168,7 @@ class Scheduler {
 
   // With mutex_ held.
   std::optional<Batch> NextBatch(SteadyTime now, double& wait);
+  int64_t ShareOf(const ScheduledModel& model) const;
   BatchDecision Decide(const ScheduledModel& model, SteadyTime now) const;
   bool HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTime now) const;
   // What comes before a request of that urgency, in batches of so many rows: rows, and seconds of
@@ -174,6 +179,8 @@ class Scheduler {
     double seconds = 0;
   };
   Waiting WaitingBefore(const ScheduledModel& model, int64_t priority, SteadyTime due) const;
+  // Since when it computes: on a device not before the last run ended.
+  SteadyTime ComputesSince(const ScheduledModel& model, SteadyTime start) const;
   // Seconds until the executors' runs of the model are over, all of them together.
   double RemainingOf(const ScheduledModel& model, SteadyTime now) const;
   Status Stopping() const;  // counted
@@ -186,6 +193,7 @@ class Scheduler {
   void NoteAtWork(int64_t change);
 
   // Without.
+  int64_t RunRows(const ScheduledModel& model, const Entries& entries) const;
   void RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
   Entries DropLost(const ScheduledModel& model, Entries entries, SteadyTime now);
   void Run(const std::shared_ptr<ScheduledModel>& model, Entries entries, Counted& running);

@@ -18,6 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kWarmUpLimit = std::chrono::seconds(5);
+// Of a batch on a device, whose kernels are compiled and timed first.
+constexpr auto kDeviceWarmUpLimit = std::chrono::seconds(60);
 // Batches that take longer are not worth their memory before anybody asks for them.
 constexpr auto kQuickBatch = std::chrono::milliseconds(50);
 // Of free dimensions other than the first, in the order they are tried.
@@ -45,7 +47,8 @@ RunFunction RunFunctionOf(const ModelVersion& version) {
 BatchComputation ComputationOf(const ModelVersion& version) {
   const InferenceSession& session = *version.session;
   return {RunFunctionOf(version),
-          [&session](DataType type, const Shape& shape) { return session.MakeInput(type, shape); }};
+          [&session](DataType type, const Shape& shape) { return session.MakeInput(type, shape); },
+          session.runs_on_device()};
 }
 
 QueuePolicy PolicyOf(const ModelSettings& settings) {
@@ -98,7 +101,7 @@ Result<MadeUpRun> RunOnce(const InferenceSession& session, int64_t rows,
                           const std::atomic<bool>* stopping) {
   std::mt19937 random(7);
   RunOptions options;
-  options.deadline = Clock::now() + kWarmUpLimit;
+  options.deadline = Clock::now() + (session.runs_on_device() ? kDeviceWarmUpLimit : kWarmUpLimit);
   options.cancelled = stopping;
   Status failure;
   for (const int64_t size : kSizes) {
@@ -133,11 +136,17 @@ Status CheckWarmUp(const InferenceSession& session, const Result<MadeUpRun>& run
   return Status::Ok();
 }
 
-void WarmBatches(const InferenceSession& session, const BatchingOptions& batching,
+// Powers of two; on a device all sizes that will run, whose first runs do not count.
+void WarmBatches(const InferenceSession& session, const BatchSettings& settings,
                  const std::atomic<bool>* stopping) {
-  const auto& preferred = batching.preferred_batch_size;
-  const int64_t most = preferred.empty() ? batching.max_batch_size : preferred.back();
-  for (int64_t rows = 2; rows <= most; rows *= 2) {
+  const auto& preferred = settings.preferred_batch_size;
+  const int64_t most = preferred.empty() ? settings.max_batch_size : preferred.back();
+  const bool on_device = session.runs_on_device();
+  const auto next = [&](int64_t rows) {
+    return on_device ? DeviceBatchSize(rows + 1, settings) : rows * 2;
+  };
+  for (int64_t rows = next(1); rows <= most; rows = next(rows)) {
+    if (on_device && !RunOnce(session, rows, stopping).ok()) return;
     const auto run = RunOnce(session, rows, stopping);
     if (!run.ok() || run->took > kQuickBatch) return;
   }
@@ -301,7 +310,9 @@ void ModelLoader::TryBatches(const std::shared_ptr<const ModelVersion>& version,
   const auto work = [why, version, stopping = way.stopping] {
     const BatchingOptions& wanted = version->settings.batching;
     *why = WhyAlone(wanted, *version->session, *stopping);
-    if (why->empty() && version->settings.warm_up) WarmBatches(*version->session, wanted, stopping);
+    if (why->empty() && version->settings.warm_up) {
+      WarmBatches(*version->session, BatchSettingsOf(wanted), stopping);
+    }
   };
   // Each run of it has a deadline.
   if (!RunBeside(work, way.priority, std::chrono::hours(1), way.meanwhile)) return;

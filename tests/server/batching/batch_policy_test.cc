@@ -123,6 +123,46 @@ TEST(BatchPolicy, SharesRowsAmongIdleExecutors) {
   EXPECT_EQ(DecideBatch(view, Learned(1e-3, 1e-5, 64), UpTo(64)).rows, 16);
 }
 
+TEST(BatchPolicy, ADevicesBatchIsNotShared) {
+  BatchView view;
+  view.rows = 64;
+  view.idle_executors = 4;
+  view.on_device = true;
+  EXPECT_EQ(DecideBatch(view, Learned(1e-3, 1e-5, 64), UpTo(64)).rows, 64);
+}
+
+TEST(BatchPolicy, WhatIsNotFullWaitsUntilTheDeviceIsNearlyFree) {
+  const ServiceTimes times = Learned(1e-3, 1e-5, 64);  // 40 rows take 1.4 ms
+  BatchView view;
+  view.rows = 40;
+  view.on_device = true;
+  view.busy = 1e-3;
+  EXPECT_EQ(DecideBatch(view, times, UpTo(64)).rows, 0);
+  EXPECT_NEAR(DecideBatch(view, times, UpTo(64)).wait, 1e-3 - 0.2 * 1.4e-3, 1e-6);
+  view.busy = 0.2e-3;
+  EXPECT_EQ(DecideBatch(view, times, UpTo(64)).rows, 40);
+  view.rows = 64;
+  view.busy = 1e-3;
+  EXPECT_EQ(DecideBatch(view, times, UpTo(64)).rows, 64);
+}
+
+TEST(BatchPolicy, ADeviceRunsFewSizes) {
+  const auto sizes = [](const BatchSettings& settings) {
+    std::vector<int64_t> all;
+    for (int64_t rows = 1; rows <= settings.max_batch_size; ++rows) {
+      const int64_t size = DeviceBatchSize(rows, settings);
+      EXPECT_GE(size, rows);
+      if (all.empty() || all.back() != size) all.push_back(size);
+    }
+    return all;
+  };
+  EXPECT_EQ(sizes(UpTo(64)), (std::vector<int64_t>{1, 2, 4, 8, 12, 16, 24, 32, 48, 64}));
+  BatchSettings settings = UpTo(50);
+  settings.preferred_batch_size = {20, 40};
+  EXPECT_EQ(sizes(settings), (std::vector<int64_t>{1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 50}));
+  EXPECT_EQ(DeviceBatchSize(7, UpTo(1)), 7);  // a request that runs alone
+}
+
 TEST(BatchPolicy, BusyExecutorsWaitForRowsThatComeSoon) {
   const ServiceTimes times = Learned(10e-3, 1e-4, 64);  // 64 rows take 16.4 ms
   BatchView view;

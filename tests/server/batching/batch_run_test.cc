@@ -32,6 +32,32 @@ TEST(SplitRequest, PartsThatRanAtOnceCountOnce) {
   EXPECT_EQ(joined.compute_time, 14ms);  // from the first's start to the last's end
 }
 
+TEST(RunBatch, FillsUpWithTheLastRow) {
+  std::vector<float> ran;
+  const BatchComputation computation{
+      [&](std::span<const Value> inputs, const RunLimits&) -> Result<std::vector<Value>> {
+        const auto rows = inputs[0].tensor().elements<float>();
+        ran.assign(rows.begin(), rows.end());
+        return std::vector<Value>{inputs[0]};
+      }};
+  std::vector<RequestQueue::Entry> entries(2);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto rows = static_cast<int64_t>(i + 1);
+    entries[i].request.rows = rows;
+    entries[i].request.inputs = {
+        Tensor::Of<float>(Shape{rows, 1}, std::vector<float>(i + 1, static_cast<float>(rows)))};
+  }
+  for (const size_t count : {2, 1}) {
+    const auto outputs = RunBatch(std::span(entries).last(count), computation, 0ns, 5);
+    ASSERT_TRUE(outputs.status.ok());
+    EXPECT_EQ(ran, count == 2 ? (std::vector<float>{1, 2, 2, 2, 2}) : std::vector<float>(5, 2));
+    EXPECT_EQ(outputs.rows, count == 2 ? 3 : 2);
+    ASSERT_EQ(outputs.parts.size(), count);
+    EXPECT_EQ(outputs.parts.back()[0].tensor().shape(), (Shape{2, 1}));
+    EXPECT_EQ(outputs.parts.back()[0].tensor().elements<float>()[1], 2);
+  }
+}
+
 TEST(SplitRequest, WaitsBetweenPartsAreNoComputing) {
   const BatchResult joined = Joined({1ms, 10ms}, {100ms, 10ms});
   EXPECT_EQ(joined.queue_time, 1ms);

@@ -28,7 +28,7 @@ BatchRequest RequestOf(std::vector<float> rows) {
 class FakeModel {
  public:
   explicit FakeModel(ServerMetrics& metrics, const std::string& name = "fake",
-                     QueuePolicy policy = {})
+                     QueuePolicy policy = {}, bool on_device = false)
       : model(std::make_shared<ScheduledModel>(
             name,
             BatchComputation{[this](std::span<const Value> inputs, const RunLimits& limits) {
@@ -37,7 +37,8 @@ class FakeModel {
                              [this](DataType type, const Shape& shape) {
                                ++made;
                                return Tensor::Create(type, shape);
-                             }},
+                             },
+                             on_device},
             metrics.ForModel(name, "1"), policy)) {}
 
   Result<std::vector<Value>> Run(std::span<const Value> inputs, const RunLimits& limits) {
@@ -438,6 +439,41 @@ TEST_F(SchedulerTest, AModelsShareOfTheExecutorsHolds) {
   EXPECT_EQ(Code(other), StatusCode::kOk);
   fake.AwaitStart(1);
   EXPECT_EQ(fake.started.load(), 1);
+  hold.unlock();
+  for (auto& future : all) EXPECT_EQ(Code(future), StatusCode::kOk);
+}
+
+// One batch computes and one more is ready for the device; what comes meanwhile shares the next.
+TEST_F(SchedulerTest, BatchesOnADeviceFillUpWhileItComputes) {
+  FakeModel fake(metrics_, "device", {}, /*on_device=*/true);
+  Scheduler scheduler({8, 100, 0}, metrics_);
+  scheduler.SetBatching(*fake.model, UpTo(8));
+  std::unique_lock hold(fake.gate);
+  auto slow = Submit(scheduler, fake, RequestOf({1}));  // what it takes is known from then on
+  std::this_thread::sleep_for(milliseconds(50));
+  hold.unlock();
+  EXPECT_EQ(Code(slow), StatusCode::kOk);
+  hold.lock();
+  std::vector<std::future<BatchResult>> all;
+  all.push_back(Submit(scheduler, fake, RequestOf({1})));
+  fake.AwaitStart(2);
+  for (int i = 0; i < 5; ++i) all.push_back(Submit(scheduler, fake, RequestOf({1})));
+  std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(fake.started.load(), 2);
+  hold.unlock();
+  for (auto& future : all) EXPECT_EQ(Rows(future), (std::vector<float>{2}));
+  EXPECT_EQ(fake.batches, (std::vector<int64_t>{1, 1, 8}));  // five, as many as eight run
+}
+
+TEST_F(SchedulerTest, AtMostThreeBatchesOfADeviceAreUnderWay) {
+  FakeModel fake(metrics_, "device", {}, /*on_device=*/true);
+  Scheduler scheduler({8, 100, 0}, metrics_);
+  std::unique_lock hold(fake.gate);
+  std::vector<std::future<BatchResult>> all;
+  for (int i = 0; i < 6; ++i) all.push_back(Submit(scheduler, fake, RequestOf({1})));
+  fake.AwaitStart(3);
+  std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(fake.started.load(), 3);
   hold.unlock();
   for (auto& future : all) EXPECT_EQ(Code(future), StatusCode::kOk);
 }
