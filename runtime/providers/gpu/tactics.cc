@@ -19,10 +19,13 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// Runs in a row, so that what is timed is the device's work and not its start; and how often that,
-// of which the shortest counts: ways take turns, so that what else the device does for a while
-// falls to all of them.
-constexpr int kRuns = 10, kRounds = 3;
+// Seconds of runs in a row, recorded where the device can, so that what is timed is its work and
+// not what it costs to start it (for small products and cuDNN's that is more); and how many these
+// are. The shortest of so many rounds counts: ways take turns, so that what else the device does
+// for a while falls to all of them. One that takes so many times as long as another loses early.
+constexpr double kSeconds = 1e-3;
+constexpr int kLeastRuns = 3, kMostRuns = 20, kRounds = 3;
+constexpr double kHopeless = 2;
 
 // Elements from the first of an operand to behind its last, at its strides.
 int64_t Extent(const OperandInfo& operand) {
@@ -35,31 +38,20 @@ int64_t Extent(const OperandInfo& operand) {
   return last + 1;
 }
 
-// Memory for one call of a node's kernel; what is in it does not matter.
-class TrialRun {
+// Memory for calls of a node's kernel; what is in it does not matter.
+class Operands {
  public:
-  static Result<TrialRun> Make(GpuDevice& device, const PrepareContext& context) {
-    TrialRun run;
+  static Result<Operands> Make(GpuDevice& device, const PrepareContext& context) {
+    Operands run;
     ONNXD_ASSIGN_OR_RETURN(run.inputs_, run.Allocate(device, context.inputs));
     ONNXD_ASSIGN_OR_RETURN(run.outputs_, run.Allocate(device, context.outputs));
     ONNXD_ASSIGN_OR_RETURN(run.stream_, device.MakeStream());
-    run.device_ = &device;
     return run;
   }
 
-  // Seconds of one of so many runs in a row.
-  Result<double> Time(const PreparedKernel& prepared, int runs) {
-    DeviceBuffer scratch;
-    if (prepared.scratch_bytes > 0) {
-      ONNXD_ASSIGN_OR_RETURN(scratch, device_->Allocate(prepared.scratch_bytes));
-    }
-    const KernelContext call(inputs_, outputs_, scratch.get(), nullptr, nullptr, stream_.get());
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < runs; ++i) ONNXD_RETURN_IF_ERROR(prepared.compute(call));
-    ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
-    const Seconds took = std::chrono::steady_clock::now() - start;
-    return took.count() / runs;
-  }
+  std::span<void* const> inputs() const { return inputs_; }
+  std::span<void* const> outputs() const { return outputs_; }
+  Stream& stream() const { return *stream_; }
 
  private:
   Result<std::vector<void*>> Allocate(GpuDevice& device, std::span<const OperandInfo> operands) {
@@ -76,16 +68,76 @@ class TrialRun {
     return addresses;
   }
 
-  GpuDevice* device_ = nullptr;
   std::vector<DeviceBuffer> buffers_;
   std::vector<void*> inputs_, outputs_;
   std::unique_ptr<Stream> stream_;
 };
 
-struct Candidate {
-  const Tactic* tactic;
-  PreparedKernel prepared;
-  double shortest = std::numeric_limits<double>::max();
+// One way, which has run once.
+class Candidate {
+ public:
+  static Result<Candidate> Make(GpuDevice& device, Operands& operands, const Tactic& tactic,
+                                PreparedKernel prepared) {
+    Candidate candidate;
+    candidate.tactic_ = &tactic;
+    candidate.operands_ = &operands;
+    candidate.prepared_ = std::move(prepared);
+    if (candidate.prepared_.scratch_bytes > 0) {
+      ONNXD_ASSIGN_OR_RETURN(candidate.scratch_,
+                             device.Allocate(candidate.prepared_.scratch_bytes));
+    }
+    ONNXD_ASSIGN_OR_RETURN(const double first,
+                           candidate.TimeOnce([&] { return candidate.Compute(1); }));
+    candidate.runs_ = static_cast<int>(
+        std::clamp<double>(kSeconds / first, double{kLeastRuns}, double{kMostRuns}));
+    candidate.Record();
+    return candidate;
+  }
+
+  const Tactic& tactic() const { return *tactic_; }
+  double shortest() const { return shortest_; }  // seconds of a run
+
+  Status Time() {
+    ONNXD_ASSIGN_OR_RETURN(const double seconds, TimeOnce([&] {
+                             return graph_ == nullptr ? Compute(runs_)
+                                                      : operands_->stream().Replay(*graph_);
+                           }));
+    shortest_ = std::min(shortest_, seconds / runs_);
+    return Status::Ok();
+  }
+
+ private:
+  Status Compute(int runs) const {
+    const KernelContext call(operands_->inputs(), operands_->outputs(), scratch_.get(), nullptr,
+                             nullptr, &operands_->stream());
+    for (int i = 0; i < runs; ++i) ONNXD_RETURN_IF_ERROR(prepared_.compute(call));
+    return Status::Ok();
+  }
+
+  template <typename Work>
+  Result<double> TimeOnce(const Work& work) const {
+    const auto start = std::chrono::steady_clock::now();
+    ONNXD_RETURN_IF_ERROR(work());
+    ONNXD_RETURN_IF_ERROR(operands_->stream().Synchronize());
+    return Seconds(std::chrono::steady_clock::now() - start).count();
+  }
+
+  // Leaves no graph where the device does not record.
+  void Record() {
+    Stream& stream = operands_->stream();
+    if (!stream.BeginRecording().ok()) return;
+    const Status recorded = Compute(runs_);
+    auto graph = stream.EndRecording();
+    if (recorded.ok() && graph.ok()) graph_ = *std::move(graph);
+  }
+
+  const Tactic* tactic_ = nullptr;
+  Operands* operands_ = nullptr;
+  PreparedKernel prepared_;
+  DeviceBuffer scratch_;
+  int runs_ = 1;
+  std::unique_ptr<DeviceGraph> graph_;
+  double shortest_ = std::numeric_limits<double>::max();
 };
 
 // What the tactics make, in their order. What takes long is to compile, which threads do side by
@@ -110,26 +162,29 @@ std::vector<std::optional<Result<PreparedKernel>>> MakeAll(const std::vector<Tac
 // The name of the fastest; nothing where none could be timed.
 std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& context,
                                        const std::vector<Tactic>& tactics) {
-  auto run = TrialRun::Make(device, context);
-  if (!run.ok()) return std::nullopt;
+  auto operands = Operands::Make(device, context);
+  if (!operands.ok()) return std::nullopt;
   std::vector<Candidate> candidates;
   auto made = MakeAll(tactics);
   for (size_t i = 0; i < tactics.size(); ++i) {
-    Result<PreparedKernel>& prepared = *made[i];
-    if (!prepared.ok() || !run->Time(*prepared, 1).ok()) continue;
-    candidates.push_back({&tactics[i], *std::move(prepared)});
+    if (!made[i]->ok()) continue;
+    auto candidate = Candidate::Make(device, *operands, tactics[i], **std::move(made[i]));
+    if (candidate.ok()) candidates.push_back(*std::move(candidate));
   }
   for (int round = 0; round < kRounds; ++round) {
+    double shortest = std::numeric_limits<double>::max();
     for (Candidate& candidate : candidates) {
-      const auto seconds = run->Time(candidate.prepared, kRuns);
-      if (seconds.ok()) candidate.shortest = std::min(candidate.shortest, *seconds);
+      if (candidate.Time().ok()) shortest = std::min(shortest, candidate.shortest());
     }
+    std::erase_if(candidates, [&](const Candidate& candidate) {
+      return candidate.shortest() > kHopeless * shortest;
+    });
   }
   const auto fastest = std::min_element(
       candidates.begin(), candidates.end(),
-      [](const Candidate& a, const Candidate& b) { return a.shortest < b.shortest; });
+      [](const Candidate& a, const Candidate& b) { return a.shortest() < b.shortest(); });
   if (fastest == candidates.end()) return std::nullopt;
-  return fastest->tactic->name;
+  return fastest->tactic().name;
 }
 
 // What is asked, and of which: an answer holds until there is another way.
