@@ -251,6 +251,14 @@ std::string StrideText(int64_t stride, std::string_view mask, int64_t from_last)
   return StrCat(mask, "_strides.at[MAX_RANK - ", from_last, "]");
 }
 
+// Whether pairs of the mask's columns are words.
+bool IsInPairs(const FusedAttentionPlan& plan) {
+  const auto is_even = [](int64_t number) { return number % 2 == 0; };
+  const auto& batch_strides = plan.batch_strides[FusedAttentionPlan::kMask];
+  return plan.masks[0].column_stride == 1 && is_even(plan.masks[0].row_stride) &&
+         is_even(plan.keys) && std::all_of(batch_strides.begin(), batch_strides.end(), is_even);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, GpuDevice& device) {
@@ -267,8 +275,6 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
     text.setup +=
         StrCat("i64 ", mask, "_at = 0; UNROLL for (i32 axis = 0; axis < BATCH_RANK; ++axis) ", mask,
                "_at += head[axis] * ", mask, "_strides.at[axis];");
-    text.score += StrCat(" + X_GET(", mask, ", ", mask, "_at + query * ", mask, "_row + key * ",
-                         mask, "_column)");
   }
   if (info.node.attributes.Int("nan_to_zero", 0) != 0) {
     text.zeros = "total == 0.0f || total != total";
@@ -304,6 +310,12 @@ Result<std::unique_ptr<Kernel>> MakeGpuFusedAttention(const KernelInfo& info, Gp
     for (size_t i = 0; i < 2; ++i) {
       if (!plan.masks[i].given) continue;
       const auto name = [&](std::string_view stride) { return StrCat(kMasks[i], stride); };
+      const std::string row = StrCat(name("_at"), " + query * ", name("_row"));
+      if (i == 0 && IsInPairs(plan)) {
+        whole.bias_row = StrCat(kMasks[i], " + ", row);
+      } else {
+        whole.score += StrCat(" + X_GET(", kMasks[i], ", ", row, " + key * ", name("_column"), ")");
+      }
       whole.functions +=
           Define(name("_row"), StrideText(plan.masks[i].row_stride, kMasks[i], 2)) +
           Define(name("_column"), StrideText(plan.masks[i].column_stride, kMasks[i], 1));

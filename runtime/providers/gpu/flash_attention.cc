@@ -234,9 +234,12 @@ std::string AttentionDefinitions(const AttentionText& text, const FlashSizes& si
                 Define("VALUE_HEAD", sizes.value_head),
                 Define("BATCH_RANK", static_cast<int64_t>(sizes.batch.size())),
                 Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
-                Define("SCORE", text.score), Define("EXTRA", text.extra),
-                Define("FIRST_KEY", text.first_key), Define("END_KEY", text.end_key),
-                Define("ZEROS", text.zeros), text.functions, kFindHead);
+                Define("SCORE", text.bias_row.empty()
+                                    ? text.score
+                                    : StrCat(text.score, " + X_GET((", text.bias_row, "), key)")),
+                Define("EXTRA", text.extra), Define("FIRST_KEY", text.first_key),
+                Define("END_KEY", text.end_key), Define("ZEROS", text.zeros), text.functions,
+                kFindHead);
 }
 
 LaunchArguments AttentionArguments::All(const AttentionPointers& pointers,

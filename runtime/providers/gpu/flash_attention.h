@@ -17,10 +17,13 @@ namespace onnxd {
 // batch).
 struct AttentionText {
   DataType type = DataType::kUndefined;  // of all four operands
-  std::string parameters;       // of the kernel, each with a comma behind it; after the operands
-  std::string functions;        // before the kernel
-  std::string setup;            // statements, once head[] is known
-  std::string score = "s";      // an expression; -INFINITY_F32 hides the key
+  std::string parameters;   // of the kernel, each with a comma behind it; after the operands
+  std::string functions;    // before the kernel
+  std::string setup;        // statements, once head[] is known
+  std::string score = "s";  // an expression; -INFINITY_F32 hides the key
+  // Of what is added to that: where the query's begins, of the operands' type, one dense element
+  // for each key, an even number of elements from the buffer's start; keys are even. Or nothing.
+  std::string bias_row;
   std::string first_key = "0";  // keys before it are hidden from the queries down to down + QUERIES
   std::string end_key = "keys";         // and those from it on
   std::string extra = "-INFINITY_F32";  // a score more, which only takes a share of the sum

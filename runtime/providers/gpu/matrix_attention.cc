@@ -40,6 +40,11 @@ constexpr std::string_view kSource = R"(
 #define LAG KEYS
 #define AHEAD 0
 #endif
+#if HAS_BIAS
+#define BIAS(pair, which) X_OF_BITS((u16)(biases[pair] >> (which) * 16))
+#else
+#define BIAS(pair, which) 0.0f
+#endif
 // How many keys there are from `begin` on, of a tile.
 #define KEYS_FROM(begin) (i32)(keys - (begin) < KEYS ? keys - (begin) : KEYS)
 // A row of an operand, few rows behind `from`.
@@ -110,8 +115,17 @@ matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL
 #else
   LOAD_VALUES(1, begin, 0)
 #endif
-  // A lane's two queries, and the words of all left sides: of queries, then of shares.
+  // A lane's two queries, and the words of all left sides: of queries, then of shares. A query that
+  // is not there has the scores of the last.
   const i64 first_query = down + lane / 32 * 16 + lane_row;
+#if HAS_BIAS
+  GLOBAL const X* bias_rows[2];
+  UNROLL
+  for (i32 r = 0; r < 2; ++r) {
+    const i64 query = first_query + r * 8 < queries ? first_query + r * 8 : queries - 1;
+    bias_rows[r] = (BIAS_ROW) + lane_word * 2;
+  }
+#endif
   const bool has_queries = down + lane / 32 * 16 < queries;  // the warp
   GLOBAL const X* queries_at = q + q_at + down * q_row;
   u32 words[(SCORE_STEPS + RESULT_STEPS) * 4];
@@ -139,6 +153,16 @@ matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL
         value_tile + (LAG ? 1 - now_in : now_in) * KEYS * VALUE_ROW;
     BARRIER();
     const i32 there = has_scores ? KEYS_FROM(first) : 0;
+#if HAS_BIAS
+    // On their way while the tile is waited for and multiplied.
+    u32 biases[SCORE_PARTS * 2];
+    UNROLL
+    for (i32 e = 0; e < SCORE_PARTS * 2; ++e) {
+      biases[e] = e / 2 * 8 + lane_word * 2 < there
+                      ? *(GLOBAL const u32*)(bias_rows[e % 2] + first + e / 2 * 8)
+                      : 0u;
+    }
+#endif
 #if AHEAD
     if (first + KEYS < end_key) {
       const i32 at_next = KEYS_FROM(first + KEYS);
@@ -181,10 +205,9 @@ matrix_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL
         if (column < of_lane) {
           UNROLL
           for (i32 r = 0; r < 2; ++r) {
-            // A query that is not there has the scores of the last.
             const i64 query = first_query + r * 8 < queries ? first_query + r * 8 : queries - 1;
             const f32 s = sums[e / 2 * 4 + r * 2 + e % 2];
-            sums[e / 2 * 4 + r * 2 + e % 2] = SCORE;
+            sums[e / 2 * 4 + r * 2 + e % 2] = (SCORE) + BIAS(e / 2 * 2 + r, e % 2);
           }
         } else {
           sums[e / 2 * 4 + e % 2] = sums[e / 2 * 4 + 2 + e % 2] = -INFINITY_F32;
@@ -273,7 +296,8 @@ bool IsNarrow(const FlashSizes& sizes) { return std::max(sizes.head, sizes.value
 
 // Whether scores are products by a scale that keeps their order.
 bool IsPlain(const AttentionText& text, const FlashSizes& sizes) {
-  return text.score == "s" && text.extra == "-INFINITY_F32" && sizes.scale > 0;
+  return text.score == "s" && text.bias_row.empty() && text.extra == "-INFINITY_F32" &&
+         sizes.scale > 0;
 }
 
 // Narrow heads leave each lane 128 registers of a multiprocessor's 65,536.
@@ -317,12 +341,17 @@ std::vector<MatrixAttentionTile> MatrixAttentionTiles(const FlashSizes& sizes,
 
 std::string MatrixAttentionSource(const AttentionText& text, const FlashSizes& sizes,
                                   const MatrixAttentionTile& tile) {
-  const bool is_half = text.type == DataType::kFloat16;
+  const bool is_half = text.type == DataType::kFloat16, has_bias = !text.bias_row.empty();
+  AttentionText without_bias = text;
+  without_bias.bias_row.clear();
   return StrCat(
+      Define("HAS_BIAS", has_bias ? 1 : 0), Define("BIAS_ROW", has_bias ? text.bias_row : "q"),
+      Define("X_OF_BITS", is_half ? "f16_to_f32" : "bf16_to_f32"),
       Define("PAIR", is_half ? "PAIR_OF_F16" : "PAIR_OF_BF16"),
       Define("MULTIPLY", is_half ? "matrix_f16" : "matrix_bf16"), Define("WARPS", tile.warps),
       Define("KEYS", tile.keys), Define("GROUPS_AT_ONCE", GroupsAtOnce(tile, sizes)),
-      Define("PLAIN", IsPlain(text, sizes) ? 1 : 0), AttentionDefinitions(text, sizes), kSource);
+      Define("PLAIN", IsPlain(text, sizes) ? 1 : 0), AttentionDefinitions(without_bias, sizes),
+      kSource);
 }
 
 }  // namespace onnxd

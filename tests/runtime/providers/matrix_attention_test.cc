@@ -125,6 +125,32 @@ TEST_P(MatrixAttention, EveryTileComputesTheSame) {
   EXPECT_NE(ElementAt(results[0], 0), ElementAt(results[0], 1));
 }
 
+// The same elements: one by one where scores are made, or two at a time ahead of that.
+TEST_P(MatrixAttention, EveryTileAddsABias) {
+  device_ = *FindMatrixDevice({.emulate_matrix_units = true});
+  FlashSizes sizes{};
+  sizes.batch = {2};
+  sizes.queries = 50, sizes.keys = 90, sizes.head = sizes.value_head = 32, sizes.scale = 0.25f;
+  sizes.q = sizes.y = {{50 * 32}, 32};
+  sizes.k = sizes.v = {{90 * 32}, 32};
+  AttentionText text, one_by_one, ahead;
+  text.type = GetParam();
+  one_by_one = ahead = text;
+  one_by_one.score = "s + X_GET(k, query * 32 + key)";
+  ahead.bias_row = "k + query * 32";
+  const double tolerance = AttentionTolerance(GetParam());
+  for (const MatrixAttentionTile& tile : MatrixAttentionTiles(sizes, 1)) {
+    const Tensor without = RunTile(text, sizes, tile), wanted = RunTile(one_by_one, sizes, tile);
+    const Tensor got = RunTile(ahead, sizes, tile);
+    double most = 0;
+    for (int64_t i = 0; i < got.ElementCount(); ++i) {
+      ASSERT_NEAR(ElementAt(got, i), ElementAt(wanted, i), tolerance) << "element " << i;
+      most = std::max(most, std::abs(ElementAt(without, i) - ElementAt(wanted, i)));
+    }
+    EXPECT_GT(most, 2 * tolerance);
+  }
+}
+
 TEST_P(MatrixAttention, IsSearchedForAmongTiles) {
   device_ = *FindOpenClDevice({.searches_tactics = true, .emulate_matrix_units = true});
   ExpectSame({70, 70, 32, 32});
