@@ -47,6 +47,11 @@ bool IsPool(const Node& node) {
          node.output(1) == kNoValue;
 }
 
+// Extents of a convolution's image in patches that it takes one by one.
+struct Patches {
+  int64_t channels, down, across, height, width;
+};
+
 // Rebuilds the node list in order; `last` maps plain values to their channels-last twins.
 class Rewriter {
  public:
@@ -154,6 +159,9 @@ class Rewriter {
     const ValueId out = node.output(0);
     if (out == kNoValue || !IsImage(out)) return false;
     if (HasFilters(graph_, node) && IsImage(node.inputs[0]) && rules_.conv(graph_, node)) {
+      if (const auto patches = PatchesOf(node); patches && RewritePatches(node, *patches)) {
+        return true;
+      }
       if (rules_.filters_last) {
         const ValueId turned = TurnedFilters(node);
         if (turned == kNoValue) return false;
@@ -231,6 +239,53 @@ class Rewriter {
     if (node.Is("Resize") && HasTwin(node.inputs[0])) return RewriteResize(node);
     if (node.Is("Concat")) return RewriteConcat(node, 0, 1);
     return false;
+  }
+
+  // nullopt unless windows neither overlap nor leave gaps, and the image is in the plain layout.
+  std::optional<Patches> PatchesOf(const Node& node) const {
+    const Attributes& a = node.attributes;
+    const Shape& filters = graph_.initializers.at(node.inputs[1]).shape();
+    const SymbolicShape& image = *graph_.value(node.inputs[0]).type.shape;
+    const auto is = [](const std::vector<int64_t>& numbers, int64_t wanted) {
+      return std::all_of(numbers.begin(), numbers.end(),
+                         [=](int64_t number) { return number == wanted; });
+    };
+    const std::vector<int64_t> window = {filters[2], filters[3]};
+    if (!rules_.filters_last || !node.Is("Conv") || HasTwin(node.inputs[0]) ||
+        a.Int("group", 1) != 1 || a.Ints("strides") != window || is(window, 1) ||
+        !is(a.Ints("pads"), 0) || !is(a.Ints("dilations"), 1) ||
+        a.String("auto_pad", "NOTSET") != "NOTSET" || image[1].value != filters[1] ||
+        image[2].value < 1 || image[2].value % window[0] != 0 || image[3].value < 1 ||
+        image[3].value % window[1] != 0) {
+      return std::nullopt;
+    }
+    return Patches{filters[1], image[2].value / window[0], image[3].value / window[1], window[0],
+                   window[1]};
+  }
+
+  // Patches become rows of a product. False where the filters cannot be had.
+  bool RewritePatches(const Node& node, const Patches& p) {
+    const auto plain = graph_.initializers.at(node.inputs[1]).Materialize();
+    if (!plain.ok()) return false;
+    const int64_t filters = plain->shape()[0], size = p.channels * p.height * p.width;
+    const auto turned = Turned(plain->Reshaped(Shape{1, filters, size, 1}));
+    if (!turned.ok()) return false;
+    const std::string& name = graph_.value(node.inputs[1]).name;
+    const ValueId weights =
+        graph_.AddInitializer(name + "_of_patches", turned->Reshaped(Shape{size, filters}));
+    const ValueId out = node.outputs[0];
+    NodeWriter writer(graph_, graph_.nodes, graph_.value(out).name);
+    const ValueId split =
+        writer.Reshaped(node.inputs[0], {0, p.channels, p.down, p.height, p.across, p.width});
+    const ValueId rows =
+        writer.Reshaped(writer.Transposed(split, {0, 2, 4, 1, 3, 5}), {0, p.down, p.across, size});
+    const ValueId twin = NewTwin(out);
+    const bool has_bias = node.input(2) != kNoValue;
+    const ValueId product = has_bias ? writer.Add("MatMul", {rows, weights}) : twin;
+    if (!has_bias) writer.AddTo(twin, "MatMul", {rows, weights});
+    if (has_bias) writer.AddTo(twin, "Add", {product, node.inputs[2]});
+    pending_.insert(out);
+    return true;
   }
 
   // A transposition that is in the file makes twins, too: its output of its input, or its input of

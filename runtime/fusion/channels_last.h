@@ -29,7 +29,8 @@ struct ChannelsLastRules {
   std::function<bool(const Graph&)> pays = nullptr;
 };
 
-// Rewrites 2-D convolutions with constant weights into onnxd::ConvChannelsLast and carries the
+// Rewrites 2-D convolutions with constant weights into onnxd::ConvChannelsLast, with filters last
+// those of plain images whose windows lie side by side into MatMul, and carries the
 // layout through pools, concatenations over channels and elementwise operators. Values that others
 // need in the plain layout are transposed back by visible Transpose nodes. Level all.
 class ChannelsLastPass : public GraphPass {

@@ -91,6 +91,42 @@ TEST_P(DeviceLayout, GoesFromTheFirstConvolutionToTheMean) {
   }
 }
 
+// What a vision transformer begins with.
+TestModel OfPatches(DataType type, const Attributes& sizes, bool has_bias,
+                    std::vector<Value>& inputs) {
+  CastModel cast(type);
+  const std::string x = cast.Input(Shape{2, 3, 8, 12});
+  TestModel& model = cast.model();
+  model.Constant("w", *Converted(Waves(Shape{16, 3, 4, 4}, 0.25f), type));
+  model.Constant("b", *Converted(Waves(Shape{16}, 0.25f), type));
+  model.Node("Conv",
+             has_bias ? std::vector<std::string>{x, "w", "b"} : std::vector<std::string>{x, "w"},
+             {"c"}, sizes);
+  model.Node("Relu", {"c"}, {"r"});
+  inputs = cast.inputs();
+  return cast.Answer("r");
+}
+
+TEST_P(DeviceLayout, PatchesAreRowsOfAProduct) {
+  const double tolerance = GetParam() == DataType::kFloat16 ? 4e-3 : 3e-2;
+  for (const bool has_bias : {true, false}) {
+    std::vector<Value> inputs;
+    const TestModel model = OfPatches(GetParam(), Sizes({4, 4}, 4, 0), has_bias, inputs);
+    EXPECT_EQ(AfterLayout(model), StrCat("Cast Reshape Transpose Reshape MatMul ",
+                                         has_bias ? "Add " : "", "Relu Cast Transpose"));
+    for (const bool fused : {false, true}) {
+      ExpectSameAsCpu(model, inputs,
+                      fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_),
+                      tolerance, OptimizationLevel::kAll);
+    }
+  }
+  std::vector<Value> inputs;
+  for (const Attributes& sizes : {Sizes({4, 4}, 2, 0), Sizes({4, 4}, 4, 2)}) {
+    EXPECT_THAT(AfterLayout(OfPatches(GetParam(), sizes, true, inputs)),
+                HasSubstr("ConvChannelsLast"));
+  }
+}
+
 // An image of so many channels, a depthwise convolution, and a 1 x 1 one behind it.
 TestModel Separable(DataType type, int64_t channels, Attributes sizes, std::vector<Value>& inputs) {
   CastModel cast(type);
