@@ -38,11 +38,17 @@ struct LaunchGrid {
   static LaunchGrid Over(int64_t count, uint32_t lanes = 256);
 };
 
+// Describes a matrix of 16-bit elements to COPY_TILE, see warpgroup_units.h. Source: NVIDIA, "CUDA
+// Driver API", CUtensorMap.
+struct TileMap {
+  alignas(128) std::array<uint64_t, 16> words = {};
+};
+
 // The arguments of a kernel in their order: addresses on the device, and values that are copied.
 class LaunchArguments {
  public:
   static constexpr size_t kMostArguments = 48;
-  static constexpr size_t kMostBytes = 64;
+  static constexpr size_t kMostBytes = 128;
 
   struct Argument {
     bool is_pointer;
@@ -107,6 +113,14 @@ class GpuDevice : public Device {
                                                          const std::string& name);
   // Where compiled programs, and what was fastest, are found and put; before the first FindKernel.
   void SetProgramCache(std::shared_ptr<ProgramCache> cache);
+
+  // Of `rows` rows of `columns` elements, dense and at a multiple of 16 bytes, from which tiles of
+  // 64 elements of `tile_rows` rows are copied, zeros where there are none. Empty where no kernel
+  // reads it; kInternal says what the driver did not take.
+  virtual Result<TileMap> MakeTileMap(const void*, int64_t /*rows*/, int64_t /*columns*/,
+                                      int64_t /*tile_rows*/) const {
+    return TileMap();
+  }
 
   // Bytes of the host on the device, there when the call returns: tables that kernels read.
   Result<DeviceBuffer> Upload(std::span<const std::byte> bytes);

@@ -13,11 +13,52 @@ FUNCTION u64 TILE_DESCRIPTOR(u32 address, u32 beside, u32 below) {
 )";
 
 constexpr std::string_view kCuda = R"(
+struct __align__(128) TileMap { u64 words[16]; };
 #define LOCAL_ROOM(room, count) extern __shared__ __align__(1024) uint4 room[];
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_WARPGROUPS
 #define ROOM_ADDRESS(room) local_address(room)
-#define COPIES_TO_PRODUCTS() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+#define IN_PAIRS __cluster_dims__(2, 1, 1)
+#define FEWER_REGISTERS() asm volatile("setmaxnreg.dec.sync.aligned.u32 40;")
+#define MORE_REGISTERS() asm volatile("setmaxnreg.inc.sync.aligned.u32 232;")
+FUNCTION u32 PAIR_RANK() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+#define PAIR_BARRIER() \
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" \
+               ::: "memory")
+#define SIGNAL_INIT(at, count) \
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(at), "r"(count) : "memory")
+#define SIGNALS_VISIBLE() asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory")
+#define SIGNAL_EXPECT(at, bytes) \
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" \
+               :: "r"(at), "r"(bytes) : "memory")
+#define SIGNAL_PAIR(at, rank) \
+  asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;" \
+               " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" \
+               :: "r"(at), "r"(rank) : "memory")
+FUNCTION void SIGNAL_WAIT(u32 at, u32 phase) {
+  u32 done = 0;
+  while (done == 0) {
+    asm volatile("{ .reg .pred done;"
+                 " mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;"
+                 " selp.u32 %0, 1, 0, done; }" : "=r"(done) : "r"(at), "r"(phase) : "memory");
+  }
+}
+#define TILE_MAP(name) const __grid_constant__ TileMap name
+#define COPY_TILE(to, map, column, row, signal) \
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes" \
+               " [%0], [%1, {%3, %4}], [%2];" \
+               :: "r"(to), "l"(&(map)), "r"(signal), "r"(column), "r"(row) : "memory")
+#define COPY_TILE_TO_PAIR(to, map, column, row, signal) \
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes" \
+               ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" \
+               :: "r"(to), "l"(&(map)), "r"(signal), "r"(column), "r"(row), "h"((u16)3) : "memory")
+#define AWAIT_TURN(own) asm volatile("bar.sync %0, 256;" :: "r"(1 + (own)) : "memory")
+#define GIVE_TURN(other) asm volatile("bar.arrive %0, 256;" :: "r"(1 + (other)) : "memory")
+#define WARPGROUP_BARRIER(own) asm volatile("bar.sync %0, 128;" :: "r"(3 + (own)) : "memory")
 #define PRODUCTS_BEGIN() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 #define PRODUCTS_END() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
 #define PRODUCTS_WAIT(left) asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(left) : "memory")
@@ -29,12 +70,9 @@ constexpr std::string_view kCuda = R"(
 
 constexpr std::string_view kOpenCl = R"(
 #define LOCAL_ROOM(room, count) LOCAL uint4 room[count];
-#define ROOM_ADDRESS(room) 0u
-#define COPIES_TO_PRODUCTS()
-#define PRODUCTS_BEGIN()
-#define PRODUCTS_END()
-#define PRODUCTS_WAIT(left)
-#define SUMS_STAY(sums, count)
+#define IN_PAIRS
+typedef struct { u64 words[16]; } TileMap;
+#define TILE_MAP(name) const TileMap name
 // Element p of row `at` of a tile.
 FUNCTION u16 element_of_tile(u64 descriptor, i32 at, i32 p, bool turned, __local const uint4* room) {
   const u32 begin = (u32)(descriptor & 0x3fffu) << 4;

@@ -4,24 +4,40 @@
 //
 //   LOCAL_ROOM(room, count)        declares a kernel's only local memory, so many uint4, which
 //   begins
-//                                  at a multiple of 1024 bytes; LaunchGrid::room_bytes says its
-//                                  size
-//   ROOM_ADDRESS(room)             where it begins (u32), in bytes, for descriptors
+//                                  at a multiple of 1024 bytes; its size is LaunchGrid::room_bytes
 //   TILE_DESCRIPTOR(address,       a tile (u64), see below
 //       beside, below)
-//   COPIES_TO_PRODUCTS()           after COPIES_WAIT and before the BARRIER() behind which products
-//                                  read what this lane has copied
+//   warpgroup_multiply(sums, a, b, what WarpgroupMultiply makes: sums += a times b, of the tiles of
+//       room)                      two descriptors, 64 rows of a and COLUMNS columns of b, 16
+//                                  elements of 16 bits of each; a comes by rows
+//   IN_PAIRS                       of a kernel: its groups are launched two beside each other
+//   TILE_MAP(name)                 a kernel's parameter, see GpuDevice::MakeTileMap
+//
+// Where HAS_WARPGROUPS is defined, and nowhere else:
+//   ROOM_ADDRESS(room)             where it begins (u32), in bytes, for descriptors
 //   PRODUCTS_BEGIN()               before a batch of products
 //   PRODUCTS_END()                 behind it
 //   PRODUCTS_WAIT(left)            until all but the last `left` batches of the warpgroup are done:
 //                                  what they read may be overwritten, or with 0, sums may be read
 //   SUMS_STAY(sums, count)         once sums are set, before their first product, and once they are
-//   to
-//                                  be read: nothing that touches them is moved across
-//   warpgroup_multiply(sums, a, b,  what WarpgroupMultiply makes: sums += a times b, of the tiles
-//   of two
-//       room)                      descriptors, 64 rows of a and COLUMNS columns of b, 16 elements
-//                                  of 16 bits of each; a comes by rows
+//                                  read: nothing that touches them is moved across
+//   PAIR_RANK()                    0 or 1, of this group in its pair
+//   PAIR_BARRIER()                 of all lanes of both groups
+//   FEWER_REGISTERS()              by all lanes of a warpgroup, in a kernel of three: it gives
+//                                  registers up to 40
+//   MORE_REGISTERS()               likewise, and takes up to 232
+//   SIGNAL_INIT(at, count)         a signal in local memory, 8 bytes at that address, that is given
+//                                  once it was signalled so often; SIGNALS_VISIBLE() behind them
+//   SIGNAL_EXPECT(at, bytes)       signals, and that so many bytes of copies must come as well
+//   SIGNAL_PAIR(at, rank)          signals that group's, at the same place
+//   SIGNAL_WAIT(at, phase)         until it was given for the first time (phase 0), the second (1),
+//                                  the third (0), ...; a waiter that is two behind is not told
+//   COPY_TILE(to, map, column,     by one lane: the tile that begins there, whose bytes signal
+//       row, signal)
+//   COPY_TILE_TO_PAIR(...)         likewise, to the same place in both groups, and their signals
+//   AWAIT_TURN(own),               between two warpgroups: waits until the other has given it
+//   GIVE_TURN(other)
+//   WARPGROUP_BARRIER(own)         of the lanes of one of them
 //
 // A tile is of rows of 128 bytes, 64 elements, in eights that stand together (1024 bytes); of the
 // eight parts of 16 bytes of row r, part p is at place p ^ (r % 8).

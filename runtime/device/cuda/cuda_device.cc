@@ -241,6 +241,20 @@ class CudaDevice : public GpuDevice {
     return statistics;
   }
 
+  Result<TileMap> MakeTileMap(const void* base, int64_t rows, int64_t columns,
+                              int64_t tile_rows) const override {
+    TileMap map;
+    const uint64_t extents[] = {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)};
+    const uint64_t row_bytes[] = {2 * extents[0]};
+    const uint32_t tile[] = {64, static_cast<uint32_t>(tile_rows)}, dense[] = {1, 1};
+    shared_->Enter();
+    const int code = shared_->driver.cuTensorMapEncodeTiled(
+        reinterpret_cast<::CUtensorMap_st*>(&map), cuda::kTileOf16Bits, 2, const_cast<void*>(base),
+        extents, row_bytes, tile, dense, 0, cuda::kTileSwizzle128, cuda::kTilePromotion256, 0);
+    ONNXD_RETURN_IF_ERROR(shared_->Check(code, "cuTensorMapEncodeTiled"));
+    return map;
+  }
+
   Result<DeviceBuffer> Allocate(size_t bytes) override {
     ONNXD_RETURN_IF_ERROR(CheckAlive());
     auto buffer = allocator_->Allocate(bytes);

@@ -17,6 +17,7 @@ struct CUfunc_st;
 struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
+struct CUtensorMap_st;
 
 namespace onnxd::cuda {
 
@@ -35,6 +36,9 @@ inline constexpr int kAttributeMinor = 76;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr int kTileOf16Bits = 1;
+inline constexpr int kTileSwizzle128 = 3;
+inline constexpr int kTilePromotion256 = 3;
 
 // FUNCTION(name, parameters); all answer a code, 0 for success. Enumerations are ints here.
 #define ONNXD_CUDA_FUNCTIONS(FUNCTION)                                                           \
@@ -76,6 +80,9 @@ inline constexpr int kCaptureThreadLocal = 1;
   FUNCTION(cuFuncSetAttribute, (::CUfunc_st*, int, int))                                         \
   FUNCTION(cuLaunchKernel, (::CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned,      \
                             unsigned, unsigned, ::CUstream_st*, void**, void**))                 \
+  FUNCTION(cuTensorMapEncodeTiled,                                                               \
+           (::CUtensorMap_st*, int, uint32_t, void*, const uint64_t*, const uint64_t*,           \
+            const uint32_t*, const uint32_t*, int, int, int, int))                               \
   FUNCTION(cuGetErrorName, (int, const char**))
 
 struct DriverApi {

@@ -58,8 +58,8 @@ Result<std::string> CompileToCubin(const NvrtcApi& nvrtc, const std::string& sou
       nvrtc.nvrtcCreateProgram(&program, source.c_str(), "kernel.cu", 0, nullptr, nullptr);
   if (created != 0) return Internal(StrCat("NVRTC: nvrtcCreateProgram gave code ", created));
   // What is there in one capability alone, like products of warpgroups, has a name of its own.
-  const std::string architecture = StrCat("--gpu-architecture=sm_", compute_capability,
-                                          compute_capability == 90 ? "a" : "");
+  const std::string architecture =
+      StrCat("--gpu-architecture=sm_", compute_capability, compute_capability == 90 ? "a" : "");
   // -fmad stays on, as it is by default: one rounding for a product and a sum.
   const char* options[] = {architecture.c_str(), "--std=c++17", "--disable-warnings"};
   const int compiled =

@@ -206,6 +206,7 @@ struct Variant {
   std::string name, source, entry;
   LaunchGrid grid;
   int64_t down = 0, across = 0;  // tiles; 0: a lane for each result
+  bool has_maps = false;         // its arguments end with WarpgroupMaps
 };
 
 Variant PlainVariant(const ProductPlan& plan, bool wide) {
@@ -272,18 +273,12 @@ Variant MatrixVariant(const ProductPlan& plan, bool wide, const MatrixTile& tile
                  {static_cast<uint32_t>(tile.lanes()), 1, 1});
 }
 
-// Where they find work for most multiprocessors: a warpgroup's tiles are large.
-void AddWarpgroupVariants(const GpuProperties& properties, const ProductPlan& plan, bool wide,
-                          std::vector<Variant>& variants) {
-  for (const WarpgroupTile& tile : WarpgroupTiles(properties)) {
-    Variant variant =
-        TiledBy(plan.sizes, static_cast<int>(tile.rows()), static_cast<int>(tile.columns),
-                WarpgroupProductSource(plan.text, tile, wide), "warpgroup_product",
-                {static_cast<uint32_t>(tile.lanes()), 1, 1});
-    variant.grid.room_bytes = static_cast<size_t>(tile.room_bytes());
-    if (variant.grid.groups[0] * 2 < static_cast<uint32_t>(properties.multiprocessors)) continue;
-    variants.push_back(std::move(variant));
-  }
+Variant WarpgroupVariant(const GpuDevice& device, const ProductPlan& plan, bool wide) {
+  Variant variant = TiledBy(plan.sizes, kWarpgroupRows, kWarpgroupColumns,
+                            WarpgroupProductSource(plan.text, wide), "warpgroup_product", {});
+  variant.grid = WarpgroupGrid(device.properties(), device.dialect(), plan.sizes);
+  variant.has_maps = true;
+  return variant;
 }
 
 // Tiles of which there are enough for every multiprocessor come first, the larger before the
@@ -306,15 +301,17 @@ Variant DepthwiseVariant(const ProductPlan& plan) {
 }
 
 // The best guess first.
-std::vector<Variant> VariantsOf(const GpuProperties& properties, const ProductPlan& plan) {
+std::vector<Variant> VariantsOf(const GpuDevice& device, const ProductPlan& plan) {
+  const GpuProperties& properties = device.properties();
   const ProductSizes& sizes = plan.sizes;
   const bool wide = std::max({sizes.m, sizes.n, sizes.k}) > std::numeric_limits<int32_t>::max() / 2;
   constexpr int64_t kMostly = 32;
   std::vector<Variant> variants;
   if (plan.depthwise) return {DepthwiseVariant(plan)};
   if (sizes.m <= kFew || sizes.n <= kFew) return NarrowVariants(properties, plan, wide);
-  if (properties.has_warpgroup_units && IsForWarpgroups(plan.text, sizes)) {
-    AddWarpgroupVariants(properties, plan, wide, variants);
+  if (properties.has_warpgroup_units && HasRoomForWarpgroups(properties) &&
+      IsForWarpgroups(plan.text, sizes)) {
+    variants.push_back(WarpgroupVariant(device, plan, wide));
   }
   if (properties.has_matrix_units && IsForMatrixUnits(plan.text, properties.use_tf32)) {
     AddMatrixVariants(properties, plan, wide, variants);
@@ -329,13 +326,18 @@ Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(variant.source, variant.entry));
   PreparedKernel prepared;
   prepared.compute = [=, sizes = plan.sizes, grid = variant.grid, down = variant.down,
-                      across = variant.across, a = plan.a, b = plan.b,
-                      fill = plan.fill](const KernelContext& k) {
+                      across = variant.across, a = plan.a, b = plan.b, fill = plan.fill,
+                      has_maps = variant.has_maps, b_rows = plan.text.b_rows,
+                      &device](const KernelContext& k) -> Status {
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
     arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
-    if (down > 0) {
+    if (has_maps) {
+      ONNXD_ASSIGN_OR_RETURN(const WarpgroupMaps maps,
+                             MapsOf(device, b_rows, sizes, k.input<void>(a), k.input<void>(b)));
+      arguments.Value(down).Value(across).Value(maps.a).Value(maps.b);
+    } else if (down > 0) {
       arguments.Value(down).Value(across);
     } else {
       arguments.Value(sizes.batch * sizes.m * sizes.n);
@@ -517,7 +519,7 @@ Result<PreparedKernel> PrepareProduct(GpuDevice& device, const ProductPlan& plan
                          return PrepareLibrary(device, plan, made);
                        }});
   }
-  for (Variant& variant : VariantsOf(device.properties(), plan)) {
+  for (Variant& variant : VariantsOf(device, plan)) {
     const std::string name = variant.name;
     tactics.push_back({name, [&device, &plan, made = std::move(variant)] {
                          return Prepare(device, plan, made);

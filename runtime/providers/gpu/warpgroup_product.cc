@@ -9,208 +9,237 @@
 namespace onnxd {
 namespace {
 
-// A stage of the ring is a tile of ROWS rows of a and one of COLUMNS columns of b, 64 elements
-// each. At a step's barrier all warpgroups know of each other that they have multiplied what is
-// IN_FLIGHT steps before the last: there go the next copies. One step's products are in flight
-// where a group is alone, so that the barrier does not stop them; where another is beside it, that
-// one's go on.
+constexpr int64_t kStages = 5, kStageBytes = 32768, kResultBytes = 32768, kSignalBytes = 128;
+constexpr int64_t kRoomBytes = kStages * kStageBytes + 2 * kResultBytes + kSignalBytes;
+constexpr uint32_t kLanes = 384;
+
+// A stage is a tile of 128 rows of a and one of 128 columns of b, 64 elements each. A signal says
+// that it is full, another that both groups of a pair have multiplied it, since half of its columns
+// come from the other group's copies.
+//
+// Warpgroup 0 computes a group's first, third, ... tile, warpgroup 1 the others. They take turns at
+// the ring, as a signal tells only two uses of a stage apart.
+//
+// Emulated, a group computes one tile, and all of its lanes copy.
 constexpr std::string_view kSource = R"(
 #define STEP 64
-#define PARTS 8
-#define PART 8
-#define ROWS (WARPGROUPS * DOWN * 64)
-#define LANES_IN_ALL (WARPGROUPS * 128)
-#define A_BYTES (ROWS * 128)
-#define B_BYTES (COLUMNS * 128)
-#define STAGE_BYTES (A_BYTES + B_BYTES)
-#define AHEAD (STAGES - 1 - IN_FLIGHT)
-#define SUMS (DOWN * COLUMNS / 2)
-#define SUM_ROW (COLUMNS + 8)
-// What finishes results: vectors of a row, and how many rows lanes have at once.
-#define VECTORS (COLUMNS / VECTOR)
-#define ROWS_AT_ONCE (LANES_IN_ALL / VECTORS)
-// A lane's part of `rows` rows of a tile, in turns.
-#define FOR_ROWS(rows, statement) \
-  UNROLL \
-  for (i32 turn = 0; turn < (rows) * PARTS / LANES_IN_ALL; ++turn) { \
-    const u32 r = (u32)lane / PARTS + (u32)(turn * (LANES_IN_ALL / PARTS)); \
-    const u32 place = r * PARTS + (part ^ r % PARTS); \
-    statement \
-  }
-// `first` is the step's first element.
-#define COPY_A(tile, first) \
-  FOR_ROWS(ROWS, COPY_16((tile) + place, a_rows + (first) + (u64)r * (u32)k, \
-                         r < rows_there && (first) + part * PART < k);)
-#if B_TURNED
-#define COPY_B(tile, first) \
-  UNROLL \
-  for (i32 block = 0; block < COLUMNS / 64; ++block) { \
-    FOR_ROWS(STEP, COPY_16((tile) + block * (64 * PARTS) + place, \
-                           b_rows + ((first) + r) * n + block * 64, \
-                           (first) + r < k && block * 64 + part * PART < columns_there);) \
-  }
-#else
-#define COPY_B(tile, first) \
-  FOR_ROWS(COLUMNS, COPY_16((tile) + place, b_rows + (first) + (u64)r * (u32)k, \
-                            r < columns_there && (first) + part * PART < k);)
-#endif
-#define COPY_STAGE(stage, first) \
+#define ROWS 128
+#define COLUMNS 128
+#define SUMS 128
+#define A_BYTES 16384
+#define HALF_BYTES 8192
+#define STAGE_BYTES 32768
+#define RESULTS_AT (STAGES * STAGE_BYTES)
+#define SIGNALS_AT (RESULTS_AT + 2 * 32768)
+#define MULTIPLY_STAGE(stage) \
   { \
-    LOCAL_POINTER uint4* tile = room + (stage) * (STAGE_BYTES / 16); \
-    if ((first) < k) { \
-      COPY_A(tile, first) \
-      COPY_B(tile + A_BYTES / 16, first) \
+    UNROLL \
+    for (i32 p = 0; p < STEP / 16; ++p) { \
+      const u32 b_tile = (stage) + A_BYTES; \
+      const u64 right = B_TURNED ? TILE_DESCRIPTOR(b_tile + (u32)p * 2048, HALF_BYTES, 1024) \
+                                 : TILE_DESCRIPTOR(b_tile + (u32)p * 32, 16, 1024); \
+      UNROLL \
+      for (i32 block = 0; block < 2; ++block) { \
+        const u64 left = \
+            TILE_DESCRIPTOR((stage) + (u32)(block * HALF_BYTES + p * 32), 16, 1024); \
+        warpgroup_multiply(sums + block * (SUMS / 2), left, right, room); \
+      } \
     } \
-    COPIES_END(); \
+  }
+// Where 8 results of a row are, so that neither writing nor reading them meets a bank twice.
+#define RESULTS_OF(row, part) ((row) * 16 + (((part) & 8) | (((part) ^ (row)) & 7)))
+// Results of a warpgroup become rows, which are written whole.
+#define FINISH_TILE(own, is_mine, SYNCHRONIZE) \
+  { \
+    const i32 own_lane = lane % 128; \
+    LOCAL_POINTER uint4* results = room + RESULTS_AT / 16 + (own) * 2048; \
+    SYNCHRONIZE; \
+    if (is_mine) { \
+      UNROLL \
+      for (i32 e = 0; e < SUMS / 2; ++e) { \
+        const i32 part = e / 4, block = e % 4 / 2, below = e % 2; \
+        const i32 row = block * 64 + own_lane / 32 * 16 + own_lane % 32 / 4 + below * 8; \
+        const IX i = (IX)(down + row < m ? down + row : m - 1); \
+        Y pair[2]; \
+        UNROLL \
+        for (i32 odd = 0; odd < 2; ++odd) { \
+          const i64 column = across + part * 8 + own_lane % 4 * 2 + odd; \
+          const IX j = (IX)(column < n ? column : n - 1); \
+          const ACC sum = sums[block * (SUMS / 2) + part * 4 + below * 2 + odd]; \
+          const i64 at = (i64)i * n + j; \
+          const ACC value = RESULT; \
+          Y_PUT(pair, odd, FINISHED); \
+        } \
+        ((LOCAL_POINTER u32*)(results + RESULTS_OF(row, part)))[own_lane % 4] = \
+            (u32)pair[0] | (u32)pair[1] << 16; \
+      } \
+    } \
+    SYNCHRONIZE; \
+    if (is_mine) { \
+      for (i32 e = own_lane; e < ROWS * COLUMNS / 8; e += 128) { \
+        const i32 row = e / 16, part = e % 16; \
+        if (down + row < m && across + part * 8 < n) { \
+          *(GLOBAL uint4*)(y + (down + row) * n + across + part * 8) = \
+              results[RESULTS_OF(row, part)]; \
+        } \
+      } \
+    } \
   }
 
-KERNEL BOUNDS(LANES_IN_ALL, AT_ONCE)
+KERNEL IN_PAIRS BOUNDS(384, 1)
 warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS i64 m, i64 n, i64 k,
-                  i64 tiles_down, i64 tiles_across) {
+                  i64 tiles_down, i64 tiles_across, TILE_MAP(a_map), TILE_MAP(b_map)) {
   LOCAL_ROOM(room, ROOM_BYTES / 16)
-  u32 group = (u32)GROUP(0);
-  const i64 across = (i64)(group % (u32)tiles_across) * COLUMNS;
-  group /= (u32)tiles_across;
-  const i64 down = (i64)(group % (u32)tiles_down) * ROWS;
-  const i64 batch = group / (u32)tiles_down;
+  const i64 batch = 0;
   SETUP
   const i32 lane = LANE(0);
-  const u32 part = (u32)lane % PARTS;
-  const i64 rows_there = m - down, columns_there = n - across;
-  GLOBAL const A* a_rows = a + down * k + part * PART;
-  GLOBAL const B* b_rows = b + (B_TURNED ? across : across * k) + part * PART;
+  const u32 pairs = (u32)(tiles_down + 1) / 2;
   f32 sums[SUMS];
-  UNROLL
+#ifdef HAS_WARPGROUPS
+  const u32 rank = PAIR_RANK(), base = ROOM_ADDRESS(room);
+  const u32 full = base + SIGNALS_AT, empty = full + STAGES * 8;
+  const u32 tiles = pairs * (u32)tiles_across, steps = (u32)((k + STEP - 1) / STEP);
+  const u32 first_tile = (u32)GROUP(0) / 2, apart = (u32)GROUPS(0) / 2;
+  if (lane == 0) {
+    for (u32 stage = 0; stage < STAGES; ++stage) {
+      SIGNAL_INIT(full + stage * 8, 1);
+      SIGNAL_INIT(empty + stage * 8, 2);
+    }
+    SIGNALS_VISIBLE();
+  }
+  PAIR_BARRIER();
+  if (lane >= 256) {
+    FEWER_REGISTERS();
+    if (lane == 256) {
+      u32 stage = 0, use = 0;
+      for (u32 tile = first_tile; tile < tiles; tile += apart) {
+        const u32 down = (tile % pairs * 2 + rank) * ROWS;
+        const u32 half_across = tile / pairs * COLUMNS + rank * 64;
+        for (u32 step = 0; step < steps; ++step) {
+          const u32 to = base + stage * STAGE_BYTES, signal = full + stage * 8;
+          if (use > 0) SIGNAL_WAIT(empty + stage * 8, (use - 1) & 1);
+          SIGNAL_EXPECT(signal, STAGE_BYTES);
+          COPY_TILE(to, a_map, step * STEP, down, signal);
+          COPY_TILE_TO_PAIR(to + A_BYTES + rank * HALF_BYTES, b_map,
+                            B_TURNED ? half_across : step * STEP,
+                            B_TURNED ? step * STEP : half_across, signal);
+          if (++stage == STAGES) {
+            stage = 0;
+            ++use;
+          }
+        }
+      }
+    }
+  } else {
+    MORE_REGISTERS();
+    const u32 own = (u32)lane / 128;
+    if (own == 1) GIVE_TURN(0);
+    u32 steps_before = own * steps;
+    for (u32 tile = first_tile + own * apart; tile < tiles; tile += 2 * apart) {
+      const i64 down = (i64)(tile % pairs * 2 + rank) * ROWS, across = (i64)(tile / pairs) * COLUMNS;
+      u32 stage = steps_before % STAGES, phase = steps_before / STAGES & 1, last = 0;
+      UNROLL
+      for (i32 s = 0; s < SUMS; ++s) sums[s] = 0.0f;
+      AWAIT_TURN(own);
+      SUMS_STAY(sums, SUMS);
+      for (u32 step = 0; step < steps; ++step) {
+        SIGNAL_WAIT(full + stage * 8, phase);
+        PRODUCTS_BEGIN();
+        MULTIPLY_STAGE(base + stage * STAGE_BYTES)
+        PRODUCTS_END();
+        if (step > 0) {
+          PRODUCTS_WAIT(1);
+          if (lane % 128 < 2) SIGNAL_PAIR(empty + last * 8, (u32)lane % 128);
+        }
+        last = stage;
+        if (++stage == STAGES) {
+          stage = 0;
+          phase ^= 1;
+        }
+      }
+      GIVE_TURN(1 - own);
+      PRODUCTS_WAIT(0);
+      if (lane % 128 < 2) SIGNAL_PAIR(empty + last * 8, (u32)lane % 128);
+      SUMS_STAY(sums, SUMS);
+      FINISH_TILE(own, true, WARPGROUP_BARRIER(own))
+      steps_before += 2 * steps;
+    }
+  }
+  PAIR_BARRIER();
+#else
+  const u32 tile = (u32)GROUP(0) / 2;
+  const i64 down = (i64)(tile % pairs * 2 + (u32)GROUP(0) % 2) * ROWS;
+  const i64 across = (i64)(tile / pairs) * COLUMNS;
   for (i32 s = 0; s < SUMS; ++s) sums[s] = 0.0f;
-  SUMS_STAY(sums, SUMS);
-  UNROLL
-  for (i32 stage = 0; stage < AHEAD; ++stage) COPY_STAGE(stage, (i64)stage * STEP)
-  i32 now_in = 0, next_in = AHEAD;
   for (i64 first = 0; first < k; first += STEP) {
-    COPIES_WAIT(AHEAD - 1);
-    COPIES_TO_PRODUCTS();
     BARRIER();
-    const u32 a_tile = ROOM_ADDRESS(room) + (u32)(now_in * STAGE_BYTES);
-    const u32 b_tile = a_tile + A_BYTES;
-    PRODUCTS_BEGIN();
-    UNROLL
-    for (i32 p = 0; p < STEP / 16; ++p) {
-      const u64 right = B_TURNED ? TILE_DESCRIPTOR(b_tile + (u32)p * 2048, 8192, 1024)
-                                 : TILE_DESCRIPTOR(b_tile + (u32)p * 32, 16, 1024);
-      UNROLL
-      for (i32 block = 0; block < DOWN; ++block) {
-        const u32 rows_of_block = (u32)((lane / 128 * DOWN + block) * 8192);
-        const u64 left = TILE_DESCRIPTOR(a_tile + rows_of_block + (u32)p * 32, 16, 1024);
-        warpgroup_multiply(sums + block * (COLUMNS / 2), left, right, room);
-      }
+    for (i32 e = lane; e < STAGE_BYTES / 2; e += 384) {
+      const bool of_a = e < A_BYTES / 2;
+      const i32 row = of_a ? e / 64 : (e - A_BYTES / 2) % (HALF_BYTES / 2) / 64;
+      const i32 column = e % 64, half_of_b = of_a ? 0 : (e - A_BYTES / 2) / (HALF_BYTES / 2);
+      const i64 along = across + half_of_b * 64 + (B_TURNED ? column : row);
+      const i64 p = first + (B_TURNED && !of_a ? row : column);
+      u16 element = 0;
+      if (of_a && down + row < m && p < k) element = a[(down + row) * k + p];
+      if (!of_a && along < n && p < k) element = b[B_TURNED ? p * n + along : along * k + p];
+      ((LOCAL_POINTER u16*)room)[e - column + ((column / 8) ^ (row % 8)) * 8 + column % 8] =
+          element;
     }
-    PRODUCTS_END();
-    COPY_STAGE(next_in, first + AHEAD * STEP)
-    PRODUCTS_WAIT(IN_FLIGHT);
-    now_in = now_in == STAGES - 1 ? 0 : now_in + 1;
-    next_in = next_in == STAGES - 1 ? 0 : next_in + 1;
+    BARRIER();
+    if (lane < 128) MULTIPLY_STAGE(0u)
   }
-  PRODUCTS_WAIT(0);
-  SUMS_STAY(sums, SUMS);
-  COPIES_WAIT(0);
-  BARRIER();
-  // Sums become rows, whose results take their place.
-  LOCAL_POINTER f32* of_room = (LOCAL_POINTER f32*)room;
-  UNROLL
-  for (i32 s = 0; s < SUMS; s += 2) {
-    const i32 row = s / (COLUMNS / 2) * 64 + lane / 128 * (DOWN * 64) + lane % 128 / 32 * 16 +
-                    lane % 32 / 4 + s / 2 % 2 * 8;
-    const i32 column = s % (COLUMNS / 2) / 4 * 8 + lane % 4 * 2;
-    uint2 pair;
-    pair.x = f32_bits(sums[s]);
-    pair.y = f32_bits(sums[s + 1]);
-    *(LOCAL_POINTER uint2*)(of_room + row * SUM_ROW + column) = pair;
-  }
-  BARRIER();
-  // A lane has the same columns of each of its rows, so that it reads what belongs to them once.
-  const i32 rows_here = (i32)(rows_there < ROWS ? rows_there : ROWS);
-  {
-    const i32 column = lane % VECTORS * VECTOR, first_row = lane / VECTORS;
-    const IX begin = (IX)(across + column);
-    const bool has_work = first_row < ROWS_AT_ONCE && begin < n;
-    for (i32 row = has_work ? first_row : rows_here; row < rows_here; row += ROWS_AT_ONCE) {
-      const IX i = (IX)(down + row);
-      LOCAL_POINTER uint4* of_row = (LOCAL_POINTER uint4*)(of_room + row * SUM_ROW + column);
-      f32 of_sums[VECTOR];
-      UNROLL
-      for (i32 w = 0; w < VECTOR / 4; ++w) {
-        const uint4 four = of_row[w];
-        of_sums[w * 4] = f32_of_bits(four.x);
-        of_sums[w * 4 + 1] = f32_of_bits(four.y);
-        of_sums[w * 4 + 2] = f32_of_bits(four.z);
-        of_sums[w * 4 + 3] = f32_of_bits(four.w);
-      }
-      const i64 first_at = ((i64)batch * m + i) * n + begin;
-      Y_VECTOR of_y;
-      UNROLL
-      for (i32 of_vector = 0; of_vector < VECTOR; ++of_vector) {
-        const IX j = begin + of_vector;
-        const ACC sum = of_sums[of_vector];
-        const i64 at = first_at + of_vector;
-        const ACC value = RESULT;
-        Y_PUT(of_y.at, of_vector, FINISHED);
-      }
-      *(LOCAL_POINTER Y_WORDS*)of_row = of_y.words;
-    }
-  }
-  BARRIER();
-  for (i32 e = lane; e < rows_here * VECTORS; e += LANES_IN_ALL) {
-    const i32 row = e / VECTORS, column = e % VECTORS * VECTOR;
-    if (column < columns_there) {
-      *(GLOBAL Y_WORDS*)(y + ((i64)batch * m + down + row) * n + across + column) =
-          *(LOCAL_POINTER const Y_WORDS*)(of_room + row * SUM_ROW + column);
-    }
-  }
+  FINISH_TILE(0, lane < 128, BARRIER())
+#endif
 }
 )";
 
-// Results that a lane finishes at once: 16 bytes at most, and 8 of them.
-int64_t VectorOf(DataType y) {
-  return std::min<int64_t>(8, 128 / static_cast<int64_t>(DataTypeBits(y)));
-}
-
 }  // namespace
-
-int64_t WarpgroupTile::room_bytes() const {
-  const int64_t ring = stages * (rows() + columns) * 128;
-  const int64_t sums = rows() * (columns + 8) * 4;
-  return std::max(ring, sums);
-}
 
 bool IsForWarpgroups(const ProductText& text, const ProductSizes& sizes) {
   const bool of_16_bits = text.a == DataType::kFloat16 || text.a == DataType::kBfloat16;
   const bool are_whole = sizes.k % 8 == 0 && sizes.n % 8 == 0;
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  return of_16_bits && text.b == text.a && text.accumulator == "f32" && text.a_rows &&
-         (text.b_rows || text.b_columns) && are_whole && sizes.k <= kMost && VectorOf(text.y) >= 4;
+  constexpr int64_t kLeast = 64, kMost = std::numeric_limits<int32_t>::max();
+  return of_16_bits && text.b == text.a && DataTypeBits(text.y) == 16 &&
+         text.accumulator == "f32" && text.a_rows && (text.b_rows || text.b_columns) && are_whole &&
+         sizes.batch == 1 && std::min({sizes.m, sizes.n, sizes.k}) >= kLeast &&
+         std::max({sizes.m, sizes.n, sizes.k}) <= kMost;
 }
 
-std::vector<WarpgroupTile> WarpgroupTiles(const GpuProperties& properties) {
-  std::vector<WarpgroupTile> tiles = {
-      {2, 1, 192, 2, 2}, {2, 2, 192, 4, 1}, {2, 1, 256, 4, 1}, {2, 1, 128, 3, 2}};
-  std::erase_if(
-      tiles, [&](const WarpgroupTile& tile) { return tile.room_bytes() > properties.room_bytes; });
-  return tiles;
+bool HasRoomForWarpgroups(const GpuProperties& properties) {
+  return properties.room_bytes >= kRoomBytes;
 }
 
-std::string WarpgroupProductSource(const ProductText& text, const WarpgroupTile& tile, bool wide) {
+LaunchGrid WarpgroupGrid(const GpuProperties& properties, Dialect dialect,
+                         const ProductSizes& sizes) {
+  const int64_t down = (sizes.m + 2 * kWarpgroupRows - 1) / (2 * kWarpgroupRows);
+  const int64_t across = (sizes.n + kWarpgroupColumns - 1) / kWarpgroupColumns;
+  const int64_t at_once = dialect == Dialect::kCuda ? std::max(1, properties.multiprocessors / 2)
+                                                    : std::numeric_limits<int64_t>::max();
+  LaunchGrid grid;
+  grid.groups[0] = static_cast<uint32_t>(2 * std::min(down * across, at_once));
+  grid.lanes[0] = kLanes;
+  grid.room_bytes = kRoomBytes;
+  return grid;
+}
+
+Result<WarpgroupMaps> MapsOf(const GpuDevice& device, bool b_rows, const ProductSizes& sizes,
+                             const void* a, const void* b) {
+  WarpgroupMaps maps;
+  ONNXD_ASSIGN_OR_RETURN(maps.a, device.MakeTileMap(a, sizes.m, sizes.k, kWarpgroupRows));
+  const int64_t rows = b_rows ? sizes.n : sizes.k, columns = b_rows ? sizes.k : sizes.n;
+  ONNXD_ASSIGN_OR_RETURN(maps.b, device.MakeTileMap(b, rows, columns, kWarpgroupColumns / 2));
+  return maps;
+}
+
+std::string WarpgroupProductSource(const ProductText& text, bool wide) {
   const bool turned = !text.b_rows;
   return StrCat(Define("IX", wide ? "i64" : "i32"), DefineType("A", text.a),
-                DefineType("B", text.b), DefineType("Y", text.y),
-                DefineVector("Y", text.y, VectorOf(text.y)), Define("VECTOR", VectorOf(text.y)),
-                Define("ACC", text.accumulator), Define("WARPGROUPS", tile.warpgroups),
-                Define("DOWN", tile.blocks), Define("COLUMNS", tile.columns),
-                Define("STAGES", tile.stages), Define("AT_ONCE", tile.at_once),
-                Define("IN_FLIGHT", tile.at_once == 1 ? 1 : 0),
-                Define("ROOM_BYTES", tile.room_bytes()), Define("B_TURNED", turned ? 1 : 0),
-                Define("PARAMETERS", text.parameters), Define("SETUP", text.setup),
-                Define("RESULT", text.result), Define("FINISHED", text.finished), text.functions,
-                WarpgroupMultiply(text.a, tile.columns, turned), kSource);
+                DefineType("B", text.b), DefineType("Y", text.y), Define("ACC", text.accumulator),
+                Define("STAGES", kStages), Define("ROOM_BYTES", kRoomBytes),
+                Define("B_TURNED", turned ? 1 : 0), Define("PARAMETERS", text.parameters),
+                Define("SETUP", text.setup), Define("RESULT", text.result),
+                Define("FINISHED", text.finished), text.functions,
+                WarpgroupMultiply(text.a, kWarpgroupColumns, turned), kSource);
 }
 
 }  // namespace onnxd

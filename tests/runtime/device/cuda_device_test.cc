@@ -48,6 +48,10 @@ static_assert(cuda::kAttributeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MI
 static_assert(cuda::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(cuda::kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(cuda::kCaptureThreadLocal == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+static_assert(cuda::kTileOf16Bits == CU_TENSOR_MAP_DATA_TYPE_UINT16);
+static_assert(cuda::kTileSwizzle128 == CU_TENSOR_MAP_SWIZZLE_128B);
+static_assert(cuda::kTilePromotion256 == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+static_assert(sizeof(TileMap) == sizeof(CUtensorMap) && alignof(TileMap) >= alignof(CUtensorMap));
 #endif
 
 constexpr const char* kTwice = R"(
@@ -100,6 +104,16 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(device_->properties().description, "fake");
   EXPECT_EQ(device_->properties().compute_capability, 90);
   EXPECT_EQ(device_->properties().multiprocessors, 132);
+}
+
+TEST_F(CudaDeviceTest, DescribesTilesAndSaysWhatTheDriverRefuses) {
+  alignas(16) static std::byte matrix[4096];
+  const auto map = device_->MakeTileMap(matrix, 16, 128, 16);
+  ASSERT_TRUE(map.ok()) << map.status().ToString();
+  EXPECT_EQ(map->words[0], 128u);
+  EXPECT_EQ(map->words[1], 16u);
+  EXPECT_THAT(device_->MakeTileMap(matrix + 2, 16, 128, 16).status().ToString(),
+              HasSubstr("cuTensorMapEncodeTiled"));
 }
 
 TEST_F(CudaDeviceTest, CompilesForItsArchitectureAndHandsOverArguments) {

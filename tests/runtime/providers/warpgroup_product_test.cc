@@ -49,33 +49,31 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
     return wide;
   }
 
-  // What a tile's program makes of a, [m, k], and b, [k, n] or [n, k].
-  std::vector<float> RunTile(const ProductText& text, const ProductSizes& sizes,
-                             const WarpgroupTile& tile, const Tensor& a, const Tensor& b) {
-    std::vector<float> results(static_cast<size_t>(sizes.m * sizes.n));
+  // What the program makes of a, [m, k], and b, [k, n] or [n, k].
+  Tensor Product(const ProductText& text, const ProductSizes& sizes, const Tensor& a,
+                 const Tensor& b) {
+    Tensor results = *Tensor::Create(text.y, {sizes.m, sizes.n});
     const auto upload = [&](const Tensor& tensor) {
       const Tensor narrow = *Converted(tensor, text.a);
       return *device_->Upload({static_cast<const std::byte*>(narrow.raw()), narrow.bytes()});
     };
     const DeviceBuffer on_a = upload(a), on_b = upload(b);
     const auto kernel =
-        device_->FindKernel(WarpgroupProductSource(text, tile, false), "warpgroup_product");
+        device_->FindKernel(WarpgroupProductSource(text, false), "warpgroup_product");
     EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
-    if (!kernel.ok()) return results;
-    const int64_t down = (sizes.m + tile.rows() - 1) / tile.rows();
-    const int64_t across = (sizes.n + tile.columns - 1) / tile.columns;
-    LaunchGrid grid;
-    grid.groups[0] = static_cast<uint32_t>(down * across);
-    grid.lanes[0] = static_cast<uint32_t>(tile.lanes());
-    grid.room_bytes = static_cast<size_t>(tile.room_bytes());
-    const size_t bytes = results.size() * sizeof(float);
-    const DeviceBuffer y = *device_->Allocate(bytes);
+    const auto maps = MapsOf(*device_, text.b_rows, sizes, on_a.get(), on_b.get());
+    EXPECT_TRUE(maps.ok()) << maps.status().ToString();
+    if (!kernel.ok() || !maps.ok()) return results;
+    const DeviceBuffer y = *device_->Allocate(results.bytes());
     LaunchArguments arguments;
     arguments.Pointer(on_a.get()).Pointer(on_b.get()).Pointer(y.get());
-    arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k).Value(down).Value(across);
+    arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
+    arguments.Value((sizes.m - 1) / kWarpgroupRows + 1);
+    arguments.Value((sizes.n - 1) / kWarpgroupColumns + 1).Value(maps->a).Value(maps->b);
+    const LaunchGrid grid = WarpgroupGrid(device_->properties(), device_->dialect(), sizes);
     const auto stream = *device_->MakeStream();
     EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
-    EXPECT_TRUE(stream->CopyOut(results.data(), y.get(), bytes).ok());
+    EXPECT_TRUE(stream->CopyOut(results.mutable_raw(), y.get(), results.bytes()).ok());
     EXPECT_TRUE(stream->Synchronize().ok());
     return results;
   }
@@ -83,47 +81,54 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
   std::shared_ptr<GpuDevice> device_;
 };
 
-TEST_P(WarpgroupProduct, EveryTileComputesTheSame) {
+// The last has several tiles for each group of a device.
+TEST_P(WarpgroupProduct, EveryTileIsComputed) {
   device_ = *FindMatrixDevice({.emulate_warpgroup_units = true});
-  std::vector<WarpgroupTile> tiles = WarpgroupTiles(device_->properties());
-  ASSERT_EQ(tiles.size(), 4u) << "this device has room for " << device_->properties().room_bytes;
-  tiles.push_back({1, 1, 64, 5, 1});
+  ASSERT_TRUE(HasRoomForWarpgroups(device_->properties()));
+  const bool is_emulated = device_->dialect() == Dialect::kOpenCl;
   for (const bool by_rows : {false, true}) {
     ProductText text;
-    text.a = text.b = GetParam();
-    text.y = DataType::kFloat;
+    text.a = text.b = text.y = GetParam();
     text.accumulator = "f32";
     text.a_rows = true;
     (by_rows ? text.b_rows : text.b_columns) = true;
-    for (const ProductSizes& sizes : {ProductSizes{1, 150, 264, 72}, ProductSizes{1, 64, 64, 64},
-                                      ProductSizes{1, 3, 8, 8}, ProductSizes{1, 129, 40, 456}}) {
+    for (const ProductSizes& sizes :
+         {ProductSizes{1, 150, 264, 72}, ProductSizes{1, 64, 64, 64}, ProductSizes{1, 300, 72, 456},
+          is_emulated ? ProductSizes{1, 260, 136, 400} : ProductSizes{1, 3000, 3080, 776}}) {
       ASSERT_TRUE(IsForWarpgroups(text, sizes));
       const Tensor a = Numbers(sizes.m, sizes.k, 3);
       const Tensor b = by_rows ? Numbers(sizes.n, sizes.k, 5) : Numbers(sizes.k, sizes.n, 5);
-      for (const WarpgroupTile& tile : tiles) {
-        const std::vector<float> got = RunTile(text, sizes, tile, a, b);
-        for (int64_t i = 0; i < sizes.m; ++i) {
-          for (int64_t j = 0; j < sizes.n; ++j) {
-            double sum = 0;
-            for (int64_t p = 0; p < sizes.k; ++p) {
-              sum += ElementAt(a, i * sizes.k + p) *
-                     ElementAt(b, by_rows ? j * sizes.k + p : p * sizes.n + j);
-            }
-            // Every sum is exact.
-            ASSERT_EQ(got[static_cast<size_t>(i * sizes.n + j)], sum)
-                << "tile " << tile.rows() << " by " << tile.columns << ", by rows " << by_rows
-                << ", row " << i << ", column " << j << " of " << sizes.m << " by " << sizes.n;
+      const Tensor got = *Converted(Product(text, sizes, a, b), DataType::kFloat);
+      Tensor wanted = *Tensor::Create(DataType::kFloat, {sizes.m, sizes.n});
+      const float* left = a.data<float>();
+      const float* right = b.data<float>();
+      for (int64_t i = 0; i < sizes.m; ++i) {
+        for (int64_t j = 0; j < sizes.n; ++j) {
+          float sum = 0;
+          for (int64_t p = 0; p < sizes.k; ++p) {
+            sum += left[i * sizes.k + p] * right[by_rows ? j * sizes.k + p : p * sizes.n + j];
           }
+          wanted.mutable_data<float>()[i * sizes.n + j] = sum;
         }
       }
+      wanted = *Converted(*Converted(wanted, GetParam()), DataType::kFloat);
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < sizes.m * sizes.n; ++i) {
+        // Every sum is exact.
+        if (got.data<float>()[i] == wanted.data<float>()[i] || ++wrong > 3) continue;
+        ADD_FAILURE() << "row " << i / sizes.n << ", column " << i % sizes.n << " of " << sizes.m
+                      << " by " << sizes.n << ", by rows " << by_rows << ": "
+                      << got.data<float>()[i] << " instead of " << wanted.data<float>()[i];
+      }
+      EXPECT_EQ(wrong, 0);
     }
   }
 }
 
-TEST_P(WarpgroupProduct, OfStacksAndOfATransposedMatrix) {
+TEST_P(WarpgroupProduct, OfStackedRowsAndOfATransposedMatrix) {
   {
     CastModel m(GetParam());
-    const std::string a = m.Input({3, 1, 20, 40}), b = m.Input({2, 40, 24});
+    const std::string a = m.Input({3, 2, 30, 72}), b = m.Input({72, 64});
     m.model().Node("MatMul", {a, b}, {"y"});
     ExpectSame(m.Answer("y"), m.inputs());
   }
@@ -131,7 +136,7 @@ TEST_P(WarpgroupProduct, OfStacksAndOfATransposedMatrix) {
   attributes.Set("transB", int64_t{1});
   attributes.Set("alpha", 0.5f);
   CastModel m(GetParam());
-  const std::string a = m.Input({36, 48}), b = m.Input({32, 48}), c = m.Input({32});
+  const std::string a = m.Input({70, 64}), b = m.Input({80, 64}), c = m.Input({80});
   m.model().Node("Gemm", {a, b, c}, {"y"}, attributes);
   ExpectSame(m.Answer("y"), m.inputs());
   EXPECT_GE(Programs(), 2);
@@ -144,15 +149,15 @@ TEST_P(WarpgroupProduct, WithARowAndGeluAndAMatrixBehindIt) {
   const std::string matrix = m.Input({70, 72});
   m.model().Node("MatMul", {a, b}, {"product"}).Node("Add", {"product", row}, {"sum"});
   m.model().Node("Gelu", {"sum"}, {"gelu"}, {}, "com.microsoft");
-  m.model().Node("Add", {"gelu", matrix}, {"y"});
+  m.model().Node("Add", {"gelu", matrix}, {"z"}).Node("Transpose", {"z"}, {"y"});
   const int before = Programs();
   ExpectSame(m.Answer("y"), m.inputs(), true);
   EXPECT_GT(Programs(), before);
 }
 
-TEST_P(WarpgroupProduct, LeavesWhatVectorsDoNotLoadToOthers) {
+TEST_P(WarpgroupProduct, LeavesSmallOnesAndWhatVectorsDoNotLoadToOthers) {
   const int before = Programs();
-  for (const Shape& sizes : {Shape{20, 20, 64}, Shape{20, 24, 30}}) {
+  for (const Shape& sizes : {Shape{80, 68, 64}, Shape{80, 72, 68}, Shape{40, 72, 64}}) {
     CastModel m(GetParam());
     const std::string a = m.Input({sizes[0], sizes[2]}), b = m.Input({sizes[2], sizes[1]});
     m.model().Node("MatMul", {a, b}, {"y"});
@@ -170,24 +175,21 @@ TEST_P(WarpgroupProduct, CompilesForTensorCores) {
     text.a = text.b = text.y = GetParam();
     text.accumulator = "f32";
     (by_rows ? text.b_rows : text.b_columns) = true;
-    GpuProperties properties;
-    properties.room_bytes = 227 << 10;
-    for (const WarpgroupTile& tile : WarpgroupTiles(properties)) {
-      const auto cubin = cuda::CompileToCubin(
-          **nvrtc, StrCat(Prelude(Dialect::kCuda), WarpgroupProductSource(text, tile, false)), 90);
-      EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
-    }
+    const auto cubin = cuda::CompileToCubin(
+        **nvrtc, StrCat(Prelude(Dialect::kCuda), WarpgroupProductSource(text, false)), 90);
+    EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
   }
 }
 
-TEST(WarpgroupTiles, AreThoseThatTheDeviceHasRoomFor) {
+TEST(WarpgroupGrid, HasAPairOfGroupsForEachTwoMultiprocessors) {
   GpuProperties properties;
-  properties.room_bytes = 100 << 10;
-  const std::vector<WarpgroupTile> tiles = WarpgroupTiles(properties);
-  ASSERT_EQ(tiles.size(), 2u);
-  for (const WarpgroupTile& tile : tiles) EXPECT_LE(tile.room_bytes(), properties.room_bytes);
-  properties.room_bytes = 48 << 10;
-  EXPECT_TRUE(WarpgroupTiles(properties).empty());
+  properties.multiprocessors = 132;
+  properties.room_bytes = 227 << 10;
+  EXPECT_TRUE(HasRoomForWarpgroups(properties));
+  EXPECT_EQ(WarpgroupGrid(properties, Dialect::kCuda, {1, 8192, 768, 768}).groups[0], 132u);
+  EXPECT_EQ(WarpgroupGrid(properties, Dialect::kCuda, {1, 300, 768, 768}).groups[0], 24u);
+  properties.room_bytes = 163 << 10;
+  EXPECT_FALSE(HasRoomForWarpgroups(properties));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, WarpgroupProduct,

@@ -212,6 +212,13 @@ ANSWER(cuFuncSetAttribute, (::CUfunc_st * function, int what, int value)) {
   reinterpret_cast<Function*>(function)->room_bytes = static_cast<unsigned>(value);
   return Answer("cuFuncSetAttribute");
 }
+ANSWER(cuTensorMapEncodeTiled,
+       (::CUtensorMap_st * map, int, uint32_t, void* base, const uint64_t* extents,
+        const uint64_t* row_bytes, const uint32_t*, const uint32_t*, int, int, int, int)) {
+  if (reinterpret_cast<uintptr_t>(base) % 16 != 0 || row_bytes[0] % 16 != 0) return 1;
+  std::memcpy(map, extents, 2 * sizeof(uint64_t));
+  return Answer("cuTensorMapEncodeTiled");
+}
 ANSWER(cuLaunchKernel,
        (::CUfunc_st * function, unsigned groups, unsigned, unsigned, unsigned lanes, unsigned,
         unsigned, unsigned room_bytes, ::CUstream_st*, void** arguments, void**)) {
