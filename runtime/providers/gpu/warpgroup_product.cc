@@ -96,7 +96,7 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
   const u32 pairs = (u32)(tiles_down + 1) / 2;
   f32 sums[SUMS];
 #ifdef HAS_WARPGROUPS
-  const u32 rank = PAIR_RANK(), base = ROOM_ADDRESS(room);
+  const u32 of_pair = PAIR_RANK(), base = ROOM_ADDRESS(room);
   const u32 full = base + SIGNALS_AT, empty = full + STAGES * 8;
   const u32 tiles = pairs * (u32)tiles_across, steps = (u32)((k + STEP - 1) / STEP);
   const u32 first_tile = (u32)GROUP(0) / 2, apart = (u32)GROUPS(0) / 2;
@@ -113,14 +113,14 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
     if (lane == 256) {
       u32 stage = 0, use = 0;
       for (u32 tile = first_tile; tile < tiles; tile += apart) {
-        const u32 down = (tile % pairs * 2 + rank) * ROWS;
-        const u32 half_across = tile / pairs * COLUMNS + rank * 64;
+        const u32 down = (tile % pairs * 2 + of_pair) * ROWS;
+        const u32 half_across = tile / pairs * COLUMNS + of_pair * 64;
         for (u32 step = 0; step < steps; ++step) {
           const u32 to = base + stage * STAGE_BYTES, signal = full + stage * 8;
           if (use > 0) SIGNAL_WAIT(empty + stage * 8, (use - 1) & 1);
           SIGNAL_EXPECT(signal, STAGE_BYTES);
           COPY_TILE(to, a_map, step * STEP, down, signal);
-          COPY_TILE_TO_PAIR(to + A_BYTES + rank * HALF_BYTES, b_map,
+          COPY_TILE_TO_PAIR(to + A_BYTES + of_pair * HALF_BYTES, b_map,
                             B_TURNED ? half_across : step * STEP,
                             B_TURNED ? step * STEP : half_across, signal);
           if (++stage == STAGES) {
@@ -136,7 +136,7 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
     if (own == 1) GIVE_TURN(0);
     u32 steps_before = own * steps;
     for (u32 tile = first_tile + own * apart; tile < tiles; tile += 2 * apart) {
-      const i64 down = (i64)(tile % pairs * 2 + rank) * ROWS, across = (i64)(tile / pairs) * COLUMNS;
+      const i64 down = (i64)(tile % pairs * 2 + of_pair) * ROWS, across = (i64)(tile / pairs) * COLUMNS;
       u32 stage = steps_before % STAGES, phase = steps_before / STAGES & 1, last = 0;
       UNROLL
       for (i32 s = 0; s < SUMS; ++s) sums[s] = 0.0f;
