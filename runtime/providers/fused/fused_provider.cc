@@ -4,6 +4,7 @@
 #include "runtime/fusion/channels_last.h"
 #include "runtime/fusion/dequantize_folding.h"
 #include "runtime/fusion/merged_products.h"
+#include "runtime/fusion/narrow_masks.h"
 #include "runtime/providers/fused/fused_kernels.h"
 #include "runtime/providers/fused/passes/fusion.h"
 #include "runtime/providers/fused/passes/gemm_rows.h"
@@ -37,10 +38,10 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), MergedProducts(),           GemmOfRows(),
-            TransposedRows(),      &quantized_operators_,      DequantizeFolding(),
-            &narrow_products_,     ReductionAxesAsAttribute(), &channels_last_,
-            NeighbourFusion()};
+    return {AttentionFusion(true), NarrowMasks(),     MergedProducts(),
+            GemmOfRows(),          TransposedRows(),  &quantized_operators_,
+            DequantizeFolding(),   &narrow_products_, ReductionAxesAsAttribute(),
+            &channels_last_,       NeighbourFusion()};
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "runtime/fusion/dequantize_folding.h"
 #include "runtime/fusion/matmul_add.h"
 #include "runtime/fusion/merged_products.h"
+#include "runtime/fusion/narrow_masks.h"
 #include "runtime/fusion/quantized_operators.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/gpu/depthwise_product.h"
@@ -78,7 +79,7 @@ class GpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), MergedProducts(),  &quantized_operators_,
+    return {AttentionFusion(true), NarrowMasks(),     MergedProducts(), &quantized_operators_,
             DequantizeFolding(),   MatMulAddFusion(), &channels_last_};
   }
 

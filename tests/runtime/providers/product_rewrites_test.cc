@@ -4,6 +4,7 @@
 #include "runtime/fusion/attention.h"
 #include "runtime/fusion/matmul_add.h"
 #include "runtime/fusion/merged_products.h"
+#include "runtime/fusion/narrow_masks.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "runtime/providers/fused/passes/gemm_rows.h"
 #include "runtime/providers/fused/passes/transposed_rows.h"
@@ -43,6 +44,41 @@ TestModel Projections(const std::string& memory, bool with_rows, int64_t width =
 
 std::string AfterMerging(TestModel model) {
   return After(model, {AttentionFusion(true), DeadCodeElimination(), MergedProducts()});
+}
+
+// A key's row of trues and falses, repeated for all queries as exporters do, hides or adds nothing.
+TestModel Masked(bool all_true) {
+  TestModel model;
+  model.Input("q", DataType::kFloat, {2, 2, 5, 8}).Input("k", DataType::kFloat, {2, 2, 6, 8});
+  model.Input("v", DataType::kFloat, {2, 2, 6, 8}).Input("seen", DataType::kFloat, {2, 1, 1, 6});
+  model.Constant("limit", Tensor::Scalar(0.0f)).Constant("none", Tensor::Scalar(0.0f));
+  model.Constant("hidden", Tensor::Scalar(-1e4f));
+  Attributes turned;
+  turned.Set("perm", std::vector<int64_t>{0, 1, 3, 2});
+  Tensor rows = *Tensor::Create(DataType::kBool, Shape{1, 1, 5, 1});
+  std::fill_n(rows.mutable_data<bool>(), 5, true);
+  rows.mutable_data<bool>()[3] = all_true;
+  model.Constant("rows", rows).Constant("to", Tensor::Of<int64_t>(Shape{4}, {2, 1, 5, 6}));
+  model.Node("Greater", {"seen", "limit"}, {"c"}).Node("And", {"rows", "c"}, {"both"});
+  model.Node("Expand", {"both", "to"}, {"large"});
+  model.Node("Where", {"large", "none", "hidden"}, {"mask"})
+      .Node("Transpose", {"k"}, {"t"}, turned);
+  model.Node("MatMul", {"q", "t"}, {"s"});
+  model.Node("Add", {"s", "mask"}, {"m"}).Node("Softmax", {"m"}, {"p"}, Axis(-1));
+  return model.Node("MatMul", {"p", "v"}, {"y"}).Output("y");
+}
+
+TEST(NarrowMasks, LeaveOutWhatOnlyRepeats) {
+  const auto after = [](TestModel model) {
+    return After(model, {AttentionFusion(true), NarrowMasks(), DeadCodeElimination()});
+  };
+  EXPECT_EQ(after(Masked(true)), "Greater Where FusedAttention");
+  EXPECT_EQ(after(Masked(false)), "Greater And Where FusedAttention");
+  for (const bool all_true : {true, false}) {
+    ExpectSameOnDevice(Masked(all_true),
+                       {Sines(Shape{2, 2, 5, 8}, 1), Sines(Shape{2, 2, 6, 8}, 0.5f),
+                        Sines(Shape{2, 2, 6, 8}, 1), Sines(Shape{2, 1, 1, 6}, 1)});
+  }
 }
 
 TEST(MergedProducts, OfOneValueBecomeOne) {
