@@ -67,13 +67,17 @@ constexpr std::string_view kStatistics = R"(
 }
 )";
 
-// The same for rows of whole vectors without a skip: each lane keeps its elements.
+// The same for rows of whole vectors without a skip: each lane keeps its elements. A group has
+// several rows of ROW_LANES lanes where those are a warp.
 constexpr std::string_view kVectorSource = R"(
 KERNEL normalize_vectors(GLOBAL const X* in, GLOBAL const S* scale, GLOBAL const S* bias,
-                         GLOBAL X* out, GLOBAL ACC* mean_out, GLOBAL ACC* deviation_out, i64 width,
-                         f32 epsilon) {
-  LOCAL ACC partial[ROW_LANES];
-  const i64 row = GROUP(0), base = row * width;
+                         GLOBAL X* out, GLOBAL ACC* mean_out, GLOBAL ACC* deviation_out, i64 rows,
+                         i64 width, f32 epsilon) {
+  LOCAL ACC of_rows[ROWS * ROW_LANES];
+  LOCAL_POINTER ACC* partial = of_rows + LANE(1) * ROW_LANES;
+  // Beyond the last row, the last once more.
+  const i64 own = GROUP(0) * ROWS + LANE(1), row = own < rows ? own : rows - 1;
+  const i64 base = row * width;
   ACC kept[KEPT * VECTOR];
   ACC total = 0;
   UNROLL
@@ -92,7 +96,7 @@ KERNEL normalize_vectors(GLOBAL const X* in, GLOBAL const S* scale, GLOBAL const
   partial[LANE(0)] = total;
   GROUP_REDUCE(partial, PLUS)
   mean = partial[0] / (ACC)width;
-  BARRIER();
+  ROWS_BARRIER();
 #endif
   ACC squares = 0;
   UNROLL
@@ -169,8 +173,9 @@ struct Rows {
 
 // How lanes share a row by vectors.
 struct VectorForm {
-  int64_t vector = 0, kept = 0;  // elements of a vector, vectors of a lane
-  int64_t lanes = 0;             // 0: it is not for vectors
+  int64_t vector = 0, kept = 0;                         // elements of a vector, vectors of a lane
+  int64_t lanes = 0;                                    // 0: it is not for vectors
+  int64_t rows() const { return lanes == 32 ? 4 : 1; }  // of a group
 };
 
 VectorForm VectorFormOf(const Form& form, int64_t width) {
@@ -185,18 +190,19 @@ VectorForm VectorFormOf(const Form& form, int64_t width) {
     return {};
   }
   vectors.lanes = 32;
-  while (vectors.lanes < count && vectors.lanes < kMostLanes) vectors.lanes *= 2;
+  while (vectors.lanes * kMostKept < count) vectors.lanes *= 2;
   vectors.kept = (count + vectors.lanes - 1) / vectors.lanes;
   return vectors;
 }
 
 Result<PreparedKernel> PrepareVectors(GpuDevice& device, const Form& form, const Operands& operands,
                                       const Rows& rows, const VectorForm& vectors, float epsilon) {
-  const std::string source = StrCat(Define("ROW_LANES", vectors.lanes),
-                                    Define("VECTOR", vectors.vector), Define("KEPT", vectors.kept),
-                                    SourceOf(form), DefineVector("X", form.type, vectors.vector),
-                                    DefineVector("S", form.scale_type, vectors.vector),
-                                    kRowFunctions, kVectorSource, kStatistics);
+  const std::string source =
+      StrCat(Define("ROW_LANES", vectors.lanes), Define("ROWS", vectors.rows()),
+             Define("VECTOR", vectors.vector), Define("KEPT", vectors.kept), SourceOf(form),
+             DefineVector("X", form.type, vectors.vector),
+             DefineVector("S", form.scale_type, vectors.vector), kRowFunctions, kVectorSource,
+             kStatistics);
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(source, "normalize_vectors"));
   PreparedKernel prepared;
   prepared.compute = [=](const KernelContext& k) {
@@ -209,10 +215,11 @@ Result<PreparedKernel> PrepareVectors(GpuDevice& device, const Form& form, const
                                         : k.input<void>(static_cast<size_t>(operands.bias)));
     arguments.Pointer(k.output<void>(0));
     arguments.Pointer(output(operands.mean)).Pointer(output(operands.deviation));
-    arguments.Value(rows.width).Value(epsilon);
+    arguments.Value(rows.rows).Value(rows.width).Value(epsilon);
     LaunchGrid grid;
-    grid.groups[0] = static_cast<uint32_t>(rows.rows);
+    grid.groups[0] = static_cast<uint32_t>((rows.rows - 1) / vectors.rows() + 1);
     grid.lanes[0] = static_cast<uint32_t>(vectors.lanes);
+    grid.lanes[1] = static_cast<uint32_t>(vectors.rows());
     return Launch(k, kernel, grid, arguments);
   };
   return prepared;

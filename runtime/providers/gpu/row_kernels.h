@@ -9,12 +9,25 @@ inline constexpr int kRowLanes = 256;
 
 // ROW_LANES, 256 unless it is defined before; GROUP_REDUCE(partial, COMBINE): leaves COMBINE over
 // all lanes' entries of a LOCAL array of ROW_LANES in its first, which all lanes may read until the
-// next BARRIER of all.
+// next ROWS_BARRIER of all. With 32, lanes of axis 1 have rows and arrays of their own.
 inline constexpr std::string_view kRowFunctions = R"(
 #ifndef ROW_LANES
 #define ROW_LANES 256
 #endif
-#ifdef EXCHANGE_WITH
+#if defined(EXCHANGE_WITH) && ROW_LANES == 32
+#define GROUP_REDUCE(partial, COMBINE) \
+  { \
+    auto of_lane = partial[LANE(0)]; \
+    for (i32 apart = 16; apart > 0; apart /= 2) { \
+      const auto other = EXCHANGE_WITH(of_lane, apart); \
+      of_lane = COMBINE(of_lane, other); \
+    } \
+    __syncwarp(); \
+    if (LANE(0) == 0) partial[0] = of_lane; \
+    __syncwarp(); \
+  }
+#define ROWS_BARRIER() __syncwarp()
+#elif defined(EXCHANGE_WITH)
 // Whole warps by exchange, then the first one what they came to.
 #define GROUP_REDUCE(partial, COMBINE) \
   { \
@@ -45,6 +58,9 @@ inline constexpr std::string_view kRowFunctions = R"(
     } \
     BARRIER(); \
   }
+#endif
+#ifndef ROWS_BARRIER
+#define ROWS_BARRIER() BARRIER()
 #endif
 #define PLUS(a, b) ((a) + (b))
 #define LARGER(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
