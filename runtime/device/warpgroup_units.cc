@@ -18,6 +18,7 @@ struct __align__(128) TileMap { u64 words[16]; };
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_WARPGROUPS
 #define ROOM_ADDRESS(room) local_address(room)
+#define COPIES_TO_PRODUCTS() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 #define IN_PAIRS __cluster_dims__(2, 1, 1)
 #define FEWER_REGISTERS() asm volatile("setmaxnreg.dec.sync.aligned.u32 40;")
 #define MORE_REGISTERS() asm volatile("setmaxnreg.inc.sync.aligned.u32 232;")
@@ -70,6 +71,12 @@ FUNCTION void SIGNAL_WAIT(u32 at, u32 phase) {
 
 constexpr std::string_view kOpenCl = R"(
 #define LOCAL_ROOM(room, count) LOCAL uint4 room[count];
+#define ROOM_ADDRESS(room) 0u
+#define COPIES_TO_PRODUCTS()
+#define PRODUCTS_BEGIN()
+#define PRODUCTS_END()
+#define PRODUCTS_WAIT(left)
+#define SUMS_STAY(sums, count)
 #define IN_PAIRS
 typedef struct { u64 words[16]; } TileMap;
 #define TILE_MAP(name) const TileMap name
@@ -86,8 +93,9 @@ FUNCTION u16 element_of_tile(u64 descriptor, i32 at, i32 p, bool turned, __local
 }
 )";
 
-// %0 to %(sums - 1) are the sums, then come both descriptors and a one: sums are added to.
-std::string Instruction(DataType type, int64_t columns, bool turned) {
+// %0 to %(sums - 1) are the sums, then come both sides and a one: sums are added to. The left side
+// is a descriptor, or four words.
+std::string Instruction(DataType type, int64_t columns, bool turned, bool of_words) {
   const std::string_view name = type == DataType::kFloat16 ? "f16" : "bf16";
   const int64_t sums = columns / 2;
   std::string operands, places;
@@ -95,27 +103,24 @@ std::string Instruction(DataType type, int64_t columns, bool turned) {
     operands += StrCat(i == 0 ? "" : ", ", "%", i);
     places += StrCat(i == 0 ? "" : ", ", "\"+f\"(sums[", i, "])");
   }
-  return StrCat("  asm volatile(\"{ .reg .pred added; setp.ne.b32 added, %", sums + 2,
+  const auto place = [&](int64_t i) { return StrCat("%", sums + i); };
+  const std::string left =
+      of_words ? StrCat("{", place(0), ", ", place(1), ", ", place(2), ", ", place(3), "}")
+               : place(0);
+  const int64_t behind = of_words ? 4 : 1;
+  return StrCat("  asm volatile(\"{ .reg .pred added; setp.ne.b32 added, ", place(behind + 1),
                 ", 0; wgmma.mma_async.sync.aligned.m64n", columns, "k16.f32.", name, ".", name,
-                " {", operands, "}, %", sums, ", %", sums + 1, ", added, 1, 1, 0, ", turned ? 1 : 0,
-                "; }\"\n               : ", places, " : \"l\"(a), \"l\"(b), \"r\"(1));\n");
+                " {", operands, "}, ", left, ", ", place(behind), ", added, 1, 1, ",
+                of_words ? "" : "0, ", turned ? 1 : 0, "; }\"\n               : ", places, " : ",
+                of_words ? R"("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]))" : R"("l"(a))",
+                R"(, "l"(b), "r"(1));)", "\n");
 }
 
-}  // namespace
-
-std::string_view WarpgroupUnits(Dialect dialect) {
-  static const std::string cuda = StrCat(kDescriptor, kCuda), opencl = StrCat(kDescriptor, kOpenCl);
-  return dialect == Dialect::kCuda ? cuda : opencl;
-}
-
-std::string WarpgroupMultiply(DataType type, int64_t columns, bool turned) {
+// By plain loops.
+std::string Emulation(std::string_view function, DataType type, int64_t columns, bool turned) {
   const std::string_view converted = type == DataType::kFloat16 ? "f16_to_f32" : "bf16_to_f32";
-  return StrCat(R"(#ifdef HAS_WARPGROUPS
-FUNCTION void warpgroup_multiply(f32* sums, u64 a, u64 b, const uint4*) {
-)",
-                Instruction(type, columns, turned), R"(}
-#else
-FUNCTION void warpgroup_multiply(f32* sums, u64 a, u64 b, LOCAL_POINTER const uint4* room) {
+  return StrCat("FUNCTION void ", function,
+                R"((f32* sums, u64 a, u64 b, LOCAL_POINTER const uint4* room) {
   for (i32 i = 0; i < )",
                 columns / 2, R"(; ++i) {
     const i32 row = LANE(0) % 128 / 32 * 16 + LANE(0) % 32 / 4 + i / 2 % 2 * 8;
@@ -127,8 +132,28 @@ FUNCTION void warpgroup_multiply(f32* sums, u64 a, u64 b, LOCAL_POINTER const ui
     }
   }
 }
-#endif
 )");
+}
+
+}  // namespace
+
+std::string_view WarpgroupUnits(Dialect dialect) {
+  static const std::string cuda = StrCat(kDescriptor, kCuda), opencl = StrCat(kDescriptor, kOpenCl);
+  return dialect == Dialect::kCuda ? cuda : opencl;
+}
+
+std::string WarpgroupMultiply(std::string_view function, DataType type, int64_t columns,
+                              bool turned) {
+  return StrCat("#ifdef HAS_WARPGROUPS\nFUNCTION void ", function,
+                "(f32* sums, u64 a, u64 b, const uint4*) {\n",
+                Instruction(type, columns, turned, false), "}\n#else\n",
+                Emulation(function, type, columns, turned), "#endif\n");
+}
+
+std::string WarpgroupMultiplyWords(std::string_view function, DataType type, int64_t columns) {
+  return StrCat("#ifdef HAS_WARPGROUPS\nFUNCTION void ", function,
+                "(f32* sums, const u32* a, u64 b) {\n", Instruction(type, columns, true, true),
+                "}\n#else\n", Emulation(function, type, columns, true), "#endif\n");
 }
 
 }  // namespace onnxd

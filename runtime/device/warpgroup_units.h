@@ -7,20 +7,22 @@
 //                                  at a multiple of 1024 bytes; its size is LaunchGrid::room_bytes
 //   TILE_DESCRIPTOR(address,       a tile (u64), see below
 //       beside, below)
-//   warpgroup_multiply(sums, a, b, what WarpgroupMultiply makes: sums += a times b, of the tiles of
-//       room)                      two descriptors, 64 rows of a and COLUMNS columns of b, 16
+//   multiply(sums, a, b, room)     what WarpgroupMultiply makes: sums += a times b, of the tiles of
+//                                  two descriptors, 64 rows of a and COLUMNS columns of b, 16
 //                                  elements of 16 bits of each; a comes by rows
-//   IN_PAIRS                       of a kernel: its groups are launched two beside each other
-//   TILE_MAP(name)                 a kernel's parameter, see GpuDevice::MakeTileMap
-//
-// Where HAS_WARPGROUPS is defined, and nowhere else:
 //   ROOM_ADDRESS(room)             where it begins (u32), in bytes, for descriptors
+//   COPIES_TO_PRODUCTS()           after COPIES_WAIT and before the BARRIER() behind which products
+//                                  read what this lane has copied
 //   PRODUCTS_BEGIN()               before a batch of products
 //   PRODUCTS_END()                 behind it
 //   PRODUCTS_WAIT(left)            until all but the last `left` batches of the warpgroup are done:
 //                                  what they read may be overwritten, or with 0, sums may be read
 //   SUMS_STAY(sums, count)         once sums are set, before their first product, and once they are
 //                                  read: nothing that touches them is moved across
+//   IN_PAIRS                       of a kernel: its groups are launched two beside each other
+//   TILE_MAP(name)                 a kernel's parameter, see GpuDevice::MakeTileMap
+//
+// Where HAS_WARPGROUPS is defined, and nowhere else:
 //   PAIR_RANK()                    0 or 1, of this group in its pair
 //   PAIR_BARRIER()                 of all lanes of both groups
 //   FEWER_REGISTERS()              by all lanes of a warpgroup, in a kernel of three: it gives
@@ -63,8 +65,13 @@ namespace onnxd {
 
 std::string_view WarpgroupUnits(Dialect dialect);
 
-// The text of warpgroup_multiply, for a kernel's source. Requires f16 or bf16, and 8 to 256 columns
-// in steps of 8, of 64 where they are turned.
-std::string WarpgroupMultiply(DataType type, int64_t columns, bool turned);
+// The text of a function, as `multiply` above, for a kernel's source. Requires f16 or bf16, and 8 to
+// 256 columns in steps of 8, of 64 where they are turned.
+std::string WarpgroupMultiply(std::string_view function, DataType type, int64_t columns,
+                              bool turned);
+
+// Likewise, of turned columns: where HAS_WARPGROUPS is defined, function(sums, words, b) has its left
+// side in four words of each lane, as matrix_f16 has (matrix_units.h); else it has it in a tile.
+std::string WarpgroupMultiplyWords(std::string_view function, DataType type, int64_t columns);
 
 }  // namespace onnxd

@@ -8,6 +8,7 @@
 #include "runtime/providers/gpu/pointwise.h"
 #include "runtime/providers/gpu/split_attention.h"
 #include "runtime/providers/gpu/tactics.h"
+#include "runtime/providers/gpu/warpgroup_attention.h"
 
 namespace onnxd {
 namespace {
@@ -149,6 +150,7 @@ struct Way {
   int64_t queries;  // of a group
   uint32_t lanes;
   std::optional<SplitAttentionPlan> split;
+  size_t room_bytes = 0;
 };
 
 void AddSplitWays(const GpuDevice& device, const AttentionText& text, const FlashSizes& sizes,
@@ -166,6 +168,17 @@ Result<std::vector<Way>> WaysOf(const GpuDevice& device, const AttentionText& te
   const GpuProperties& properties = device.properties();
   const bool fits = sizes.batch.size() < kMostDeviceDims;
   std::vector<Way> ways;
+  const bool has_warpgroups =
+      properties.has_warpgroup_units && properties.room_bytes >= WarpgroupRoomBytes(sizes);
+  if (fits && has_warpgroups && IsForWarpgroups(text, sizes)) {
+    ways.push_back({"warpgroup_attention",
+                    WarpgroupAttentionSource(text, sizes),
+                    "warpgroup_attention",
+                    kWarpgroupQueries,
+                    128,
+                    {},
+                    static_cast<size_t>(WarpgroupRoomBytes(sizes))});
+  }
   if (fits && properties.has_matrix_units && IsForMatrixUnits(text, sizes)) {
     for (const auto& tile : MatrixAttentionTiles(sizes, properties.multiprocessors)) {
       ways.push_back({StrCat("matrix_attention ", tile.queries(), " ", tile.keys),
@@ -203,6 +216,7 @@ Result<FlashAttention> MakeWay(GpuDevice& device, const FlashSizes& flash, const
   LaunchGrid grid;
   grid.groups[0] = static_cast<uint32_t>(groups);
   grid.lanes[0] = way.lanes;
+  grid.room_bytes = way.room_bytes;
   FlashAttention attention;
   attention.run = [=](const KernelContext& context, const AttentionPointers& pointers,
                       FunctionRef<void(LaunchArguments&)> fill) {

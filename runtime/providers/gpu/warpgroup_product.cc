@@ -42,7 +42,7 @@ constexpr std::string_view kSource = R"(
       for (i32 block = 0; block < 2; ++block) { \
         const u64 left = \
             TILE_DESCRIPTOR((stage) + (u32)(block * HALF_BYTES + p * 32), 16, 1024); \
-        warpgroup_multiply(sums + block * (SUMS / 2), left, right, room); \
+        multiply(sums + block * (SUMS / 2), left, right, room); \
       } \
     } \
   }
@@ -239,7 +239,7 @@ std::string WarpgroupProductSource(const ProductText& text, bool wide) {
                 Define("B_TURNED", turned ? 1 : 0), Define("PARAMETERS", text.parameters),
                 Define("SETUP", text.setup), Define("RESULT", text.result),
                 Define("FINISHED", text.finished), text.functions,
-                WarpgroupMultiply(text.a, kWarpgroupColumns, turned), kSource);
+                WarpgroupMultiply("multiply", text.a, kWarpgroupColumns, turned), kSource);
 }
 
 }  // namespace onnxd
