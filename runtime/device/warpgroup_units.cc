@@ -10,6 +10,9 @@ FUNCTION u64 TILE_DESCRIPTOR(u32 address, u32 beside, u32 below) {
   return (u64)(address >> 4 & 0x3fffu) | (u64)(beside >> 4) << 16 | (u64)(below >> 4) << 32 |
          (u64)1 << 62;
 }
+FUNCTION u64 TILE_FURTHER(u64 descriptor, u32 bytes) {
+  return (descriptor & 0xffffffff00000000u) | (u32)((u32)descriptor + (bytes >> 4));
+}
 )";
 
 constexpr std::string_view kCuda = R"(
@@ -28,7 +31,7 @@ FUNCTION u32 PAIR_RANK() {
   return rank;
 }
 #define PAIR_BARRIER() \
-  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" \
+  asm volatile("barrier.cluster.arrive.relaxed;\n barrier.cluster.wait;" \
                ::: "memory")
 #define SIGNAL_INIT(at, count) \
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(at), "r"(count) : "memory")
@@ -38,13 +41,13 @@ FUNCTION u32 PAIR_RANK() {
                :: "r"(at), "r"(bytes) : "memory")
 #define SIGNAL_PAIR(at, rank) \
   asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;" \
-               " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" \
+               " mbarrier.arrive.shared::cluster.b64 _, [there]; }" \
                :: "r"(at), "r"(rank) : "memory")
 FUNCTION void SIGNAL_WAIT(u32 at, u32 phase) {
   u32 done = 0;
   while (done == 0) {
     asm volatile("{ .reg .pred done;"
-                 " mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;"
+                 " mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;"
                  " selp.u32 %0, 1, 0, done; }" : "=r"(done) : "r"(at), "r"(phase) : "memory");
   }
 }

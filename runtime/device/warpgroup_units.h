@@ -7,6 +7,8 @@
 //                                  at a multiple of 1024 bytes; its size is LaunchGrid::room_bytes
 //   TILE_DESCRIPTOR(address,       a tile (u64), see below
 //       beside, below)
+//   TILE_FURTHER(descriptor,       the one so many bytes further
+//       bytes)
 //   multiply(sums, a, b, room)     what WarpgroupMultiply makes: sums += a times b, of the tiles of
 //                                  two descriptors, 64 rows of a and COLUMNS columns of b, 16
 //                                  elements of 16 bits of each; a comes by rows
@@ -24,7 +26,9 @@
 //
 // Where HAS_WARPGROUPS is defined, and nowhere else:
 //   PAIR_RANK()                    0 or 1, of this group in its pair
-//   PAIR_BARRIER()                 of all lanes of both groups
+//   PAIR_BARRIER()                 of all lanes of both groups; like signals between groups it orders
+//                                  no memory but what products and copies of tiles use: what does
+//                                  would cost a thousand cycles
 //   FEWER_REGISTERS()              by all lanes of a warpgroup, in a kernel of three: it gives
 //                                  registers up to 40
 //   MORE_REGISTERS()               likewise, and takes up to 232

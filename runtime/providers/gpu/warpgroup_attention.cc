@@ -98,11 +98,12 @@ constexpr std::string_view kScores = R"(
     for (i32 s = 0; s < SCORE_PARTS * 4; ++s) sums[s] = 0.0f;
     SUMS_STAY(sums, SCORE_PARTS * 4);
     PRODUCTS_BEGIN();
+    const u64 of_queries = TILE_DESCRIPTOR(TILE_AT(0), 16, 1024);
+    const u64 of_keys = TILE_DESCRIPTOR(TILE_AT(keys_now), 16, 1024);
     UNROLL
     for (i32 step = 0; step < HEAD / 16; ++step) {
-      const u32 within = (u32)(step % 4 * 32);
-      multiply_keys(sums, TILE_DESCRIPTOR(TILE_AT(step / 4) + within, 16, 1024),
-                    TILE_DESCRIPTOR(TILE_AT(keys_now + step / 4) + within, 16, 1024), room);
+      const u32 further = (u32)(step / 4 * TILE_BYTES + step % 4 * 32);
+      multiply_keys(sums, TILE_FURTHER(of_queries, further), TILE_FURTHER(of_keys, further), room);
     }
     PRODUCTS_END();
     PRODUCTS_WAIT(0);
@@ -123,10 +124,10 @@ constexpr std::string_view kResults = R"(
     BARRIER();
     SUMS_STAY(sums + SCORE_PARTS * 4, RESULT_PARTS * 4);
     PRODUCTS_BEGIN();
+    const u64 of_values = TILE_DESCRIPTOR(TILE_AT(values_now), TILE_BYTES, 1024);
     UNROLL
     for (i32 step = 0; step < KEYS / 16; ++step) {
-      const u64 right =
-          TILE_DESCRIPTOR(TILE_AT(values_now) + (u32)step * 2048, TILE_BYTES, 1024);
+      const u64 right = TILE_FURTHER(of_values, (u32)step * 2048);
       ADD_SHARES(sums + SCORE_PARTS * 4, step, right);
     }
     PRODUCTS_END();

@@ -33,15 +33,14 @@ constexpr std::string_view kSource = R"(
 #define SIGNALS_AT (RESULTS_AT + 2 * 32768)
 #define MULTIPLY_STAGE(stage) \
   { \
+    const u64 a_tile = TILE_DESCRIPTOR(stage, 16, 1024); \
+    const u64 b_tile = TILE_DESCRIPTOR((stage) + A_BYTES, B_TURNED ? HALF_BYTES : 16, 1024); \
     UNROLL \
     for (i32 p = 0; p < STEP / 16; ++p) { \
-      const u32 b_tile = (stage) + A_BYTES; \
-      const u64 right = B_TURNED ? TILE_DESCRIPTOR(b_tile + (u32)p * 2048, HALF_BYTES, 1024) \
-                                 : TILE_DESCRIPTOR(b_tile + (u32)p * 32, 16, 1024); \
+      const u64 right = TILE_FURTHER(b_tile, (u32)p * (B_TURNED ? 2048 : 32)); \
       UNROLL \
       for (i32 block = 0; block < 2; ++block) { \
-        const u64 left = \
-            TILE_DESCRIPTOR((stage) + (u32)(block * HALF_BYTES + p * 32), 16, 1024); \
+        const u64 left = TILE_FURTHER(a_tile, (u32)(block * HALF_BYTES + p * 32)); \
         multiply(sums + block * (SUMS / 2), left, right, room); \
       } \
     } \
