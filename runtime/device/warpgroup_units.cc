@@ -52,6 +52,7 @@ FUNCTION void SIGNAL_WAIT(u32 at, u32 phase) {
   }
 }
 #define TILE_MAP(name) const __grid_constant__ TileMap name
+#define FETCH_MAP(map) asm volatile("prefetch.tensormap [%0];" :: "l"(&(map)) : "memory")
 #define COPY_TILE(to, map, column, row, signal) \
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes" \
                " [%0], [%1, {%3, %4}], [%2];" \

@@ -38,6 +38,7 @@
 //   SIGNAL_PAIR(at, rank)          signals that group's, at the same place
 //   SIGNAL_WAIT(at, phase)         until it was given for the first time (phase 0), the second (1),
 //                                  the third (0), ...; a waiter that is two behind is not told
+//   FETCH_MAP(map)                 by one lane, early: copies will want it
 //   COPY_TILE(to, map, column,     by one lane: the tile that begins there, whose bytes signal
 //       row, signal)
 //   COPY_TILE_TO_PAIR(...)         likewise, to the same place in both groups, and their signals

@@ -99,6 +99,10 @@ warpgroup_product(GLOBAL const A* a, GLOBAL const B* b, GLOBAL Y* y, PARAMETERS 
   const u32 full = base + SIGNALS_AT, empty = full + STAGES * 8;
   const u32 tiles = pairs * (u32)tiles_across, steps = (u32)((k + STEP - 1) / STEP);
   const u32 first_tile = (u32)GROUP(0) / 2, apart = (u32)GROUPS(0) / 2;
+  if (lane == 256) {
+    FETCH_MAP(a_map);
+    FETCH_MAP(b_map);
+  }
   if (lane == 0) {
     for (u32 stage = 0; stage < STAGES; ++stage) {
       SIGNAL_INIT(full + stage * 8, 1);
