@@ -14,37 +14,35 @@ inline constexpr std::string_view kRowFunctions = R"(
 #ifndef ROW_LANES
 #define ROW_LANES 256
 #endif
+#ifdef EXCHANGE_WITH
+#define COMBINE_LANES(of_lane, lanes, COMBINE) \
+  for (i32 apart = (lanes) / 2; apart > 0; apart /= 2) { \
+    const auto other = EXCHANGE_WITH(of_lane, apart); \
+    of_lane = COMBINE(of_lane, other); \
+  }
+#endif
 #if defined(EXCHANGE_WITH) && ROW_LANES == 32
+#define ROWS_BARRIER() __syncwarp()
 #define GROUP_REDUCE(partial, COMBINE) \
   { \
     auto of_lane = partial[LANE(0)]; \
-    for (i32 apart = 16; apart > 0; apart /= 2) { \
-      const auto other = EXCHANGE_WITH(of_lane, apart); \
-      of_lane = COMBINE(of_lane, other); \
-    } \
+    COMBINE_LANES(of_lane, 32, COMBINE) \
     __syncwarp(); \
     if (LANE(0) == 0) partial[0] = of_lane; \
     __syncwarp(); \
   }
-#define ROWS_BARRIER() __syncwarp()
 #elif defined(EXCHANGE_WITH)
 // Whole warps by exchange, then the first one what they came to.
 #define GROUP_REDUCE(partial, COMBINE) \
   { \
     auto of_lane = partial[LANE(0)]; \
-    for (i32 apart = 16; apart > 0; apart /= 2) { \
-      const auto other = EXCHANGE_WITH(of_lane, apart); \
-      of_lane = COMBINE(of_lane, other); \
-    } \
+    COMBINE_LANES(of_lane, 32, COMBINE) \
     BARRIER(); \
     if (LANE(0) % 32 == 0) partial[LANE(0) / 32] = of_lane; \
     BARRIER(); \
     if (LANE(0) < 32) { \
       of_lane = partial[LANE(0) % (ROW_LANES / 32)]; \
-      for (i32 apart = ROW_LANES / 64; apart > 0; apart /= 2) { \
-        const auto other = EXCHANGE_WITH(of_lane, apart); \
-        of_lane = COMBINE(of_lane, other); \
-      } \
+      COMBINE_LANES(of_lane, ROW_LANES / 32, COMBINE) \
       if (LANE(0) == 0) partial[0] = of_lane; \
     } \
     BARRIER(); \
