@@ -139,8 +139,9 @@ Status ModelManager::RollBack(const VersionKey& key, RollbackCause cause,
     registry_.Release(model, version);
     return Unavailable(StrCat("the files of version ", version, " change: it is replaced"));
   }
-  registry_.RollBack(model, version, reason);
   quarantine_.Add({model, version, contents->Hex(), reason});
+  NoteRolledBack();  // whoever sees that it is gone finds why
+  registry_.RollBack(model, version, reason);
   const Status kept = KeepQuarantine();
   const Status replaced = Replace(key);
   if (!replaced.ok()) {
@@ -150,7 +151,6 @@ Status ModelManager::RollBack(const VersionKey& key, RollbackCause cause,
     (void)KeepQuarantine();
     return replaced;
   }
-  NoteRolledBack();
   metrics_.CountRollback(model, RollbackCauseName(cause));
   LogWarning(StrCat("model '", model, "' version ", version, " was rolled back: ", reason,
                     "; it stays away until it is released"));

@@ -88,7 +88,9 @@ class Shadow(RepositoryCase):
         served = self.serve()
         self.ask(served, 60)
         self.assertTrue(self.eventually(lambda: self.get(served, "/v2/models/m/versions/4/ready")[0] != 200))
-        (entry,) = self.get(served, "/v2/models/m/rollout")[1]["rolled_back"]
+        rolled_back = lambda: self.get(served, "/v2/models/m/rollout")[1]["rolled_back"]
+        self.assertTrue(self.eventually(rolled_back))  # it is taken out first
+        (entry,) = rolled_back()
         self.assertRegex(entry["reason"], "of its last [0-9]+ answers to copies differ")
         self.ask(served, 10)
 
