@@ -269,11 +269,13 @@ TEST_F(DevicePartitionTest, InputsAreMadeWhereTheDeviceCopiesFromWhileThereIsRoo
   ASSERT_TRUE(host.ok());
   EXPECT_TRUE((*host)->MakeInput(DataType::kFloat, shape).ok());
   EXPECT_EQ(device_->fake().pinned, 0);
+  EXPECT_FALSE((*host)->runs_on_device());
 
   TestModel model;
   model.Input("x", DataType::kFloat, {2, 3}).Node("Softmax", {"x"}, {"y"}).Output("y");
   const auto session = InferenceSession::FromModel(std::move(model.model()), Options());
   ASSERT_TRUE(session.ok()) << session.status().ToString();
+  EXPECT_TRUE((*session)->runs_on_device());
   for (const int64_t most : {-1, 0}) {
     auto input = (*session)->MakeInput(DataType::kFloat, shape);
     ASSERT_TRUE(input.ok());
