@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
 #include <vector>
@@ -15,7 +14,8 @@
 namespace onnxd {
 namespace {
 
-// A group of lanes for a row, which stays in local memory where it has room there.
+// ROW_LANES lanes for a row, which stays in local memory where it has room there; ROWS of them in a
+// group, of which the last ones may not be there.
 constexpr std::string_view kSource = R"(
 #if KEPT
 #define FIRST(i) (kept[i] = BEGIN(base + (i)))
@@ -24,14 +24,17 @@ constexpr std::string_view kSource = R"(
 #define FIRST(i) BEGIN(base + (i))
 #define ELEMENT(i) BEGIN(base + (i))
 #endif
-#define EACH(i) (i64 i = LANE(0); i < width; i += ROW_LANES)
+#define EACH(i) (i64 i = LANE(0); i < own_width; i += ROW_LANES)
 
-KERNEL fused_rows(PARAMETERS i64 width) {
-  LOCAL f32 partial[ROW_LANES];
+KERNEL fused_rows(PARAMETERS i64 rows, i64 width) {
+  LOCAL f32 of_rows[ROWS * ROW_LANES];
+  LOCAL_POINTER f32* partial = of_rows + LANE(1) * ROW_LANES;
 #if KEPT
-  LOCAL f32 kept[KEPT];
+  LOCAL f32 kept_of_rows[ROWS * KEPT];
+  LOCAL_POINTER f32* kept = kept_of_rows + LANE(1) * KEPT;
 #endif
-  const i64 row = GROUP(0), base = row * width;
+  const i64 row = GROUP(0) * ROWS + LANE(1), base = row * width;
+  const i64 own_width = row < rows ? width : 0;
 #ifdef NORMALIZES
   f32 total = 0.0f;
   for EACH(i) total += FIRST(i);
@@ -40,7 +43,7 @@ KERNEL fused_rows(PARAMETERS i64 width) {
   partial[LANE(0)] = total;
   GROUP_REDUCE(partial, PLUS)
   mean = partial[0] / (f32)width;
-  BARRIER();
+  ROWS_BARRIER();
 #endif
   f32 squares = 0.0f;
   for EACH(i) {
@@ -61,7 +64,7 @@ KERNEL fused_rows(PARAMETERS i64 width) {
   partial[LANE(0)] = largest;
   GROUP_REDUCE(partial, LARGER)
   largest = partial[0];
-  BARRIER();
+  ROWS_BARRIER();
   f32 total = 0.0f;
   for EACH(i) total += exp(ELEMENT(i) - largest);
   partial[LANE(0)] = total;
@@ -77,7 +80,7 @@ KERNEL fused_rows(PARAMETERS i64 width) {
   }
   partial[LANE(0)] = total;
   GROUP_REDUCE(partial, COMBINE)
-  if (LANE(0) == 0) FINISH(LAST(partial[0]), row);
+  if (LANE(0) == 0 && row < rows) FINISH(LAST(partial[0]), row);
 #endif
 }
 )";
@@ -155,11 +158,12 @@ std::vector<size_t> WithWhatTheyRead(const Graph& graph, const FusedParts& parts
   return nodes;
 }
 
-// Of a row, the best guess first.
-std::array<uint32_t, 3> LanesFor(int64_t width) {
+// Of a row, the best guess first. A warp needs no barriers.
+std::vector<uint32_t> LanesFor(int64_t width) {
   if (width <= 64) return {32, 64, 128};
   if (width <= 256) return {64, 32, 128};
-  if (width <= 512) return {128, 64, 256};
+  if (width <= 512) return {128, 64, 256, 32};
+  if (width <= 1024) return {256, 128, 512, 32};
   if (width <= 4096) return {256, 128, 512};
   return {512, 256, 128};
 }
@@ -207,19 +211,22 @@ Result<std::unique_ptr<Kernel>> MakeFusedRows(const KernelInfo&, FusedGraph grap
                       StrCat(first.parameters(), last.parameters(), affine.operands.Parameters())),
                kRowFunctions, kSource);
     const auto make = [&](uint32_t lanes) -> Result<PreparedKernel> {
+      const int64_t of_group = lanes == 32 ? 4 : 1;
       LaunchGrid grid;
-      grid.groups[0] = static_cast<uint32_t>(row_count);
+      grid.groups[0] = static_cast<uint32_t>((row_count - 1) / of_group + 1);
       grid.lanes[0] = lanes;
-      ONNXD_ASSIGN_OR_RETURN(
-          const GpuProgram kernel,
-          device.FindKernel(StrCat(Define("ROW_LANES", int64_t{lanes}), source), "fused_rows"));
+      grid.lanes[1] = static_cast<uint32_t>(of_group);
+      const std::string sizes =
+          StrCat(Define("ROW_LANES", int64_t{lanes}), Define("ROWS", of_group));
+      ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel,
+                             device.FindKernel(StrCat(sizes, source), "fused_rows"));
       PreparedKernel prepared;
       prepared.compute = [=](const KernelContext& k) {
         LaunchArguments arguments;
         first.Fill(k, arguments);
         last.Fill(k, arguments);
         affine.operands.Fill(k, affine.inputs, arguments);
-        arguments.Value(width);
+        arguments.Value(row_count).Value(width);
         return Launch(k, kernel, grid, arguments);
       };
       return prepared;
