@@ -280,10 +280,11 @@ class Rewriter {
     const ValueId rows =
         writer.Reshaped(writer.Transposed(split, {0, 2, 4, 1, 3, 5}), {0, p.down, p.across, size});
     const ValueId twin = NewTwin(out);
-    const bool has_bias = node.input(2) != kNoValue;
-    const ValueId product = has_bias ? writer.Add("MatMul", {rows, weights}) : twin;
-    if (!has_bias) writer.AddTo(twin, "MatMul", {rows, weights});
-    if (has_bias) writer.AddTo(twin, "Add", {product, node.inputs[2]});
+    if (node.input(2) == kNoValue) {
+      writer.AddTo(twin, "MatMul", {rows, weights});
+    } else {
+      writer.AddTo(twin, "Add", {writer.Add("MatMul", {rows, weights}), node.inputs[2]});
+    }
     pending_.insert(out);
     return true;
   }

@@ -14,7 +14,8 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kRows = 3;
-constexpr auto kTimeLimit = std::chrono::seconds(10);
+// On a device the first run of each number of rows compiles and times kernels.
+constexpr auto kTimeLimit = std::chrono::seconds(10), kDeviceTimeLimit = std::chrono::seconds(60);
 // Kernels may sum in another order for more rows: of the largest number. On a device products may
 // be of 16 bits, or of TF32, whatever the output's type is.
 constexpr double kRelative = 1e-3, kRelative16 = 2e-2, kRelativeBfloat16 = 5e-2;
@@ -27,7 +28,8 @@ using Rows = std::vector<Value>;  // one value per input
 class Trial {
  public:
   Trial(const InferenceSession& session, const std::atomic<bool>& stopping) : session_(session) {
-    options_.deadline = std::chrono::steady_clock::now() + kTimeLimit;
+    options_.deadline = std::chrono::steady_clock::now() +
+                        (session.runs_on_device() ? kDeviceTimeLimit : kTimeLimit);
     options_.cancelled = &stopping;
   }
 
