@@ -9,9 +9,17 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kMostWindow = 7;
-// So many rows of the result at a time: those of the image that both read are still in the
-// first-level cache.
-constexpr int64_t kRows = 2;
+constexpr int64_t kMostRows = 32;  // of the result at a time
+
+// So many rows of the result are computed for a register of channels before the next one: rows of
+// the image that several of them read are still in the first-level cache. There some channels of a
+// small image stay from row to row, and all of an image that fits.
+int64_t RowsAtOnce(const DepthwiseImage& image, const Window& window) {
+  constexpr int64_t kNearFloats = 12 << 10, kSmallImage = 1024, kRowsOfLarge = 4;  // pixels
+  if (image.slots * image.width * image.pixel <= kNearFloats) return kMostRows;
+  if (window.strides[0] + 1 >= window.kernel[0]) return 1;
+  return image.slots * image.width <= kSmallImage ? kMostRows : kRowsOfLarge;
+}
 
 Result<Tensor> ChannelsLast(const Tensor& plain) {
   const Shape& w = plain.shape();
@@ -53,9 +61,10 @@ Result<DepthwiseConv> DepthwiseConv::Create(const Initializer& weights,
 void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, const float* bias,
                             int64_t begin, int64_t end, float* out) const {
   const int64_t channel = image.first_channel, row_size = window.output[1] * channels_;
-  std::array<const float*, kRows * kMostWindow> rows;
-  for (int64_t first = begin; first < end; first += kRows, out += kRows * row_size) {
-    const int64_t count = std::min(kRows, end - first);
+  const int64_t at_once = RowsAtOnce(image, window);
+  std::array<const float*, kMostRows * kMostWindow> rows;
+  for (int64_t first = begin; first < end; first += at_once, out += at_once * row_size) {
+    const int64_t count = std::min(at_once, end - first);
     for (int64_t i = 0; i < count * window_height_; ++i) {
       const int64_t row = (first + i / window_height_) * window.strides[0] - window.pads_begin[0] +
                           i % window_height_;
