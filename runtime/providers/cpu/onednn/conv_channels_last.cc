@@ -2,7 +2,8 @@
 // [batch, height, width, channels]; weights stay [out, in / group, height, width]. Computed by
 // oneDNN with its activation and residual sum as post-operations, in bands of rows or images: one
 // per thread, or as many as keep the result cached for an activation of ours. Depthwise ones, those
-// of the smallest images, and all where our products are faster go to loops of our own.
+// of one pixel and of the smallest images, and all where our products are faster go to loops of our
+// own.
 #include <algorithm>
 #include <cstring>
 
@@ -16,6 +17,8 @@
 namespace onnxd {
 
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo&);
+bool TakesOnePixel(const KernelInfo&, const Shape& weights);
+Result<std::unique_ptr<Kernel>> MakeOnePixelConv(const KernelInfo&);
 bool TakesSmallImage(const KernelInfo&, const Shape& weights);
 Result<std::unique_ptr<Kernel>> MakeSmallImageConv(const KernelInfo&);
 bool TakesProductConv(const KernelInfo&);
@@ -191,6 +194,9 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
       info.node.attributes.Int("group", 1) == weights->shape()[0] &&
       DepthwiseConv::Takes(info.node.attributes, weights->shape())) {
     return MakeDepthwiseChannelsLast(info);
+  }
+  if (type == DataType::kFloat && TakesOnePixel(info, weights->shape())) {
+    return MakeOnePixelConv(info);
   }
   if (type == DataType::kFloat && TakesSmallImage(info, weights->shape())) {
     return MakeSmallImageConv(info);
