@@ -40,7 +40,8 @@ enum class NarrowFloat { kFloat16, kBfloat16 };
 // Row-major C[m, n] = A[m, k] * B packed by PackB (+ C when accumulate), kept between `low` and
 // `high`. lda and ldc in elements. With `pieces`, rows of A are in pieces of `piece` elements, of
 // which k is a multiple: pieces[row * (k / piece) + i], in place of a and lda. Source: Dukhan, "The
-// Indirect Convolution Algorithm", 2019.
+// Indirect Convolution Algorithm", 2019. With `columns` (gemm alone), A[row, p] is
+// columns[p][row * lda].
 struct GemmArguments {
   int64_t m, n, k;
   const float* a;
@@ -54,6 +55,7 @@ struct GemmArguments {
   float high = std::numeric_limits<float>::infinity();
   const float* const* pieces = nullptr;
   int64_t piece = 0;
+  const float* const* columns = nullptr;
   int64_t panel_rows = 0;  // of a packed panel of which k rows from packed_b on are wanted; 0: k
   const float* ahead = nullptr;  // what is read next; null: what follows a panel
 };

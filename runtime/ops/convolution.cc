@@ -117,7 +117,13 @@ void SetLayout(InferenceContext& context, SymbolicShape shape, bool channels_las
 
 bool IsOne(const Dimension& dimension) { return dimension.known() && dimension.value == 1; }
 
-Status ConvShape(InferenceContext& context, bool channels_last, size_t weight_operand = 1) {
+struct ConvLayout {
+  bool channels_last;         // of the input
+  bool result_channels_last;  // of the result
+};
+
+Status ConvShape(InferenceContext& context, ConvLayout layout, size_t weight_operand = 1) {
+  const bool channels_last = layout.channels_last;
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, channels_last));
   const SymbolicShape* given = context.shape(weight_operand);
   if (!shape || given == nullptr) return Status::Ok();
@@ -149,20 +155,21 @@ Status ConvShape(InferenceContext& context, bool channels_last, size_t weight_op
     SymbolicShape unknown(shape->size());
     unknown[0] = (*shape)[0];
     unknown[1] = (*weights)[0];
-    SetLayout(context, std::move(unknown), channels_last);
+    SetLayout(context, std::move(unknown), layout.result_channels_last);
     return Status::Ok();
   }
   ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node(), *spatial, *kernel));
-  SetLayout(context, OutputShape((*shape)[0], (*weights)[0], window), channels_last);
+  SetLayout(context, OutputShape((*shape)[0], (*weights)[0], window), layout.result_channels_last);
   return Status::Ok();
 }
 
-Status Conv(InferenceContext& context) { return ConvShape(context, false); }
-Status ConvChannelsLast(InferenceContext& context) { return ConvShape(context, true); }
+Status Conv(InferenceContext& context) { return ConvShape(context, {false, false}); }
+Status ConvChannelsLast(InferenceContext& context) { return ConvShape(context, {true, true}); }
+Status PlanarConv(InferenceContext& context) { return ConvShape(context, {false, true}); }
 
 Status QuantizedConvShape(InferenceContext& context, bool channels_last) {
   if (context.input(7).is_tensor()) context.SetElement(0, context.input(7).element);
-  return ConvShape(context, channels_last, 3);
+  return ConvShape(context, {channels_last, channels_last}, 3);
 }
 Status QLinearConv(InferenceContext& context) { return QuantizedConvShape(context, false); }
 Status QLinearConvChannelsLast(InferenceContext& context) {
@@ -170,16 +177,19 @@ Status QLinearConvChannelsLast(InferenceContext& context) {
 }
 Status ConvInteger(InferenceContext& context) {
   context.SetElement(0, DataType::kInt32);
-  return ConvShape(context, false);
+  return ConvShape(context, {false, false});
 }
 
-// A 1 x 1 convolution to weights[3][0] channels, then a window over each of them.
-Status ExpandDepthwise(InferenceContext& context) {
-  ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, true));
+// A convolution to weights[3][0] channels, then a window over each of them, and a 1 x 1 convolution
+// of these where there is a sixth input. The first one is 1 x 1, or reads planes.
+Status ExpandDepthwiseShape(InferenceContext& context, bool planar) {
+  ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, !planar));
   const SymbolicShape* expand = context.shape(1);
   const SymbolicShape* weights = context.shape(3);
   if (!shape || expand == nullptr || weights == nullptr) return Status::Ok();
-  const auto spatial = Spatial(*shape);
+  const SymbolicShape* project = context.node().input(5) != kNoValue ? context.shape(5) : weights;
+  if (project == nullptr || project->size() != 4) return Status::Ok();
+  auto spatial = Spatial(*shape);
   const auto kernel = Spatial(*weights);
   if (shape->size() != 4 || expand->size() != 4 || weights->size() != 4) {
     return context.Fail("input and weights must have rank 4");
@@ -188,17 +198,30 @@ Status ExpandDepthwise(InferenceContext& context) {
   if (in.known() && taken.known() && in.value != taken.value) {
     return context.Fail(StrCat("input has ", in.value, " channels, weights take ", taken.value));
   }
+  if (planar && spatial) {
+    const auto expand_kernel = Spatial(*expand);
+    if (expand_kernel) {
+      ONNXD_ASSIGN_OR_RETURN(const Window window,
+                             PoolWindow(ExpandNodeOf(context.node()), *spatial, *expand_kernel));
+      spatial = window.output;
+    } else {
+      spatial.reset();
+    }
+  }
   if (!spatial || !kernel) {
     SymbolicShape unknown(4);
     unknown[0] = (*shape)[0];
-    unknown[1] = (*weights)[0];
+    unknown[1] = (*project)[0];
     SetLayout(context, std::move(unknown), true);
     return Status::Ok();
   }
   ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node(), *spatial, *kernel));
-  SetLayout(context, OutputShape((*shape)[0], (*weights)[0], window), true);
+  SetLayout(context, OutputShape((*shape)[0], (*project)[0], window), true);
   return Status::Ok();
 }
+
+Status ExpandDepthwise(InferenceContext& context) { return ExpandDepthwiseShape(context, false); }
+Status PlanarDepthwise(InferenceContext& context) { return ExpandDepthwiseShape(context, true); }
 
 Status ConvTranspose(InferenceContext& context) {
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, false));
@@ -304,10 +327,24 @@ constexpr InferenceRule kRules[] = {
     {"onnxd", "ExpandDepthwise", ExpandDepthwise},
     {"onnxd", "GlobalAveragePoolChannelsLast", GlobalPoolChannelsLast},
     {"onnxd", "MaxPoolChannelsLast", PoolChannelsLast},
+    {"onnxd", "PlanarConv", PlanarConv},
+    {"onnxd", "PlanarDepthwise", PlanarDepthwise},
     {"onnxd", "QLinearConvChannelsLast", QLinearConvChannelsLast},
 };
 
 }  // namespace
+
+Node ExpandNodeOf(const Node& node) {
+  constexpr std::string_view kPrefix = "expand_";
+  Node expand;
+  expand.name = node.name;
+  expand.op_type = node.op_type;
+  expand.domain = node.domain;
+  for (const auto& [name, value] : node.attributes.entries()) {
+    if (name.starts_with(kPrefix)) expand.attributes.Set(name.substr(kPrefix.size()), value);
+  }
+  return expand;
+}
 
 Result<Window> PoolWindow(const Node& node, const std::vector<int64_t>& input,
                           const std::vector<int64_t>& kernel) {

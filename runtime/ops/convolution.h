@@ -21,6 +21,10 @@ struct Window {
   std::vector<int64_t> kernel, strides, dilations, pads_begin, pads_end, output;
 };
 
+// The first of two convolutions that a node is: its attributes are those that begin with "expand_",
+// without that.
+Node ExpandNodeOf(const Node& node);
+
 // The window of a Conv, MaxPool, AveragePool or LpPool node over the spatial dimensions `input`
 // (known). `kernel` comes from the weights for convolutions, from kernel_shape for pools.
 // kInvalidArgument when an attribute is out of range or an output size is not positive.

@@ -186,8 +186,8 @@ TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
   }
 }
 
-// Small whole numbers, so that sums are exact in any order: every width of C, rows at a stride and
-// in pieces that lie anywhere.
+// Small whole numbers, so that sums are exact in any order: every width of C, rows at a stride, in
+// pieces that lie anywhere, and in columns.
 TEST_P(EverySimd, GemmStoresEveryWidth) {
   const auto number = [](int64_t i) { return static_cast<float>(i % 7 - 3); };
   const int64_t k = 30, piece = 5, pieces = k / piece;
@@ -199,6 +199,14 @@ TEST_P(EverySimd, GemmStoresEveryWidth) {
       const int64_t to = (m * pieces - 1 - i) * piece;
       std::copy_n(a.data() + i * piece, piece, scattered.data() + to);
       addresses[static_cast<size_t>(i)] = scattered.data() + to;
+    }
+    std::vector<float> turned(static_cast<size_t>(2 * m * k));  // two elements for each
+    std::vector<const float*> of_columns;
+    for (int64_t p = 0; p < k; ++p) {
+      for (int64_t i = 0; i < m; ++i) {
+        turned[static_cast<size_t>(2 * (p * m + i))] = a[static_cast<size_t>(i * k + p)];
+      }
+      of_columns.push_back(turned.data() + 2 * p * m);
     }
     for (int64_t n = 1; n <= 2 * CurrentSimd().gemm_width + 1; ++n) {
       std::vector<float> b(static_cast<size_t>(k * n)), bias(static_cast<size_t>(n));
@@ -223,7 +231,15 @@ TEST_P(EverySimd, GemmStoresEveryWidth) {
         g.bias = bias.data();
         g.accumulate = true;
         g.low = -20.0f, g.high = 25.0f;
-        if (in_pieces) g.pieces = addresses.data(), g.piece = piece;
+        if (in_pieces) {
+          GemmArguments by_column = g;
+          by_column.lda = 2;
+          by_column.columns = of_columns.data();
+          CurrentSimd().gemm(by_column);
+          ASSERT_EQ(c, wanted) << m << " x " << n << ", in columns";
+          std::fill(c.begin(), c.end(), 9.0f);
+          g.pieces = addresses.data(), g.piece = piece;
+        }
         CurrentSimd().gemm(g);
         ASSERT_EQ(c, wanted) << m << " x " << n << (in_pieces ? ", in pieces" : "");
         std::vector<uint16_t> narrow(packed.size());

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/math/simd.h"
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "tests/support/pass_testing.h"
@@ -379,6 +380,35 @@ TEST_F(ExpandDepthwise, TakesALargeExpansionThatNothingElseReads) {
   EXPECT_EQ(After(read, passes), "Transpose ConvChannelsLast ConvChannelsLast Transpose Transpose");
 }
 
+// A block of MobileNetV2: what goes in is added to what comes out.
+TEST_F(ExpandDepthwise, TakesTheProjectionThatFollows) {
+  const auto block = [&](int64_t batch, bool adds) {
+    TestModel model;
+    model.Input("i", DataType::kFloat, {batch, 7, 61, 53});
+    model.Constant("e", Ramp(Shape{80, 7, 1, 1}, 0.05f))
+        .Constant("w", Ramp(Shape{80, 1, 3, 3}, 0.02f));
+    model.Constant("p", Ramp(Shape{7, 80, 1, 1}, 0.01f)).Constant("b", Ramp(Shape{7}, 0.1f));
+    Attributes window;
+    window.Set("group", int64_t{80});
+    window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model.Node("Relu", {"i"}, {"x"}).Node("Conv", {"x", "e"}, {"a"}).Node("Relu", {"a"}, {"r"});
+    model.Node("Conv", {"r", "w"}, {"c"}, window).Node("Sigmoid", {"c"}, {"s"});
+    model.Node("Conv", {"s", "p", "b"}, {"y"});
+    if (adds) model.Node("Add", {"y", "x"}, {"z"});
+    return std::move(model.Output(adds ? "z" : "y"));
+  };
+  auto passes = StandardPasses();
+  passes.insert(passes.end(), passes_.begin(), passes_.end());
+  for (const bool adds : {false, true}) {
+    TestModel again = block(1, adds);
+    EXPECT_TRUE(After(again, passes).ends_with(" ExpandDepthwise Transpose"));
+    for (const int64_t batch : {1, 2}) {
+      ExpectSameResults(block(batch, adds), {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 1);
+      ExpectSameResults(block(batch, adds), {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
+    }
+  }
+}
+
 TEST_F(ExpandDepthwise, ComputesBandsOfAnyWindow) {
   for (const int64_t batch : {1, 2}) {
     for (const auto& [kernel, stride] : {std::pair{3, 1}, {3, 2}, {5, 2}, {7, 1}}) {
@@ -401,6 +431,98 @@ TEST_F(ExpandDepthwise, LeavesOtherWindowsToConvolutions) {
     for (const auto& [kernel, stride] : {std::pair{2, 3}, {3, 3}, {4, 1}, {9, 2}}) {
       const TestModel model = Block(batch, kernel, stride, {1, 0, 2, 1}, "Relu");
       ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
+    }
+  }
+}
+
+class PlanarConv : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"channels_last", "planar_conv", "expand_depthwise"}) {
+      passes_.push_back(ProviderPass(name));
+      if (passes_.back() == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+    }
+    passes_.push_back(DeadCodeElimination());
+  }
+
+  struct Case {
+    int64_t batch, channels, kernel, stride;
+    std::vector<int64_t> pads;
+    bool depthwise_follows;
+    bool projection_follows = false;
+    int64_t out = 40;
+  };
+
+  // Of images of 83 x 77.
+  TestModel Stem(const Case& c, const std::string& activation) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {c.batch, c.channels, 83, 77});
+    model.Constant("w", Ramp(Shape{c.out, c.channels, c.kernel, c.kernel}, 0.03f));
+    model.Constant("b", Ramp(Shape{c.out}, 0.1f)).Constant("d", Ramp(Shape{c.out, 1, 3, 3}, 0.05f));
+    Attributes window, depthwise;
+    window.Set("strides", std::vector<int64_t>{c.stride, c.stride});
+    window.Set("pads", c.pads);
+    depthwise.Set("group", c.out);
+    depthwise.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model.Node("Conv", {"x", "w", "b"}, {"a"}, window);
+    if (activation == "Silu") {
+      model.Node("Sigmoid", {"a"}, {"s"}).Node("Mul", {"a", "s"}, {"y"});
+    } else {
+      model.Node(activation, {"a"}, {"y"});
+    }
+    if (!c.depthwise_follows) return std::move(model.Output("y"));
+    model.Node("Conv", {"y", "d"}, {"z"}, depthwise);
+    if (!c.projection_follows) return std::move(model.Output("z"));
+    model.Constant("p", Ramp(Shape{6, c.out, 1, 1}, 0.02f));
+    return std::move(model.Node("Conv", {"z", "p"}, {"q"}).Output("q"));
+  }
+
+  std::vector<const GraphPass*> passes_;
+};
+
+TEST_F(PlanarConv, ReadsImagesAsTheyCome) {
+  if (math::CurrentSimd().few_rows == nullptr) GTEST_SKIP() << "registers of 512 bits alone";
+  auto passes = StandardPasses();
+  passes.insert(passes.end(), passes_.begin(), passes_.end());
+  TestModel alone = Stem({1, 3, 3, 2, {1, 1, 1, 1}, false}, "Relu");
+  EXPECT_EQ(After(alone, passes), "PlanarConv Transpose");
+  TestModel followed = Stem({1, 3, 3, 1, {1, 1, 1, 1}, true}, "Relu");
+  EXPECT_EQ(After(followed, passes), "PlanarDepthwise Transpose");
+  TestModel block = Stem({1, 3, 3, 1, {1, 1, 1, 1}, true, true, 32}, "Relu");
+  EXPECT_EQ(After(block, passes), "PlanarDepthwise Transpose");
+  TestModel many = Stem({1, 5, 3, 2, {1, 1, 1, 1}, false}, "Relu");
+  EXPECT_EQ(After(many, passes), "Transpose ConvChannelsLast Transpose");
+}
+
+TEST_F(PlanarConv, AgreesWithPlainConvolutions) {
+  for (const bool followed : {false, true}) {
+    for (const char* activation : {"Relu", "Silu"}) {
+      for (const Case& c :
+           {Case{1, 3, 3, 2, {1, 1, 1, 1}, followed}, Case{2, 1, 3, 1, {0, 0, 0, 0}, followed},
+            Case{3, 4, 7, 2, {3, 3, 3, 3}, followed}, Case{2, 2, 5, 3, {4, 0, 1, 3}, followed},
+            Case{1, 3, 1, 1, {0, 2, 3, 0}, followed}, Case{1, 3, 2, 4, {5, 5, 6, 6}, followed}}) {
+        const TestModel model = Stem(c, activation);
+        const Tensor x = Ramp(Shape{c.batch, c.channels, 83, 77}, 0.1f);
+        ExpectSameResults(model, {x}, 1);
+        ExpectSameResults(model, {x}, 3);
+      }
+    }
+  }
+}
+
+TEST(OnePixelConv, AgreesWithPlainConvolutions) {
+  for (const int64_t batch : {1, 2, 13}) {
+    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{96, 4}, {4, 96}, {130, 64}}) {
+      TestModel model;
+      model.Input("x", DataType::kFloat, {batch, in, 5, 3})
+          .Input("z", DataType::kFloat, {batch, out, 1, 1});
+      model.Constant("w", Ramp(Shape{out, in, 1, 1}, 0.03f)).Constant("b", Ramp(Shape{out}, 0.1f));
+      model.Node("GlobalAveragePool", {"x"}, {"p"}).Node("Conv", {"p", "w", "b"}, {"c"});
+      model.Node("Add", {"c", "z"}, {"s"}).Node("Sigmoid", {"s"}, {"y"}).Output("y");
+      const std::vector<Value> inputs = {Ramp(Shape{batch, in, 5, 3}, 0.1f),
+                                         Ramp(Shape{batch, out, 1, 1}, 0.2f)};
+      ExpectSameResults(model, inputs, 1);
+      ExpectSameResults(model, inputs, 3);
     }
   }
 }

@@ -1,19 +1,24 @@
 // onnxd::ExpandDepthwise: a 1 x 1 convolution whose result goes into a depthwise one, both
-// [batch, height, width, channels], as mobile networks have them. Computed for some channels at a
-// time, in bands of rows, so that what the first makes is in the first-level cache when the second
-// reads it; nothing of it is stored.
+// [batch, height, width, channels], as mobile networks have them. onnxd::PlanarDepthwise: the same
+// with a PlanarConv as the first. Computed for some channels at a time, in bands of rows, so that
+// what the first makes is in the first-level cache when the second reads it; nothing of it is
+// stored. Where a 1 x 1 convolution and a sum follow, as they do in MobileNetV2, they are computed
+// from a band as well.
 #include <algorithm>
+#include <optional>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/depthwise.h"
 #include "runtime/providers/cpu/onednn/conv_bands.h"
+#include "runtime/providers/cpu/onednn/planar_windows.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
 
 constexpr size_t kX = 0, kExpandWeights = 1, kExpandBias = 2, kWeights = 3, kBias = 4;
+constexpr size_t kProjectWeights = 5, kProjectBias = 6, kZ = 7;
 // What a band of some channels of the expanded image may take.
 constexpr int64_t kBandBytes = 32 << 10;
 
@@ -43,11 +48,23 @@ struct Strip {
 
 struct ExpandPlan {
   Shape x, y;
+  Shape expanded;                               // [batch, height, width, channels]
+  std::optional<onednn::PlanarWindows> planes;  // what PlanarDepthwise reads
   Window window;
   int64_t band, slots;  // rows of the result at a time; of the expanded image that are kept
   std::vector<Strip> strips;
   std::vector<Slice> slices;
-  int64_t strip_floats;  // scratch of a strip: its slots
+  // Scratch of a strip: slots of a slice; where the planes' reader begins, and what a projection
+  // reads, [band, width, channels]; all of it.
+  int64_t slot_floats, planes_at, band_at, strip_floats;
+
+  int64_t width() const { return window.output[1]; }
+};
+
+// Rows [begin, end) of the result, and those [first, last) of the expanded image that are made for
+// them; the ones before are there.
+struct BandRows {
+  int64_t begin, end, first, last;
 };
 
 // Rows of the expanded image that rows [begin, end) of the result read.
@@ -55,19 +72,20 @@ std::pair<int64_t, int64_t> RowsBelow(const ExpandPlan& plan, int64_t begin, int
   const Window& window = plan.window;
   const int64_t top = begin * window.strides[0] - window.pads_begin[0];
   const int64_t bottom = top + (end - begin - 1) * window.strides[0] + window.kernel[0];
-  const int64_t from = std::clamp<int64_t>(top, 0, plan.x[1]);
-  return {from, std::clamp<int64_t>(bottom, from, plan.x[1])};
+  const int64_t from = std::clamp<int64_t>(top, 0, plan.expanded[1]);
+  return {from, std::clamp<int64_t>(bottom, from, plan.expanded[1])};
 }
 
 void CutIntoStrips(int threads, ExpandPlan* plan) {
   const Shape& y = plan->y;
   const Window& window = plan->window;
   const int64_t row_bytes =
-      plan->x[2] * plan->slices.front().count * static_cast<int64_t>(sizeof(float));
+      plan->expanded[2] * plan->slices.front().count * static_cast<int64_t>(sizeof(float));
   const int64_t overlap = std::max<int64_t>(0, window.kernel[0] - window.strides[0]);
   const int64_t fit = kBandBytes / std::max<int64_t>(1, row_bytes) - overlap;
   plan->band = std::clamp<int64_t>(fit / window.strides[0], 1, y[1]);
-  plan->slots = std::min(plan->x[1], (plan->band - 1) * window.strides[0] + window.kernel[0]);
+  plan->slots =
+      std::min(plan->expanded[1], (plan->band - 1) * window.strides[0] + window.kernel[0]);
   const int64_t per_image = std::clamp<int64_t>((threads + y[0] - 1) / y[0], 1, y[1]);
   const int64_t rows = (y[1] + per_image - 1) / per_image;
   for (int64_t image = 0; image < y[0]; ++image) {
@@ -77,30 +95,55 @@ void CutIntoStrips(int threads, ExpandPlan* plan) {
   }
 }
 
+// The bands of a strip, in turns.
+class BandsOfStrip {
+ public:
+  BandsOfStrip(const ExpandPlan& plan, const Strip& strip)
+      : plan_(plan), end_(strip.end), next_(strip.begin) {}
+
+  // nullopt at the end.
+  std::optional<BandRows> Next() {
+    if (next_ >= end_) return std::nullopt;
+    const int64_t begin = next_;
+    next_ = std::min(end_, begin + plan_.band);
+    const auto [from, to] = RowsBelow(plan_, begin, next_);
+    const BandRows rows{begin, next_, std::max(from, expanded_), to};
+    expanded_ = std::max(expanded_, to);
+    return rows;
+  }
+
+ private:
+  const ExpandPlan& plan_;
+  int64_t end_, next_;
+  int64_t expanded_ = 0;  // rows before it are there, or no longer
+};
+
+// The first weights, [channels, in, height, width], and those of a projection, which there need not
+// be, packed for the GEMM.
+struct ExpandWeights {
+  Shape expand_shape;
+  Tensor expand;
+  int64_t projected = 0;  // channels; 0: no projection
+  Tensor project;
+};
+
 class ExpandDepthwise : public Kernel {
  public:
-  ExpandDepthwise(const Activation& expand_activation, int64_t in, Tensor expand_weights,
+  ExpandDepthwise(const Activation& expand_activation, ExpandWeights weights,
                   DepthwiseConv depthwise, const math::Simd& simd)
       : expand_activation_(BoundsOf(expand_activation)),
-        in_(in),
-        expand_weights_(std::move(expand_weights)),
+        weights_(std::move(weights)),
+        depth_(weights_.expand_shape.ElementCount() / weights_.expand_shape[0]),
         depthwise_(std::move(depthwise)),
         simd_(simd) {}
 
-  bool ReadsInput(size_t i) const override { return i != kExpandWeights && i != kWeights; }
+  bool ReadsInput(size_t i) const override {
+    return i != kExpandWeights && i != kWeights && i != kProjectWeights;
+  }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape &x = context.InputShape(kX), &y = context.OutputShape(0);
-    const int64_t channels = depthwise_.channels();
-    if (x[3] != in_ || y[3] != channels) {
-      return InvalidArgument(StrCat(Describe(context.node), ": X of shape ", x.ToString(),
-                                    " and weights do not fit together"));
-    }
-    for (const size_t i : {kExpandBias, kBias}) {
-      if (!context.HasInput(i) || context.InputShape(i).ElementCount() == channels) continue;
-      return InvalidArgument(
-          StrCat(Describe(context.node), ": bias has shape ", context.InputShape(i).ToString()));
-    }
+    ONNXD_RETURN_IF_ERROR(CheckShapes(context));
     PreparedKernel prepared;
     if (y.ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
@@ -109,14 +152,20 @@ class ExpandDepthwise : public Kernel {
     auto plan = std::make_shared<ExpandPlan>();
     plan->x = x;
     plan->y = y;
-    plan->slices = SlicesOf(channels, simd_);
-    ONNXD_ASSIGN_OR_RETURN(plan->window,
-                           PoolWindow(context.node, {x[1], x[2]}, depthwise_.window()));
+    plan->slices = SlicesOf(depthwise_.channels(), simd_);
+    plan->expanded = Shape{x[0], x[1], x[2], depthwise_.channels()};
+    if (IsPlanar(context.node)) ONNXD_RETURN_IF_ERROR(PlanPlanes(context.node, plan.get()));
+    ONNXD_ASSIGN_OR_RETURN(
+        plan->window,
+        PoolWindow(context.node, {plan->expanded[1], plan->expanded[2]}, depthwise_.window()));
     ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan->window));
     CutIntoStrips(context.threads, plan.get());
-    plan->strip_floats = (plan->slots * x[2] * plan->slices.front().count + 15) / 16 * 16;
+    PlanScratch(plan.get());
     const auto strips = static_cast<int64_t>(plan->strips.size());
     prepared.scratch_bytes = static_cast<size_t>(strips * plan->strip_floats) * sizeof(float);
+    // Other strips of an image read some of the rows of X that one writes.
+    const bool reads_x = context.node.input(kZ) == context.node.input(kX);
+    if (context.HasInput(kZ) && (!reads_x || strips == y[0])) prepared.in_place = {{0, kZ}};
     prepared.compute = [plan, strips, this](const KernelContext& k) {
       k.pool().ParallelFor(strips, 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
@@ -129,96 +178,215 @@ class ExpandDepthwise : public Kernel {
     return prepared;
   }
 
+  static bool IsPlanar(const Node& node) { return node.Is("PlanarDepthwise", "onnxd"); }
+
  private:
-  void RunStrip(const ExpandPlan& plan, const Strip& strip, const KernelContext& k,
-                float* scratch) const {
-    const int64_t channels = depthwise_.channels(), row = plan.y[2] * channels;
-    float* y = k.output<float>(0) + (strip.image * plan.y[1] + strip.begin) * row;
-    for (const Slice& slice : plan.slices) RunSlice(plan, strip, slice, k, scratch, y);
-    depthwise_.activation().Apply(y, (strip.end - strip.begin) * row);
+  bool projects() const { return weights_.projected > 0; }
+
+  Status CheckShapes(const PrepareContext& context) const {
+    const Shape &x = context.InputShape(kX), &y = context.OutputShape(0);
+    const int64_t channels = depthwise_.channels(),
+                  out = projects() ? weights_.projected : channels;
+    if (x[IsPlanar(context.node) ? 1 : 3] != weights_.expand_shape[1] || y[3] != out) {
+      return InvalidArgument(StrCat(Describe(context.node), ": X of shape ", x.ToString(),
+                                    " and weights do not fit together"));
+    }
+    for (const size_t i : {kExpandBias, kBias, kProjectBias}) {
+      if (!context.HasInput(i)) continue;
+      if (context.InputShape(i).ElementCount() == (i == kProjectBias ? out : channels)) continue;
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": bias has shape ", context.InputShape(i).ToString()));
+    }
+    if (context.HasInput(kZ) && !(context.InputShape(kZ) == y)) {
+      return InvalidArgument(
+          StrCat(Describe(context.node), ": Z has shape ", context.InputShape(kZ).ToString()));
+    }
+    return Status::Ok();
   }
 
-  void RunSlice(const ExpandPlan& plan, const Strip& strip, const Slice& slice,
-                const KernelContext& k, float* scratch, float* y) const {
-    const int64_t x_row = plan.x[2] * plan.x[3];
-    const float* x = k.input<float>(kX) + strip.image * plan.x[1] * x_row;
-    const int64_t slot_floats = plan.x[2] * slice.count;
-    int64_t expanded = 0;  // rows before it are there, or no longer
-    for (int64_t begin = strip.begin; begin < strip.end; begin += plan.band) {
-      const int64_t end = std::min(strip.end, begin + plan.band);
-      const auto [from, to] = RowsBelow(plan, begin, end);
-      for (int64_t row = std::max(from, expanded); row < to; ++row) {
-        Expand(plan.x[2], slice, x + row * x_row, k.input<float>(kExpandBias),
-               scratch + row % plan.slots * slot_floats);
-      }
-      expanded = std::max(expanded, to);
-      depthwise_.Compute(
-          {scratch, plan.x[1], plan.x[2], plan.slots, slice.channel, slice.count, slice.count},
-          plan.window, k.input<float>(kBias), begin, end,
-          y + (begin - strip.begin) * plan.y[2] * depthwise_.channels());
+  Status PlanPlanes(const Node& node, ExpandPlan* plan) const {
+    const Shape &x = plan->x, &w = weights_.expand_shape;
+    plan->planes = onednn::PlanarWindows{{}, x[1], x[2], x[3]};
+    Window& window = plan->planes->window;
+    ONNXD_ASSIGN_OR_RETURN(window, PoolWindow(ExpandNodeOf(node), {x[2], x[3]}, {w[2], w[3]}));
+    plan->expanded = Shape{x[0], window.output[0], window.output[1], depthwise_.channels()};
+    return onednn::CheckPads(node, window);
+  }
+
+  void PlanScratch(ExpandPlan* plan) const {
+    const auto whole_lines = [](int64_t floats) { return (floats + 15) / 16 * 16; };
+    plan->slot_floats = whole_lines(plan->slots * plan->expanded[2] * plan->slices.front().count);
+    const auto slices = static_cast<int64_t>(plan->slices.size());
+    plan->planes_at = plan->slot_floats * (projects() ? slices : 1);
+    plan->band_at = plan->planes_at;
+    if (plan->planes) plan->band_at += whole_lines(plan->planes->ScratchBytes() / 4 + 1);
+    plan->strip_floats = plan->band_at;
+    if (projects()) {
+      plan->strip_floats += whole_lines(plan->band * plan->width() * depthwise_.channels());
     }
   }
 
-  // One row of the expanded image. bias: [channels] or null.
-  void Expand(int64_t width, const Slice& slice, const float* x, const float* bias,
-              float* out) const {
-    const float* weights = expand_weights_.data<float>() + slice.panel * simd_.gemm_width * in_;
-    simd_.gemm({width, slice.count, in_, x, in_, weights, out, slice.count,
-                bias != nullptr ? bias + slice.channel : nullptr, false, expand_activation_.low,
-                expand_activation_.high});
+  void RunStrip(const ExpandPlan& plan, const Strip& strip, const KernelContext& k,
+                float* scratch) const {
+    if (projects()) return RunProjectedStrip(plan, strip, k, scratch);
+    const int64_t row = plan.width() * depthwise_.channels();
+    float* y = k.output<float>(0) + (strip.image * plan.y[1] + strip.begin) * row;
+    for (const Slice& slice : plan.slices) {
+      std::optional<onednn::PlanarReader> planes = PlanesOf(plan, strip, k, scratch);
+      BandsOfStrip bands(plan, strip);
+      while (const auto rows = bands.Next()) {
+        RunBand(plan, strip, slice, *rows, planes, k, scratch,
+                y + (rows->begin - strip.begin) * row);
+      }
+    }
+    depthwise_.activation().Apply(y, (strip.end - strip.begin) * row);
+  }
+
+  // All channels of a band, from which the product is made.
+  void RunProjectedStrip(const ExpandPlan& plan, const Strip& strip, const KernelContext& k,
+                         float* scratch) const {
+    float* expanded = scratch + plan.band_at;
+    std::optional<onednn::PlanarReader> planes = PlanesOf(plan, strip, k, scratch);
+    BandsOfStrip bands(plan, strip);
+    while (const auto rows = bands.Next()) {
+      float* slots = scratch;
+      for (const Slice& slice : plan.slices) {
+        RunBand(plan, strip, slice, *rows, planes, k, slots, expanded);
+        slots += plan.slot_floats;
+      }
+      const int64_t pixels = (rows->end - rows->begin) * plan.width();
+      depthwise_.activation().Apply(expanded, pixels * depthwise_.channels());
+      Project(plan, strip.image * plan.y[1] + rows->begin, pixels, k, expanded);
+    }
+  }
+
+  // Rows of the result from `row` on, of all images.
+  void Project(const ExpandPlan& plan, int64_t row, int64_t pixels, const KernelContext& k,
+               const float* from) const {
+    const int64_t n = weights_.projected, at = row * plan.width() * n;
+    float* y = k.output<float>(0) + at;
+    const float* z = k.input<float>(kZ);
+    if (z != nullptr && z != k.output<float>(0)) std::copy_n(z + at, pixels * n, y);
+    const int64_t channels = depthwise_.channels();
+    math::GemmArguments g{pixels, n, channels, from, channels, weights_.project.data<float>(),
+                          y,      n};
+    g.bias = k.input<float>(kProjectBias);
+    g.accumulate = z != nullptr;
+    simd_.gemm(g);
+  }
+
+  static std::optional<onednn::PlanarReader> PlanesOf(const ExpandPlan& plan, const Strip& strip,
+                                                      const KernelContext& k, float* scratch) {
+    if (!plan.planes) return std::nullopt;
+    return std::make_optional<onednn::PlanarReader>(*plan.planes, ImageOf(plan, strip, k),
+                                                    scratch + plan.planes_at);
+  }
+
+  static const float* ImageOf(const ExpandPlan& plan, const Strip& strip, const KernelContext& k) {
+    return k.input<float>(kX) + strip.image * plan.x[1] * plan.x[2] * plan.x[3];
+  }
+
+  // out: [rows, width, channels], of which those of the slice are written.
+  void RunBand(const ExpandPlan& plan, const Strip& strip, const Slice& slice, const BandRows& rows,
+               std::optional<onednn::PlanarReader>& planes, const KernelContext& k, float* slots,
+               float* out) const {
+    const int64_t width = plan.expanded[2], row_floats = width * slice.count;
+    for (int64_t row = rows.first; row < rows.last; ++row) {
+      math::GemmArguments g{};
+      if (planes) {
+        g.columns = planes->Row(row);
+        g.lda = plan.planes->window.strides[1];
+      } else {
+        g.a = ImageOf(plan, strip, k) + row * plan.x[2] * plan.x[3];
+        g.lda = plan.x[3];
+      }
+      Expand(width, slice, k.input<float>(kExpandBias), slots + row % plan.slots * row_floats, g);
+    }
+    depthwise_.Compute(
+        {slots, plan.expanded[1], width, plan.slots, slice.channel, slice.count, slice.count},
+        plan.window, k.input<float>(kBias), rows.begin, rows.end, out);
+  }
+
+  // One row of the expanded image, of what `g` says where it is. bias: [channels] or null.
+  void Expand(int64_t width, const Slice& slice, const float* bias, float* out,
+              math::GemmArguments g) const {
+    g.m = width, g.n = slice.count, g.k = depth_;
+    g.packed_b = weights_.expand.data<float>() + slice.panel * simd_.gemm_width * depth_;
+    g.c = out;
+    g.ldc = slice.count;
+    if (bias != nullptr) g.bias = bias + slice.channel;
+    g.low = expand_activation_.low, g.high = expand_activation_.high;
+    simd_.gemm(g);
     expand_activation_.rest.Apply(out, width * slice.count);
   }
 
   ActivationBounds expand_activation_;
-  int64_t in_;
-  Tensor expand_weights_;  // packed for the GEMM
+  ExpandWeights weights_;
+  int64_t depth_;  // of the product that expands a row
   DepthwiseConv depthwise_;
   const math::Simd& simd_;
 };
 
-// The activation of the first convolution, whose attributes begin with "expand_".
-Result<Activation> ExpandActivationOf(const Node& node) {
-  Node expand;
-  expand.name = node.name;
-  expand.op_type = node.op_type;
-  expand.domain = node.domain;
-  expand.attributes.Set("activation", node.attributes.String("expand_activation", ""));
-  expand.attributes.Set("activation_params", node.attributes.Floats("expand_activation_params"));
-  return ActivationOf(expand);
+Result<Tensor> PackExpandWeights(const Tensor& plain, const math::Simd& simd) {
+  const int64_t channels = plain.shape()[0], k = plain.shape().ElementCount() / channels;
+  ONNXD_ASSIGN_OR_RETURN(Tensor packed,
+                         Tensor::Create(DataType::kFloat, Shape{PackedBSize(simd, k, channels)}));
+  const int64_t panel_floats = simd.gemm_width * k;
+  for (const Slice& slice : SlicesOf(channels, simd)) {
+    simd.pack_b(plain.data<float>() + slice.channel * k, k, true, k, slice.count,
+                packed.mutable_data<float>() + slice.panel * panel_floats);
+  }
+  return packed;
+}
+
+Result<Tensor> PackProjectWeights(const Tensor& plain, const math::Simd& simd) {
+  const int64_t n = plain.shape()[0], k = plain.shape()[1];
+  ONNXD_ASSIGN_OR_RETURN(Tensor packed,
+                         Tensor::Create(DataType::kFloat, Shape{PackedBSize(simd, k, n)}));
+  simd.pack_b(plain.data<float>(), k, true, k, n, packed.mutable_data<float>());
+  return packed;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
-  ONNXD_ASSIGN_OR_RETURN(const Activation expand_activation, ExpandActivationOf(info.node));
+  ONNXD_ASSIGN_OR_RETURN(const Activation expand_activation, ActivationOf(ExpandNodeOf(info.node)));
   const Initializer* expand = info.constant_input(kExpandWeights);
   const Initializer* weights = info.constant_input(kWeights);
+  const Initializer* project = info.constant_input(kProjectWeights);
   if (expand == nullptr || expand->shape().rank() != 4 || weights == nullptr ||
+      (project == nullptr && info.node.input(kProjectWeights) != kNoValue) ||
       !DepthwiseConv::Takes(info.node.attributes, weights->shape())) {
     return Unimplemented("ExpandDepthwise needs constant weights, of windows up to 7 x 7");
   }
   const Shape &e = expand->shape(), &d = weights->shape();
-  if (e[0] != d[0] || e[2] != 1 || e[3] != 1) {
+  const bool is_planar = ExpandDepthwise::IsPlanar(info.node);
+  if (e[0] != d[0] || (!is_planar && (e[2] != 1 || e[3] != 1)) ||
+      (project != nullptr && !(project->shape() == Shape{project->shape()[0], e[0], 1, 1}))) {
     return InvalidArgument(StrCat(Describe(info.node), ": weights of shapes ", e.ToString(),
                                   " and ", d.ToString(), " do not follow each other"));
   }
   const math::Simd& simd = math::CurrentSimd();
-  const auto pack = [&](const Tensor& plain) -> Result<Tensor> {
-    ONNXD_ASSIGN_OR_RETURN(Tensor packed,
-                           Tensor::Create(DataType::kFloat, Shape{PackedBSize(simd, e[1], e[0])}));
-    const int64_t panel_floats = simd.gemm_width * e[1];
-    for (const Slice& slice : SlicesOf(e[0], simd)) {
-      simd.pack_b(plain.data<float>() + slice.channel * e[1], e[1], true, e[1], slice.count,
-                  packed.mutable_data<float>() + slice.panel * panel_floats);
-    }
-    return packed;
-  };
-  ONNXD_ASSIGN_OR_RETURN(Tensor packed,
-                         expand->InForm(StrCat("expand_depthwise in slices, ", simd.name), pack));
+  if (is_planar && project != nullptr && e[0] > simd.gemm_width) {
+    return Unimplemented("PlanarDepthwise projects the channels of one slice");
+  }
+  ExpandWeights packed;
+  packed.expand_shape = e;
+  ONNXD_ASSIGN_OR_RETURN(
+      packed.expand,
+      expand->InForm(StrCat("expand_depthwise in slices, ", simd.name),
+                     [&](const Tensor& plain) { return PackExpandWeights(plain, simd); }));
+  if (project != nullptr) {
+    packed.projected = project->shape()[0];
+    ONNXD_ASSIGN_OR_RETURN(packed.project, project->InForm(StrCat("projection, ", simd.name),
+                                                           [&](const Tensor& plain) {
+                                                             return PackProjectWeights(plain, simd);
+                                                           }));
+  }
   ONNXD_ASSIGN_OR_RETURN(DepthwiseConv depthwise, DepthwiseConv::Create(*weights, activation));
   return std::unique_ptr<Kernel>(std::make_unique<ExpandDepthwise>(
-      expand_activation, e[1], std::move(packed), std::move(depthwise), simd));
+      expand_activation, std::move(packed), std::move(depthwise), simd));
 }
 
 }  // namespace onnxd

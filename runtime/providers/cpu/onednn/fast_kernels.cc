@@ -13,6 +13,7 @@
 #include "runtime/providers/cpu/onednn/passes/group_normalization.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/narrow_weights.h"
+#include "runtime/providers/cpu/onednn/passes/planar_conv.h"
 #include "runtime/providers/cpu/onednn/passes/reduced_precision.h"
 #include "runtime/providers/cpu/onednn/passes/signal_images.h"
 #include "runtime/providers/cpu/onednn/passes/sub_pixel_conv.h"
@@ -29,6 +30,7 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulNarrowWeights(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakePlanarConv(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeGroupNormalizationChannelsLast(const KernelInfo&);
@@ -48,6 +50,8 @@ std::span<const KernelEntry> FastKernels() {
       {"onnxd", "MatMulBiasActivation", 1, kLatestVersion, MakeMatMulBiasActivation},
       {"onnxd", "MatMulNarrowWeights", 1, kLatestVersion, MakeMatMulNarrowWeights},
       {"onnxd", "MaxPoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
+      {"onnxd", "PlanarConv", 1, kLatestVersion, MakePlanarConv},
+      {"onnxd", "PlanarDepthwise", 1, kLatestVersion, MakeExpandDepthwise},
       {"onnxd", "QLinearConvChannelsLast", 1, kLatestVersion, MakeQLinearConvChannelsLast},
   };
   return kEntries;
@@ -86,9 +90,10 @@ std::vector<const GraphPass*> FastPasses() {
       {.types = {DataType::kFloat, DataType::kInt8, DataType::kUint8},
        .conv = [](const Graph& graph, const Node& node) { return IsFloat(graph, node.input(0)); },
        .byte_conv = TakesQuantizedConv});
-  return {SubPixelConv(),   VolumeImages(),     SignalImages(),      GroupNormalizationFusion(),
-          &channels_last,   WideGroups(),       WinogradSelection(), ExpandDepthwiseFusion(),
-          MatMulEpilogue(), ReducedPrecision(), NarrowWeights()};
+  return {
+      SubPixelConv(),          VolumeImages(),   SignalImages(),      GroupNormalizationFusion(),
+      &channels_last,          WideGroups(),     WinogradSelection(), PlanarConvFusion(),
+      ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision(),  NarrowWeights()};
 }
 
 }  // namespace onnxd

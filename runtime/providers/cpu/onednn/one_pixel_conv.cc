@@ -1,5 +1,5 @@
-// onnxd::ConvChannelsLast of images of one pixel, 1 x 1, as squeeze-and-excite has them: a product of
-// as many rows as there are images, which takes what it takes to read the weights.
+// onnxd::ConvChannelsLast of images of one pixel, 1 x 1, as squeeze-and-excite has them: a product
+// of as many rows as there are images, which takes what it takes to read the weights.
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/lazy_form.h"
@@ -37,11 +37,12 @@ class OnePixelConv : public Kernel {
   bool ReadsInput(size_t i) const override { return i != 1; }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
-    ONNXD_ASSIGN_OR_RETURN(const onednn::ConvGeometry geometry,
-                           onednn::GeometryOf(context.node, context.InputShape(0),
-                                              context.OutputShape(0), shape_));
+    ONNXD_ASSIGN_OR_RETURN(
+        const onednn::ConvGeometry geometry,
+        onednn::GeometryOf(context.node, context.InputShape(0), context.OutputShape(0), shape_));
     ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, geometry.out));
-    ONNXD_ASSIGN_OR_RETURN(const Tensor packed, weights_->Get([](const Tensor& plain) { return InPanels(plain); }));
+    ONNXD_ASSIGN_OR_RETURN(const Tensor packed,
+                           weights_->Get([](const Tensor& plain) { return InPanels(plain); }));
     onednn::FewRowsProduct product{};
     product.m = geometry.images * geometry.pixels();
     product.k = geometry.in;

@@ -1,5 +1,7 @@
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
 
+#include "runtime/base/str_cat.h"
+#include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/depthwise.h"
 
@@ -10,21 +12,28 @@ namespace {
 constexpr int64_t kLeastBytes = 768 << 10;
 
 const Shape* WeightsOf(const Graph& graph, const Node& node) {
-  if (!node.Is("ConvChannelsLast", "onnxd") || node.input(3) != kNoValue) return nullptr;
+  if (!node.Is("ConvChannelsLast", "onnxd")) return nullptr;
   const auto weights = graph.initializers.find(node.inputs[1]);
   return weights == graph.initializers.end() ? nullptr : &weights->second.shape();
 }
 
-bool IsExpansion(const Graph& graph, const Node& node) {
+// 1 x 1.
+bool IsPointwise(const Graph& graph, const Node& node) {
   const Shape* w = WeightsOf(graph, node);
   const Attributes& a = node.attributes;
   return w != nullptr && (*w)[2] == 1 && (*w)[3] == 1 && a.Int("group", 1) == 1 &&
          AreAll(a.Ints("strides"), 1) && AreAll(a.Ints("pads"), 0);
 }
 
+bool IsExpansion(const Graph& graph, const Node& node) {
+  return IsPointwise(graph, node) && node.input(3) == kNoValue;
+}
+
+bool IsPlanar(const Node& node) { return node.Is("PlanarConv", "onnxd"); }
+
 bool IsDepthwise(const Graph& graph, const Node& node) {
   const Shape* w = WeightsOf(graph, node);
-  return w != nullptr && node.attributes.Int("group", 1) == (*w)[0] &&
+  return w != nullptr && node.input(3) == kNoValue && node.attributes.Int("group", 1) == (*w)[0] &&
          DepthwiseConv::Takes(node.attributes, *w);
 }
 
@@ -41,15 +50,47 @@ bool IsLarge(const Graph& graph, ValueId id) {
 
 Node Fused(const Node& expand, const Node& depthwise) {
   Node node = depthwise;
-  node.op_type = "ExpandDepthwise";
+  const Attributes& first = expand.attributes;
   node.attributes.Erase("group");
-  const std::string activation = expand.attributes.String("activation", "");
+  const std::string activation = first.String("activation", "");
   if (!activation.empty()) {
     node.attributes.Set("expand_activation", activation);
-    node.attributes.Set("expand_activation_params", expand.attributes.Floats("activation_params"));
+    node.attributes.Set("expand_activation_params", first.Floats("activation_params"));
+  }
+  node.op_type = "ExpandDepthwise";
+  if (IsPlanar(expand)) {
+    node.op_type = "PlanarDepthwise";
+    if (first.Has("auto_pad")) node.attributes.Set("expand_auto_pad", first.String("auto_pad", ""));
+    for (const char* name : {"kernel_shape", "pads", "strides"}) {
+      if (first.Has(name)) node.attributes.Set(StrCat("expand_", name), first.Ints(name));
+    }
   }
   node.inputs = {expand.inputs[0], expand.inputs[1], expand.input(2), depthwise.inputs[1]};
   if (depthwise.input(2) != kNoValue) node.inputs.push_back(depthwise.inputs[2]);
+  return node;
+}
+
+// Whether `node` is a projection of what `expand`, which this pass made, gives.
+bool IsProjection(const Graph& graph, const Node& expand, const Node& node) {
+  constexpr int64_t kMostChannels = 64;
+  const bool is_planar = expand.Is("PlanarDepthwise", "onnxd");
+  if ((!is_planar && !expand.Is("ExpandDepthwise", "onnxd")) || expand.input(5) != kNoValue ||
+      !IsPointwise(graph, node) || node.attributes.Has("activation")) {
+    return false;
+  }
+  const int64_t expanded = graph.initializers.at(expand.inputs[1]).shape()[0];
+  return (*WeightsOf(graph, node))[0] <= kMostChannels &&
+         (!is_planar || expanded <= math::CurrentSimd().gemm_width);
+}
+
+Node Projected(const Node& expand, const Node& project) {
+  Node node = expand;
+  node.name = project.name;
+  node.inputs.resize(8, kNoValue);
+  node.inputs[5] = project.inputs[1];
+  node.inputs[6] = project.input(2);
+  node.inputs[7] = project.input(3);
+  node.outputs = project.outputs;
   return node;
 }
 
@@ -67,8 +108,17 @@ class Pass : public GraphPass {
       const int producer = index.producer(node.inputs[0]);
       if (producer < 0 || index.use_count(node.inputs[0]) != 1) continue;
       const Node& expand = graph.nodes[static_cast<size_t>(producer)];
-      if (!IsExpansion(graph, expand) || !IsLarge(graph, node.inputs[0])) continue;
+      if ((!IsExpansion(graph, expand) && !IsPlanar(expand)) || !IsLarge(graph, node.inputs[0]))
+        continue;
       node = Fused(expand, node);  // the expansion is dead now
+      changed = true;
+    }
+    for (Node& node : graph.nodes) {
+      const int producer = node.inputs.empty() ? -1 : index.producer(node.inputs[0]);
+      if (producer < 0 || index.use_count(node.inputs[0]) != 1) continue;
+      const Node& expand = graph.nodes[static_cast<size_t>(producer)];
+      if (!IsProjection(graph, expand, node)) continue;
+      node = Projected(expand, node);
       changed = true;
     }
     return changed;
