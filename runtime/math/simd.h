@@ -113,6 +113,8 @@ struct DepthwiseArguments {
   float low, high;
   float* out;  // [rows, out_width, channels]
   int64_t rows, out_width;
+  float* sums = nullptr;  // [channels], to which those of the results are added; null: none
+  int64_t first_sum = 0;  // channels before it are left out of them
 };
 
 // A byte, unsigned or signed, stands for (byte - zero) * scale; zero is a whole number that the

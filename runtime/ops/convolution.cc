@@ -189,6 +189,9 @@ Status ExpandDepthwiseShape(InferenceContext& context, bool planar) {
   if (!shape || expand == nullptr || weights == nullptr) return Status::Ok();
   const SymbolicShape* project = context.node().input(5) != kNoValue ? context.shape(5) : weights;
   if (project == nullptr || project->size() != 4) return Status::Ok();
+  if (context.node().outputs.size() > 1) {
+    context.SetShape(1, {(*shape)[0], Dimension(1), Dimension(1), (*project)[0]});
+  }
   auto spatial = Spatial(*shape);
   const auto kernel = Spatial(*weights);
   if (shape->size() != 4 || expand->size() != 4 || weights->size() != 4) {
@@ -325,6 +328,7 @@ constexpr InferenceRule kRules[] = {
     {"onnxd", "ConvWinograd", ConvChannelsLast},
     {"onnxd", "DepthWindows", DepthWindowsShape},
     {"onnxd", "ExpandDepthwise", ExpandDepthwise},
+    {"onnxd", "GatedConv", ConvChannelsLast},
     {"onnxd", "GlobalAveragePoolChannelsLast", GlobalPoolChannelsLast},
     {"onnxd", "MaxPoolChannelsLast", PoolChannelsLast},
     {"onnxd", "PlanarConv", PlanarConv},

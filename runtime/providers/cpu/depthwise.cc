@@ -72,11 +72,11 @@ void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, c
       rows[static_cast<size_t>(i)] =
           inside ? image.rows + row % image.slots * image.width * image.pixel : nullptr;
     }
-    math::CurrentSimd().depthwise({rows.data(), image.width, image.channels, image.pixel, channels_,
-                                   weights_.data<float>() + channel, window_height_, window_width_,
-                                   window.strides[0], window.pads_begin[1],
-                                   bias != nullptr ? bias + channel : nullptr, silu_, bounds_.low,
-                                   bounds_.high, out + channel, count, window.output[1]});
+    math::CurrentSimd().depthwise(
+        {rows.data(), image.width, image.channels, image.pixel, channels_,
+         weights_.data<float>() + channel, window_height_, window_width_, window.strides[0],
+         window.pads_begin[1], bias != nullptr ? bias + channel : nullptr, silu_, bounds_.low,
+         bounds_.high, out + channel, count, window.output[1], image.sums, image.first_sum});
   }
 }
 

@@ -15,6 +15,10 @@ struct DepthwiseImage {
   int64_t height, width, slots;
   int64_t first_channel, channels;
   int64_t pixel;  // elements from one pixel to the next
+  // Of each channel of the result, to which these rows' are added, but for the first few channels;
+  // null: not wanted. Needs an activation() that does nothing.
+  float* sums = nullptr;
+  int64_t first_sum = 0;
 };
 
 // Any thread.

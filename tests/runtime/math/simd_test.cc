@@ -429,7 +429,8 @@ TEST_P(EverySimd, SoftmaxsPartsHoldForEveryLength) {
   }
 }
 
-// A depthwise convolution of a whole image, compared with the sum over its window in doubles.
+// A depthwise convolution of a whole image, compared with the sum over its window in doubles, and
+// the sums of its channels.
 struct DepthwiseCase {
   int64_t channels, width, window, stride, pad;
   bool silu;
@@ -449,6 +450,8 @@ void ExpectDepthwise(const DepthwiseCase& c) {
   const auto x = filled(kHeight * c.width * c.channels), bias = filled(c.channels);
   const auto w = filled(c.window * c.window * c.channels);
   std::vector<float> out(static_cast<size_t>(rows * columns * c.channels));
+  constexpr int64_t kFirstSum = 3;
+  std::vector<float> sums(static_cast<size_t>(c.channels), 3.0f);
   std::vector<const float*> image_rows;
   for (int64_t i = 0; i < rows * c.window; ++i) {
     const int64_t row = i / c.window * c.stride - c.pad + i % c.window;
@@ -457,7 +460,16 @@ void ExpectDepthwise(const DepthwiseCase& c) {
   }
   CurrentSimd().depthwise({image_rows.data(), c.width, c.channels, c.channels, c.channels, w.data(),
                            c.window, c.window, c.stride, c.pad, bias.data(), c.silu, -0.2f, 1.5f,
-                           out.data(), rows, columns});
+                           out.data(), rows, columns, sums.data(), kFirstSum});
+  for (int64_t channel = 0; channel < c.channels; ++channel) {
+    double sum = 3.0;
+    for (int64_t i = channel; channel >= kFirstSum && i < rows * columns * c.channels;
+         i += c.channels) {
+      sum += static_cast<double>(out[static_cast<size_t>(i)]);
+    }
+    ASSERT_NEAR(sums[static_cast<size_t>(channel)], sum,
+                1e-5 * static_cast<double>(rows * columns));
+  }
   for (int64_t i = 0; i < rows * columns * c.channels; ++i) {
     const int64_t channel = i % c.channels, column = i / c.channels % columns;
     double sum = bias[static_cast<size_t>(channel)];

@@ -409,6 +409,81 @@ TEST_F(ExpandDepthwise, TakesTheProjectionThatFollows) {
   }
 }
 
+// Channels of which the last ones are computed twice, widths of which the last pixels are.
+TEST_F(ExpandDepthwise, MakesTheMeansThatSqueezeAndExciteAsksFor) {
+  const auto block = [](int64_t batch, int64_t width, const char* activation) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {batch, 7, 91, width});
+    model.Constant("e", Ramp(Shape{72, 7, 1, 1}, 0.05f));
+    model.Constant("w", Ramp(Shape{72, 1, 3, 3}, 0.02f));
+    Attributes window;
+    window.Set("group", int64_t{72});
+    window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model.Node("Conv", {"x", "e"}, {"a"}).Node("Relu", {"a"}, {"r"});
+    model.Node("Conv", {"r", "w"}, {"c"}, window).Node(activation, {"c"}, {"y"});
+    model.Node("GlobalAveragePool", {"y"}, {"m"});
+    return std::move(model.Output("y").Output("m"));
+  };
+  auto passes = StandardPasses();
+  passes.insert(passes.end(), passes_.begin(), passes_.end());
+  TestModel summed = block(1, 53, "Relu"), apart = block(1, 53, "Sigmoid");
+  EXPECT_EQ(After(summed, passes).find("GlobalAveragePool"), std::string::npos);
+  EXPECT_NE(After(apart, passes).find("GlobalAveragePool"), std::string::npos);
+  for (const char* activation : {"Relu", "Sigmoid"}) {
+    for (const int64_t batch : {1, 2}) {
+      for (const int64_t width : {53, 56}) {
+        const TestModel model = block(batch, width, activation);
+        ExpectSameResults(model, {Ramp(Shape{batch, 7, 91, width}, 0.1f)}, 1);
+        ExpectSameResults(model, {Ramp(Shape{batch, 7, 91, width}, 0.1f)}, 3);
+      }
+    }
+  }
+}
+
+// Squeeze-and-excite of an image that outweighs the weights behind it.
+TEST(GatedConv, MultipliesTheWeightsInsteadOfTheImage) {
+  const auto block = [](int64_t batch, int64_t out, bool adds) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {batch, 5, 31, 27});
+    model.Constant("w", Ramp(Shape{36, 5, 3, 3}, 0.02f))
+        .Constant("g", Ramp(Shape{36, 36, 1, 1}, 0.1f));
+    model.Constant("p", Ramp(Shape{out, 36, 1, 1}, 0.03f)).Constant("b", Ramp(Shape{out}, 0.1f));
+    model.Constant("q", Ramp(Shape{out, 36, 1, 1}, 0.01f));
+    Attributes window;
+    window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+    model.Node("Conv", {"x", "w"}, {"c"}, window).Node("Relu", {"c"}, {"r"});
+    model.Node("GlobalAveragePool", {"r"}, {"m"}).Node("Conv", {"m", "g"}, {"s"});
+    model.Node("Sigmoid", {"s"}, {"t"}).Node("Mul", {"t", "r"}, {"u"});
+    model.Node("Conv", {"u", "p", "b"}, {"v"});
+    if (adds) {
+      model.Node("Conv", {"r", "q"}, {"o"}).Node("Add", {"v", "o"}, {"y"});
+    } else {
+      model.Node("Tanh", {"v"}, {"y"});
+    }
+    return std::move(model.Output("y"));
+  };
+  std::vector<const GraphPass*> passes = StandardPasses();
+  for (const char* name : {"channels_last", "gated_conv"}) {
+    passes.push_back(ProviderPass(name));
+    if (passes.back() == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  }
+  passes.push_back(DeadCodeElimination());
+  for (const bool adds : {false, true}) {
+    if (math::CurrentSimd().few_rows != nullptr) {
+      TestModel again = block(1, 20, adds);
+      const std::string after = After(again, passes);
+      EXPECT_NE(after.find("GatedConv"), std::string::npos) << after;
+      EXPECT_EQ(after.find("Mul"), std::string::npos) << after;
+    }
+    for (const int64_t batch : {1, 2}) {
+      for (const int64_t out : {20, 70, 200}) {
+        ExpectSameResults(block(batch, out, adds), {Ramp(Shape{batch, 5, 31, 27}, 0.1f)}, 1);
+        ExpectSameResults(block(batch, out, adds), {Ramp(Shape{batch, 5, 31, 27}, 0.1f)}, 3);
+      }
+    }
+  }
+}
+
 TEST_F(ExpandDepthwise, ComputesBandsOfAnyWindow) {
   for (const int64_t batch : {1, 2}) {
     for (const auto& [kernel, stride] : {std::pair{3, 1}, {3, 2}, {5, 2}, {7, 1}}) {

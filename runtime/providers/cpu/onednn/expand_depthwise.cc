@@ -3,7 +3,8 @@
 // with a PlanarConv as the first. Computed for some channels at a time, in bands of rows, so that
 // what the first makes is in the first-level cache when the second reads it; nothing of it is
 // stored. Where a 1 x 1 convolution and a sum follow, as they do in MobileNetV2, they are computed
-// from a band as well.
+// from a band as well. The mean over an image's pixels, which squeeze-and-excite asks for, is a
+// second output.
 #include <algorithm>
 #include <optional>
 
@@ -26,6 +27,7 @@ constexpr int64_t kBandBytes = 32 << 10;
 struct Slice {
   int64_t channel, count;
   int64_t panel;
+  int64_t repeated;  // channels that the slice before it has, too
 };
 
 // Slices are as wide as a panel of the GEMM. The last one has whole registers and ends with the
@@ -36,7 +38,8 @@ std::vector<Slice> SlicesOf(int64_t channels, const math::Simd& simd) {
   for (int64_t channel = 0; channel < channels; channel += width) {
     const int64_t whole = (std::min(width, channels - channel) + lanes - 1) / lanes * lanes;
     const int64_t count = std::min(whole, channels);
-    slices.push_back({std::min(channel, channels - count), count, channel / width});
+    const int64_t first = std::min(channel, channels - count);
+    slices.push_back({first, count, channel / width, channel - first});
   }
   return slices;
 }
@@ -55,8 +58,9 @@ struct ExpandPlan {
   std::vector<Strip> strips;
   std::vector<Slice> slices;
   // Scratch of a strip: slots of a slice; where the planes' reader begins, and what a projection
-  // reads, [band, width, channels]; all of it.
+  // reads, [band, width, channels], or the sums of channels; all of it.
   int64_t slot_floats, planes_at, band_at, strip_floats;
+  bool wants_means;
 
   int64_t width() const { return window.output[1]; }
 };
@@ -159,6 +163,7 @@ class ExpandDepthwise : public Kernel {
         plan->window,
         PoolWindow(context.node, {plan->expanded[1], plan->expanded[2]}, depthwise_.window()));
     ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, plan->window));
+    plan->wants_means = context.HasOutput(1);
     CutIntoStrips(context.threads, plan.get());
     PlanScratch(plan.get());
     const auto strips = static_cast<int64_t>(plan->strips.size());
@@ -173,6 +178,7 @@ class ExpandDepthwise : public Kernel {
                    k.scratch<float>() + i * plan->strip_floats);
         }
       });
+      if (plan->wants_means) WriteMeans(*plan, k);
       return Status::Ok();
     };
     return prepared;
@@ -221,9 +227,24 @@ class ExpandDepthwise : public Kernel {
     plan->band_at = plan->planes_at;
     if (plan->planes) plan->band_at += whole_lines(plan->planes->ScratchBytes() / 4 + 1);
     plan->strip_floats = plan->band_at;
+    if (plan->wants_means) plan->strip_floats += whole_lines(depthwise_.channels());
     if (projects()) {
       plan->strip_floats += whole_lines(plan->band * plan->width() * depthwise_.channels());
     }
+  }
+
+  // From the sums of strips.
+  void WriteMeans(const ExpandPlan& plan, const KernelContext& k) const {
+    const int64_t channels = depthwise_.channels();
+    const float* sums = k.scratch<float>() + plan.band_at;
+    std::fill_n(k.output<float>(1), plan.y[0] * channels, 0.0f);
+    for (const Strip& strip : plan.strips) {
+      float* means = k.output<float>(1) + strip.image * channels;
+      simd_.binary(math::Binary::kAdd, means, sums, means, channels, 1, 1);
+      sums += plan.strip_floats;
+    }
+    const float share = 1.0f / static_cast<float>(plan.y[1] * plan.y[2]);
+    simd_.affine(k.output<float>(1), k.output<float>(1), plan.y[0] * channels, share, 0.0f);
   }
 
   void RunStrip(const ExpandPlan& plan, const Strip& strip, const KernelContext& k,
@@ -231,12 +252,14 @@ class ExpandDepthwise : public Kernel {
     if (projects()) return RunProjectedStrip(plan, strip, k, scratch);
     const int64_t row = plan.width() * depthwise_.channels();
     float* y = k.output<float>(0) + (strip.image * plan.y[1] + strip.begin) * row;
+    float* sums = plan.wants_means ? scratch + plan.band_at : nullptr;
+    if (sums != nullptr) std::fill_n(sums, depthwise_.channels(), 0.0f);
     for (const Slice& slice : plan.slices) {
       std::optional<onednn::PlanarReader> planes = PlanesOf(plan, strip, k, scratch);
       BandsOfStrip bands(plan, strip);
       while (const auto rows = bands.Next()) {
         RunBand(plan, strip, slice, *rows, planes, k, scratch,
-                y + (rows->begin - strip.begin) * row);
+                y + (rows->begin - strip.begin) * row, sums);
       }
     }
     depthwise_.activation().Apply(y, (strip.end - strip.begin) * row);
@@ -251,7 +274,7 @@ class ExpandDepthwise : public Kernel {
     while (const auto rows = bands.Next()) {
       float* slots = scratch;
       for (const Slice& slice : plan.slices) {
-        RunBand(plan, strip, slice, *rows, planes, k, slots, expanded);
+        RunBand(plan, strip, slice, *rows, planes, k, slots, expanded, nullptr);
         slots += plan.slot_floats;
       }
       const int64_t pixels = (rows->end - rows->begin) * plan.width();
@@ -286,10 +309,11 @@ class ExpandDepthwise : public Kernel {
     return k.input<float>(kX) + strip.image * plan.x[1] * plan.x[2] * plan.x[3];
   }
 
-  // out: [rows, width, channels], of which those of the slice are written.
+  // out: [rows, width, channels], of which those of the slice are written; sums: [channels] or
+  // null.
   void RunBand(const ExpandPlan& plan, const Strip& strip, const Slice& slice, const BandRows& rows,
                std::optional<onednn::PlanarReader>& planes, const KernelContext& k, float* slots,
-               float* out) const {
+               float* out, float* sums) const {
     const int64_t width = plan.expanded[2], row_floats = width * slice.count;
     for (int64_t row = rows.first; row < rows.last; ++row) {
       math::GemmArguments g{};
@@ -303,7 +327,8 @@ class ExpandDepthwise : public Kernel {
       Expand(width, slice, k.input<float>(kExpandBias), slots + row % plan.slots * row_floats, g);
     }
     depthwise_.Compute(
-        {slots, plan.expanded[1], width, plan.slots, slice.channel, slice.count, slice.count},
+        {slots, plan.expanded[1], width, plan.slots, slice.channel, slice.count, slice.count,
+         sums != nullptr ? sums + slice.channel : nullptr, slice.repeated},
         plan.window, k.input<float>(kBias), rows.begin, rows.end, out);
   }
 
@@ -385,6 +410,10 @@ Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
                                                            }));
   }
   ONNXD_ASSIGN_OR_RETURN(DepthwiseConv depthwise, DepthwiseConv::Create(*weights, activation));
+  if (info.node.outputs.size() > 1 &&
+      (project != nullptr || depthwise.activation().kind != Activation::Kind::kNone)) {
+    return Unimplemented("ExpandDepthwise has means of what its own loops alone give");
+  }
   return std::unique_ptr<Kernel>(std::make_unique<ExpandDepthwise>(
       expand_activation, std::move(packed), std::move(depthwise), simd));
 }

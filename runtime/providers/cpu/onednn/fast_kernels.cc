@@ -10,6 +10,7 @@
 #include "runtime/providers/cpu/onednn/bfloat16_speed.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
 #include "runtime/providers/cpu/onednn/passes/expand_depthwise.h"
+#include "runtime/providers/cpu/onednn/passes/gated_conv.h"
 #include "runtime/providers/cpu/onednn/passes/group_normalization.h"
 #include "runtime/providers/cpu/onednn/passes/matmul_epilogue.h"
 #include "runtime/providers/cpu/onednn/passes/narrow_weights.h"
@@ -28,6 +29,7 @@ Result<std::unique_ptr<Kernel>> MakeConstantGemm(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConstantMatMul(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo&);
+Result<std::unique_ptr<Kernel>> MakeGatedConv(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulBiasActivation(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeMatMulNarrowWeights(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakePlanarConv(const KernelInfo&);
@@ -43,6 +45,7 @@ std::span<const KernelEntry> FastKernels() {
       {"onnxd", "AveragePoolChannelsLast", 1, kLatestVersion, MakePoolChannelsLast},
       {"onnxd", "ConvChannelsLast", 1, kLatestVersion, MakeConvChannelsLast},
       {"onnxd", "ExpandDepthwise", 1, kLatestVersion, MakeExpandDepthwise},
+      {"onnxd", "GatedConv", 1, kLatestVersion, MakeGatedConv},
       {"onnxd", "GlobalAveragePoolChannelsLast", 1, kLatestVersion,
        MakeGlobalAveragePoolChannelsLast},
       {"onnxd", "GroupNormalizationChannelsLast", 1, kLatestVersion,
@@ -90,10 +93,13 @@ std::vector<const GraphPass*> FastPasses() {
       {.types = {DataType::kFloat, DataType::kInt8, DataType::kUint8},
        .conv = [](const Graph& graph, const Node& node) { return IsFloat(graph, node.input(0)); },
        .byte_conv = TakesQuantizedConv});
-  return {
-      SubPixelConv(),          VolumeImages(),   SignalImages(),      GroupNormalizationFusion(),
-      &channels_last,          WideGroups(),     WinogradSelection(), PlanarConvFusion(),
-      ExpandDepthwiseFusion(), MatMulEpilogue(), ReducedPrecision(),  NarrowWeights()};
+  return {SubPixelConv(),      VolumeImages(),
+          SignalImages(),      GroupNormalizationFusion(),
+          &channels_last,      WideGroups(),
+          WinogradSelection(), PlanarConvFusion(),
+          GatedConvFusion(),   ExpandDepthwiseFusion(),
+          MatMulEpilogue(),    ReducedPrecision(),
+          NarrowWeights()};
 }
 
 }  // namespace onnxd

@@ -70,17 +70,29 @@ Node Fused(const Node& expand, const Node& depthwise) {
   return node;
 }
 
+bool IsFused(const Node& node) {
+  return node.Is("ExpandDepthwise", "onnxd") || node.Is("PlanarDepthwise", "onnxd");
+}
+
 // Whether `node` is a projection of what `expand`, which this pass made, gives.
 bool IsProjection(const Graph& graph, const Node& expand, const Node& node) {
   constexpr int64_t kMostChannels = 64;
   const bool is_planar = expand.Is("PlanarDepthwise", "onnxd");
-  if ((!is_planar && !expand.Is("ExpandDepthwise", "onnxd")) || expand.input(5) != kNoValue ||
-      !IsPointwise(graph, node) || node.attributes.Has("activation")) {
+  if (!IsFused(expand) || expand.input(5) != kNoValue || !IsPointwise(graph, node) ||
+      node.attributes.Has("activation")) {
     return false;
   }
   const int64_t expanded = graph.initializers.at(expand.inputs[1]).shape()[0];
   return (*WeightsOf(graph, node))[0] <= kMostChannels &&
          (!is_planar || expanded <= math::CurrentSimd().gemm_width);
+}
+
+// Of those that depthwise loops apply themselves, whose results they sum up.
+bool SumsUp(const Node& expand) {
+  const std::string activation = expand.attributes.String("activation", "");
+  return expand.outputs.size() == 1 && expand.input(5) == kNoValue &&
+         (activation.empty() || activation == "Relu" || activation == "Clip" ||
+          activation == "Silu");
 }
 
 Node Projected(const Node& expand, const Node& project) {
@@ -121,6 +133,19 @@ class Pass : public GraphPass {
       node = Projected(expand, node);
       changed = true;
     }
+    std::vector<bool> dropped(graph.nodes.size(), false);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const Node& mean = graph.nodes[i];
+      if (!mean.Is("GlobalAveragePoolChannelsLast", "onnxd")) continue;
+      const int producer = index.producer(mean.inputs[0]);
+      if (producer < 0) continue;
+      Node& expand = graph.nodes[static_cast<size_t>(producer)];
+      if (!IsFused(expand) || !SumsUp(expand)) continue;
+      expand.outputs.push_back(mean.outputs[0]);
+      dropped[i] = changed = true;
+    }
+    size_t position = 0;
+    std::erase_if(graph.nodes, [&](const Node&) { return dropped[position++]; });
     return changed;
   }
 };
