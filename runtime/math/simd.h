@@ -63,6 +63,9 @@ struct GemmArguments {
 // Columns that few_columns takes.
 constexpr int64_t kMostFewColumns = 4;
 
+// Columns that pair_gemm takes, and as many as it packs together.
+constexpr int64_t kMostPairColumns = 24, kPairColumns = 8;
+
 constexpr int64_t kFewRowsPanel = 64;  // columns
 constexpr int64_t kMostFewRows = 12;
 
@@ -299,6 +302,10 @@ struct Simd {
   int64_t gemm_width;
   // The same for n from 1 to kMostFewColumns, with packed_b [n, panel_rows or k], a row per column.
   void (*few_columns)(const GemmArguments& arguments);
+  // The same for n from 1 to kMostPairColumns and an even k, with B[n, k] packed by pack_pairs, of
+  // PackedPairsSize floats. Null where registers have less than 512 bits.
+  void (*pack_pairs)(const float* b, int64_t k, int64_t n, float* out);
+  void (*pair_gemm)(const GemmArguments& arguments);
   // The columns of panels [first, last). Null where registers have less than 512 bits.
   void (*few_rows)(const FewRowsArguments& arguments, int64_t first, int64_t last);
   int64_t byte_depth;  // see PaddedBytes
@@ -403,6 +410,10 @@ const Simd& CurrentSimd();
 bool SetSimd(std::string_view name);
 // For tests: one that the product does not have; it must outlive its use.
 void SetSimd(const Simd& simd);
+
+inline int64_t PackedPairsSize(int64_t k, int64_t n) {
+  return (n + kPairColumns - 1) / kPairColumns * kPairColumns * k;
+}
 
 inline int64_t PackedBSize(const Simd& simd, int64_t k, int64_t n) {
   return (n + simd.gemm_width - 1) / simd.gemm_width * simd.gemm_width * k;

@@ -254,6 +254,19 @@ TEST_P(EverySimd, GemmStoresEveryWidth) {
           CurrentSimd().narrow_gemm(g, narrow.data(), type);
           ASSERT_EQ(c, wanted) << m << " x " << n << " of type " << static_cast<int>(type);
         }
+        if (CurrentSimd().pair_gemm != nullptr && n <= kMostPairColumns && !in_pieces) {
+          std::vector<float> turned_b(static_cast<size_t>(n * k));
+          for (int64_t i = 0; i < k * n; ++i) {
+            turned_b[static_cast<size_t>(i % n * k + i / n)] = b[static_cast<size_t>(i)];
+          }
+          std::vector<float> pairs(static_cast<size_t>(PackedPairsSize(k, n)));
+          CurrentSimd().pack_pairs(turned_b.data(), k, n, pairs.data());
+          GemmArguments of_pairs = g;
+          of_pairs.packed_b = pairs.data();
+          std::fill(c.begin(), c.end(), 9.0f);
+          CurrentSimd().pair_gemm(of_pairs);
+          ASSERT_EQ(c, wanted) << m << " x " << n << " by pair_gemm";
+        }
         if (n > kMostFewColumns) continue;
         const int64_t depth = k + 2;
         std::vector<float> columns(static_cast<size_t>(n * depth));

@@ -13,6 +13,7 @@
 #include "runtime/providers/cpu/depthwise.h"
 #include "runtime/providers/cpu/onednn/conv_bands.h"
 #include "runtime/providers/cpu/onednn/planar_windows.h"
+#include "runtime/providers/cpu/packed_columns.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -127,7 +128,7 @@ class BandsOfStrip {
 struct ExpandWeights {
   Shape expand_shape;
   Tensor expand;
-  int64_t projected = 0;  // channels; 0: no projection
+  ColumnCut projected{};  // of no columns where there is no projection
   Tensor project;
 };
 
@@ -187,12 +188,12 @@ class ExpandDepthwise : public Kernel {
   static bool IsPlanar(const Node& node) { return node.Is("PlanarDepthwise", "onnxd"); }
 
  private:
-  bool projects() const { return weights_.projected > 0; }
+  bool projects() const { return weights_.projected.n > 0; }
 
   Status CheckShapes(const PrepareContext& context) const {
     const Shape &x = context.InputShape(kX), &y = context.OutputShape(0);
     const int64_t channels = depthwise_.channels(),
-                  out = projects() ? weights_.projected : channels;
+                  out = projects() ? weights_.projected.n : channels;
     if (x[IsPlanar(context.node) ? 1 : 3] != weights_.expand_shape[1] || y[3] != out) {
       return InvalidArgument(StrCat(Describe(context.node), ": X of shape ", x.ToString(),
                                     " and weights do not fit together"));
@@ -286,16 +287,17 @@ class ExpandDepthwise : public Kernel {
   // Rows of the result from `row` on, of all images.
   void Project(const ExpandPlan& plan, int64_t row, int64_t pixels, const KernelContext& k,
                const float* from) const {
-    const int64_t n = weights_.projected, at = row * plan.width() * n;
+    const int64_t n = weights_.projected.n, at = row * plan.width() * n;
     float* y = k.output<float>(0) + at;
     const float* z = k.input<float>(kZ);
     if (z != nullptr && z != k.output<float>(0)) std::copy_n(z + at, pixels * n, y);
-    const int64_t channels = depthwise_.channels();
-    math::GemmArguments g{pixels, n, channels, from, channels, weights_.project.data<float>(),
-                          y,      n};
+    math::GemmArguments g{};
+    g.m = pixels;
+    g.a = from, g.lda = depthwise_.channels();
+    g.c = y, g.ldc = n;
     g.bias = k.input<float>(kProjectBias);
     g.accumulate = z != nullptr;
-    simd_.gemm(g);
+    MultiplyColumns(simd_, weights_.projected, weights_.project.data<float>(), g);
   }
 
   static std::optional<onednn::PlanarReader> PlanesOf(const ExpandPlan& plan, const Strip& strip,
@@ -364,11 +366,11 @@ Result<Tensor> PackExpandWeights(const Tensor& plain, const math::Simd& simd) {
   return packed;
 }
 
-Result<Tensor> PackProjectWeights(const Tensor& plain, const math::Simd& simd) {
-  const int64_t n = plain.shape()[0], k = plain.shape()[1];
+Result<Tensor> PackProjectWeights(const Tensor& plain, const ColumnCut& cut,
+                                  const math::Simd& simd) {
   ONNXD_ASSIGN_OR_RETURN(Tensor packed,
-                         Tensor::Create(DataType::kFloat, Shape{PackedBSize(simd, k, n)}));
-  simd.pack_b(plain.data<float>(), k, true, k, n, packed.mutable_data<float>());
+                         Tensor::Create(DataType::kFloat, Shape{cut.PackedFloats(simd)}));
+  PackColumns(simd, cut, plain.data<float>(), packed.mutable_data<float>());
   return packed;
 }
 
@@ -403,11 +405,12 @@ Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
       expand->InForm(StrCat("expand_depthwise in slices, ", simd.name),
                      [&](const Tensor& plain) { return PackExpandWeights(plain, simd); }));
   if (project != nullptr) {
-    packed.projected = project->shape()[0];
-    ONNXD_ASSIGN_OR_RETURN(packed.project, project->InForm(StrCat("projection, ", simd.name),
-                                                           [&](const Tensor& plain) {
-                                                             return PackProjectWeights(plain, simd);
-                                                           }));
+    packed.projected = CutColumns(simd, e[0], project->shape()[0]);
+    ONNXD_ASSIGN_OR_RETURN(
+        packed.project,
+        project->InForm(StrCat("projection, ", simd.name), [&](const Tensor& plain) {
+          return PackProjectWeights(plain, packed.projected, simd);
+        }));
   }
   ONNXD_ASSIGN_OR_RETURN(DepthwiseConv depthwise, DepthwiseConv::Create(*weights, activation));
   if (info.node.outputs.size() > 1 &&

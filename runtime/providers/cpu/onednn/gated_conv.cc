@@ -5,9 +5,10 @@
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
-#include "runtime/providers/cpu/lazy_form.h"
+#include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/onednn/conv_bands.h"
 #include "runtime/providers/cpu/onednn/conv_operands.h"
-#include "runtime/providers/cpu/packed_product.h"
+#include "runtime/providers/cpu/packed_columns.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -18,17 +19,14 @@ constexpr size_t kGate = 4;
 struct Plan {
   int64_t images, pixels, in, out;
   bool one_gate;  // for all images
-  ProductCut cut;
-  int64_t packed_floats;
+  int64_t rows;   // pixels of a thread
+  ColumnCut cut;
 };
 
 class GatedConv : public Kernel {
  public:
-  GatedConv(const Activation& activation, Initializer weights, const math::Simd& simd)
-      : activation_(BoundsOf(activation)),
-        shape_(weights.shape()),
-        weights_(std::make_unique<LazyForm>(std::move(weights), StrCat("gated, ", simd.name))),
-        simd_(simd) {}
+  GatedConv(const Activation& activation, Tensor weights, const math::Simd& simd)
+      : activation_(BoundsOf(activation)), weights_(std::move(weights)), simd_(simd) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
 
@@ -36,7 +34,7 @@ class GatedConv : public Kernel {
     const Shape &x = context.InputShape(0), &y = context.OutputShape(0);
     const Shape& gate = context.InputShape(kGate);
     ONNXD_ASSIGN_OR_RETURN(const onednn::ConvGeometry geometry,
-                           onednn::GeometryOf(context.node, x, y, shape_));
+                           onednn::GeometryOf(context.node, x, y, weights_.shape()));
     ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, geometry.out));
     if (gate.rank() != 4 || (gate[0] != 1 && gate[0] != x[0]) || gate[3] != x[3] ||
         gate.ElementCount() != gate[0] * gate[3]) {
@@ -53,57 +51,55 @@ class GatedConv : public Kernel {
     plan.images = geometry.images, plan.pixels = geometry.pixels();
     plan.in = geometry.in, plan.out = geometry.out;
     plan.one_gate = gate[0] == 1;
-    plan.packed_floats = math::PackedBSize(simd_, plan.in, plan.out);
-    plan.cut = CutProduct(plan.pixels, (plan.out + simd_.gemm_width - 1) / simd_.gemm_width,
-                          plan.pixels * plan.in * plan.out, context.threads);
-    prepared.scratch_bytes = static_cast<size_t>(plan.packed_floats) * sizeof(float);
-    ONNXD_ASSIGN_OR_RETURN(const Tensor packed, weights_->Get([&](const Tensor& plain) {
-      return onednn::PackConvWeights(simd_, plain, plan.in);
-    }));
-    prepared.compute = [plan, packed, this](const KernelContext& k) {
-      for (int64_t image = 0; image < plan.images; ++image) RunImage(plan, packed, k, image);
+    plan.cut = CutColumns(simd_, plan.in, plan.out);
+    const int64_t bands =
+        onednn::BandsPerImage(Shape{1, plan.pixels, 1, plan.out}, plan.in, context.threads);
+    plan.rows = (plan.pixels + bands - 1) / bands;
+    prepared.scratch_bytes =
+        static_cast<size_t>(plan.in * plan.out + plan.cut.PackedFloats(simd_) + 16) * sizeof(float);
+    prepared.compute = [plan, this](const KernelContext& k) {
+      for (int64_t image = 0; image < plan.images; ++image) RunImage(plan, k, image);
       return Status::Ok();
     };
     return prepared;
   }
 
  private:
-  void RunImage(const Plan& plan, const Tensor& packed, const KernelContext& k,
-                int64_t image) const {
-    auto* gated = k.scratch<float>();
+  void RunImage(const Plan& plan, const KernelContext& k, int64_t image) const {
+    auto* packed = k.scratch<float>();
     if (image == 0 || !plan.one_gate) {
-      Gate(plan, packed.data<float>(), k.input<float>(kGate) + image * plan.in, gated);
+      Gate(plan, k.input<float>(kGate) + image * plan.in, packed);
     }
-    const float* x = k.input<float>(0) + image * plan.pixels * plan.in;
-    const int64_t at = image * plan.pixels * plan.out;
-    const float* z = k.input<float>(3);
-    const ProductResult result{k.input<float>(2), z != nullptr ? z + at : nullptr, activation_,
-                               k.output<float>(0) + at};
-    k.pool().ParallelFor(plan.cut.workers, 1, [&](int64_t first, int64_t last) {
-      for (int64_t worker = first; worker < last; ++worker) {
-        const Share share = ShareOf(plan.cut.units(), worker, plan.cut.workers);
-        for (int64_t i = share.begin; i < share.end; ++i) {
-          const ProductUnit unit = UnitOf(plan.cut, i, plan.pixels, plan.out, simd_.gemm_width);
-          math::GemmArguments g{};
-          g.a = x + unit.first_row * plan.in;
-          g.lda = plan.in;
-          RunProductUnit(simd_, unit, {gated, plan.in, plan.out}, result, g);
-        }
-      }
+    k.pool().ParallelFor(plan.pixels, plan.rows, [&](int64_t first, int64_t last) {
+      const int64_t pixel = image * plan.pixels + first, at = pixel * plan.out;
+      const int64_t count = (last - first) * plan.out;
+      float* y = k.output<float>(0) + at;
+      const float* z = k.input<float>(3);
+      if (z != nullptr && z != k.output<float>(0)) std::copy_n(z + at, count, y);
+      math::GemmArguments g{};
+      g.m = last - first;
+      g.a = k.input<float>(0) + pixel * plan.in, g.lda = plan.in;
+      g.c = y, g.ldc = plan.out;
+      g.bias = k.input<float>(2);
+      g.accumulate = z != nullptr;
+      g.low = activation_.low, g.high = activation_.high;
+      MultiplyColumns(simd_, plan.cut, packed, g);
+      activation_.rest.Apply(y, count);
     });
   }
 
-  // Rows of panels are the weights of one channel.
-  void Gate(const Plan& plan, const float* packed, const float* gate, float* gated) const {
-    const int64_t width = simd_.gemm_width;
-    for (int64_t row = 0; row < plan.packed_floats / width; ++row) {
-      simd_.affine(packed + row * width, gated + row * width, width, gate[row % plan.in], 0.0f);
+  void Gate(const Plan& plan, const float* gate, float* packed) const {
+    float* gated = packed + (plan.cut.PackedFloats(simd_) + 15) / 16 * 16;
+    const float* plain = weights_.data<float>();
+    for (int64_t row = 0; row < plan.out; ++row) {
+      simd_.binary(math::Binary::kMul, plain + row * plan.in, gate, gated + row * plan.in, plan.in,
+                   1, 1);
     }
+    PackColumns(simd_, plan.cut, gated, packed);
   }
 
   ActivationBounds activation_;
-  Shape shape_;
-  std::unique_ptr<LazyForm> weights_;
+  Tensor weights_;  // [out, in, 1, 1]
   const math::Simd& simd_;
 };
 
@@ -116,9 +112,9 @@ Result<std::unique_ptr<Kernel>> MakeGatedConv(const KernelInfo& info) {
       weights->shape()[3] != 1) {
     return Unimplemented("GatedConv needs constant weights of 1 x 1");
   }
-  ONNXD_RETURN_IF_ERROR(weights->Load());
+  ONNXD_ASSIGN_OR_RETURN(Tensor plain, weights->Materialize());
   return std::unique_ptr<Kernel>(
-      std::make_unique<GatedConv>(activation, *weights, math::CurrentSimd()));
+      std::make_unique<GatedConv>(activation, std::move(plain), math::CurrentSimd()));
 }
 
 }  // namespace onnxd
