@@ -9,4 +9,9 @@ namespace onnxd::onednn {
 // (bench/README.md); with 512-bit registers oneDNN has its better kernels.
 inline bool OwnProductsAreFaster() { return math::CurrentSimd().name == "avx2"; }
 
+// Whether they are at least as fast where there are few channels: with registers of 512 bits, too.
+inline bool OwnProductsTakeFewChannels() {
+  return math::CurrentSimd().few_rows != nullptr || OwnProductsAreFaster();
+}
+
 }  // namespace onnxd::onednn

@@ -1,7 +1,6 @@
 #include "runtime/providers/cpu/onednn/passes/gated_conv.h"
 
 #include "runtime/graph/graph_match.h"
-#include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
 
@@ -53,9 +52,9 @@ class Pass : public GraphPass {
   OptimizationLevel level() const override { return OptimizationLevel::kAll; }
 
   Result<bool> Run(Graph& graph, const PassContext& context) const override {
-    if (context.precision == Precision::kBfloat16) return false;
-    const bool has_wide_registers = math::CurrentSimd().few_rows != nullptr;
-    if (!has_wide_registers && !onednn::OwnProductsAreFaster()) return false;
+    if (context.precision == Precision::kBfloat16 || !onednn::OwnProductsTakeFewChannels()) {
+      return false;
+    }
     const GraphIndex index(graph);
     bool changed = false;
     for (Node& node : graph.nodes) {
