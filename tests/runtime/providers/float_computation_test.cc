@@ -100,6 +100,15 @@ TEST_P(FloatComputation, LeavesResultsOfOtherTypesAndNodesThatStateTheirs) {
   EXPECT_EQ(model.graph().value(model.graph().outputs[1]).type.element, DataType::kInt32);
 }
 
+// Otherwise it and reduced_precision would take what lies between to floats and back in turns.
+TEST_P(FloatComputation, ConvertsNothingForNodesThatReadTheShapeAlone) {
+  TestModel model;
+  model.Input("x", GetParam(), {Dimension::Symbol("n"), 4}).Node("Shape", {"x"}, {"s"});
+  model.Node("Size", {"x"}, {"c"}).Node("Reshape", {"x", "s"}, {"y"});
+  model.Output("y").Output("c");
+  EXPECT_EQ(AfterPass(model), "Shape Size Reshape");
+}
+
 TEST_P(FloatComputation, LeavesModelsThatAnotherProviderTakesPartOf) {
   TestModel model;
   model.Input("x", GetParam(), {4}).Node("Exp", {"x"}, {"e"}).Node("Log", {"e"}, {"y"});

@@ -49,9 +49,12 @@ bool AllowsFloat(const OpSchema& schema, const OperandRow* row, ValueType type) 
   return row != nullptr && schema.type_sets[row->type_set].Contains(type);
 }
 
+// Reads no elements, whatever their type.
+bool ReadsTheShapeAlone(const Node& node) { return IsOneOf(node, {"Shape", "Size"}); }
+
 // Inputs of that type, where the operator means the same of floats.
 std::vector<size_t> NarrowInputs(const Graph& graph, const Node& node, DataType narrow) {
-  if (FollowsItsInput(node) || StatesItsType(node) || HasBodies(node) ||
+  if (FollowsItsInput(node) || ReadsTheShapeAlone(node) || StatesItsType(node) || HasBodies(node) ||
       GrowsAnInput(graph, node)) {
     return {};
   }
