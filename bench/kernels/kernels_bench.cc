@@ -59,6 +59,36 @@ void Gemm(benchmark::State& state) {
   CountWork(state, z.operations(), 4 * z.weights());
 }
 
+// To a few columns; beside them Gemm's, of panels that are not full.
+void PairGemm(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  if (simd.pair_gemm == nullptr) return state.SkipWithError("no 512-bit registers");
+  const Sizes z(state);
+  AlignedArray<float> a(z.m * z.k), b(z.k * z.n), packed(PackedPairsSize(z.k, z.n)), c(z.m * z.n);
+  simd.pack_pairs(b.data, z.k, z.n, packed.data);
+  for (auto _ : state) simd.pair_gemm({z.m, z.n, z.k, a.data, z.k, packed.data, c.data, z.n});
+  CountWork(state, z.operations(), 4 * z.weights());
+}
+
+// A whole image at once, [size, size, channels], with windows of so many rows and columns.
+void DepthwiseImage(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  const int64_t size = state.range(0), channels = state.range(1), window = state.range(2);
+  const int64_t count = size * size * channels;
+  AlignedArray<float> x(count), w(window * window * channels), y(count);
+  std::vector<const float*> rows;
+  for (int64_t i = 0; i < size * window; ++i) {
+    const int64_t row = i / window + i % window - window / 2;
+    rows.push_back(row < 0 || row >= size ? nullptr : x.data + row * size * channels);
+  }
+  const DepthwiseArguments g{rows.data(), size,   channels, channels,   channels, w.data,
+                             window,      window, 1,        window / 2, nullptr,  false,
+                             0.0f,        6.0f,   y.data,   size,       size};
+  for (auto _ : state) simd.depthwise(g);
+  CountWork(state, 2.0 * static_cast<double>(count * window * window),
+            8.0 * static_cast<double>(count));
+}
+
 void FewRows(benchmark::State& state) {
   const Simd& simd = ChosenSimd();
   if (simd.few_rows == nullptr) return state.SkipWithError("no 512-bit registers");
@@ -188,6 +218,17 @@ void BlockSizes(benchmark::internal::Benchmark* bench) {
 }
 
 BENCHMARK(Gemm)->Apply(ProductSizes);
+BENCHMARK(Gemm)
+    ->Name("GemmOfFewColumns")
+    ->ArgNames({"m", "k", "n"})
+    ->ArgsProduct({{112}, {96, 144}, {8, 16, 24}});
+BENCHMARK(PairGemm)->ArgNames({"m", "k", "n"})->ArgsProduct({{112}, {96, 144}, {8, 16, 24}});
+BENCHMARK(DepthwiseImage)
+    ->ArgNames({"size", "channels", "window"})
+    ->Args({14, 576, 3})
+    ->Args({28, 192, 3})
+    ->Args({14, 672, 5})
+    ->Args({14, 384, 7});
 BENCHMARK(FewRows)->ArgNames({"m", "k", "n"})->ArgsProduct({{1, 2, 4, 6, 8, 12}, {768}, {3072}});
 BENCHMARK(ByteGemm)->Apply(ProductSizes)->Args({1, 768, 50304});
 BENCHMARK(Bfloat16Gemm)
