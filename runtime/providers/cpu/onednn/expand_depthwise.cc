@@ -6,6 +6,7 @@
 // from a band as well. The mean over an image's pixels, which squeeze-and-excite asks for, is a
 // second output.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "runtime/kernel/kernel.h"
@@ -151,7 +152,11 @@ class ExpandDepthwise : public Kernel {
     ONNXD_RETURN_IF_ERROR(CheckShapes(context));
     PreparedKernel prepared;
     if (y.ElementCount() == 0) {
-      prepared.compute = [](const KernelContext&) { return Status::Ok(); };
+      const int64_t means = context.HasOutput(1) ? context.OutputShape(1).ElementCount() : 0;
+      prepared.compute = [means](const KernelContext& k) {
+        if (means > 0) std::fill_n(k.output<float>(1), means, std::nanf(""));
+        return Status::Ok();
+      };
       return prepared;
     }
     auto plan = std::make_shared<ExpandPlan>();
@@ -169,9 +174,7 @@ class ExpandDepthwise : public Kernel {
     PlanScratch(plan.get());
     const auto strips = static_cast<int64_t>(plan->strips.size());
     prepared.scratch_bytes = static_cast<size_t>(strips * plan->strip_floats) * sizeof(float);
-    // Other strips of an image read some of the rows of X that one writes.
-    const bool reads_x = context.node.input(kZ) == context.node.input(kX);
-    if (context.HasInput(kZ) && (!reads_x || strips == y[0])) prepared.in_place = {{0, kZ}};
+    if (context.HasInput(kZ)) prepared.in_place = {{0, kZ}};
     prepared.compute = [plan, strips, this](const KernelContext& k) {
       k.pool().ParallelFor(strips, 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
