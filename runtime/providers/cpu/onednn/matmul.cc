@@ -251,7 +251,6 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transpo
   if (b == nullptr || b->shape().rank() != 2 || b->shape().ElementCount() < kLeastElements) {
     return Unimplemented("oneDNN takes products with large constant matrices alone");
   }
-  if (!info.only_asks) ONNXD_RETURN_IF_ERROR(b->Load());
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   dnnl::post_ops ops;
   const bool own =
@@ -260,8 +259,9 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelInfo& info, bool transpo
   if (own) return Unimplemented("bfloat16 products come from the reduced_precision pass");
   if (type == DataType::kBfloat16 &&
       (math::CurrentSimd().fast_bfloat16 || !onednn::HasBfloat16() || info.OutputType(0) != type)) {
-    return MakeBfloat16Product(info);
+    return MakeBfloat16Product(info);  // reads what it packs at once
   }
+  if (!info.only_asks) ONNXD_RETURN_IF_ERROR(b->Load());
   if (info.OutputType(0) != type) return DeclineType(info.node.op_type, info.OutputType(0));
   if (type == DataType::kFloat && onednn::OwnProductsAreFaster()) {
     return std::unique_ptr<Kernel>(std::make_unique<OwnProduct>(*b, transposed, activation));
