@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "runtime/base/str_cat.h"
-#include "runtime/math/simd.h"
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "tests/support/pass_testing.h"
@@ -263,6 +262,33 @@ TEST(OwnOperators, RefuseWhatOurPassesNeverWrite) {
   const auto session = outside.Load();
   EXPECT_FALSE(session.ok() &&
                (*session)->Run(std::vector<Value>{Ramp(Shape{1, 8, 8, 4}, 1.0f)}, {}).ok());
+  const auto convolve = [](const char* op, const Shape& weights, const char* attribute,
+                           int64_t value) {
+    TestModel model;
+    Attributes of;
+    if (attribute != nullptr)
+      of.Set(attribute, std::vector<int64_t>(attribute[0] == 's' ? 2 : 4, value));
+    model.Input("x", DataType::kFloat, {1, 4, 4, 4}).Input("g", DataType::kFloat, {1, 1, 1, 4});
+    model.Constant("w", Ramp(weights, 0.1f));
+    std::vector<std::string> inputs = {"x", "w"};
+    if (op == std::string("GatedConv")) inputs.insert(inputs.end(), {"", "", "g"});
+    model.Node(op, inputs, {"y"}, of, "onnxd").Output("y");
+    return model.Load().ok();
+  };
+  constexpr int64_t kHuge = int64_t{1} << 61;
+  EXPECT_TRUE(convolve("GatedConv", Shape{6, 4, 1, 1}, nullptr, 0));
+  EXPECT_FALSE(convolve("GatedConv", Shape{6, 4, 1, 1}, "strides", 2));
+  EXPECT_FALSE(convolve("GatedConv", Shape{6, 4, 1, 1}, "pads", 1));
+  EXPECT_FALSE(convolve("GatedConv", Shape{6, 4, 2, 2}, nullptr, 0));
+  EXPECT_TRUE(convolve("PlanarConv", Shape{6, 4, 3, 3}, nullptr, 0));
+  EXPECT_FALSE(convolve("PlanarConv", Shape{6, 4, 3, 3}, "strides", kHuge));
+  EXPECT_FALSE(convolve("PlanarConv", Shape{6, 4, 3, 3}, "pads", kHuge));
+  EXPECT_FALSE(convolve("PlanarConv", Shape{0, 4, 3, 3}, nullptr, 0));
+  TestModel flat;
+  flat.Input("x", DataType::kFloat, {1, 8, 8, 4}).Constant("e", Ramp(Shape{6, 4, 1, 1}, 0.1f));
+  flat.Constant("w", Ramp(Shape{6, 1, 3, 3}, 0.1f)).Constant("p", Ramp(Shape{2, 6}, 0.1f));
+  flat.Node("ExpandDepthwise", {"x", "e", "", "w", "", "p"}, {"y"}, {}, "onnxd").Output("y");
+  EXPECT_FALSE(flat.Load().ok());
   const auto attention = [](std::vector<int64_t> order) {
     TestModel model;
     Attributes attributes;
@@ -334,307 +360,6 @@ TEST(ConstantCaptures, LetPassesWorkInsideOfBodies) {
   EXPECT_EQ(After(model, passes), "Loop");
   EXPECT_EQ(body->nodes.size(), 1u);
   EXPECT_EQ(body->captures[0], kNoValue);
-}
-
-class ExpandDepthwise : public testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* name : {"channels_last", "expand_depthwise"}) {
-      passes_.push_back(ProviderPass(name));
-      if (passes_.back() == nullptr) GTEST_SKIP() << "this build has no oneDNN";
-    }
-    passes_.push_back(DeadCodeElimination());
-  }
-
-  // 1 x 1 to 80 channels, then a kernel x kernel window over each of them.
-  TestModel Block(int64_t batch, int64_t kernel, int64_t stride, std::vector<int64_t> pads,
-                  const std::string& activation) {
-    TestModel model;
-    model.Input("x", DataType::kFloat, {batch, 7, 61, 53});
-    model.Constant("e", Ramp(Shape{80, 7, 1, 1}, 0.05f)).Constant("eb", Ramp(Shape{80}, 0.1f));
-    model.Constant("w", Ramp(Shape{80, 1, kernel, kernel}, 0.02f));
-    Attributes window;
-    window.Set("group", int64_t{80});
-    window.Set("strides", std::vector<int64_t>{stride, stride});
-    window.Set("pads", std::move(pads));
-    model.Node("Conv", {"x", "e", "eb"}, {"a"});
-    if (activation == "Silu") {
-      model.Node("Sigmoid", {"a"}, {"s"}).Node("Mul", {"a", "s"}, {"b"});
-    } else {
-      model.Node(activation, {"a"}, {"b"});
-    }
-    model.Node("Conv", {"b", "w"}, {"c"}, window).Node("Relu", {"c"}, {"y"}).Output("y");
-    return model;
-  }
-
-  std::vector<const GraphPass*> passes_;
-};
-
-TEST_F(ExpandDepthwise, TakesALargeExpansionThatNothingElseReads) {
-  auto passes = StandardPasses();
-  passes.insert(passes.end(), passes_.begin(), passes_.end());
-  TestModel again = Block(1, 3, 1, {1, 1, 1, 1}, "Relu");
-  EXPECT_EQ(After(again, passes), "Transpose ExpandDepthwise Transpose");
-  TestModel read = Block(1, 3, 1, {1, 1, 1, 1}, "Relu");
-  read.Output("b");
-  EXPECT_EQ(After(read, passes), "Transpose ConvChannelsLast ConvChannelsLast Transpose Transpose");
-}
-
-// A block of MobileNetV2: what goes in is added to what comes out.
-TEST_F(ExpandDepthwise, TakesTheProjectionThatFollows) {
-  const auto block = [&](int64_t batch, bool adds) {
-    TestModel model;
-    model.Input("i", DataType::kFloat, {batch, 7, 61, 53});
-    model.Constant("e", Ramp(Shape{80, 7, 1, 1}, 0.05f))
-        .Constant("w", Ramp(Shape{80, 1, 3, 3}, 0.02f));
-    model.Constant("p", Ramp(Shape{7, 80, 1, 1}, 0.01f)).Constant("b", Ramp(Shape{7}, 0.1f));
-    Attributes window;
-    window.Set("group", int64_t{80});
-    window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
-    model.Node("Relu", {"i"}, {"x"}).Node("Conv", {"x", "e"}, {"a"}).Node("Relu", {"a"}, {"r"});
-    model.Node("Conv", {"r", "w"}, {"c"}, window).Node("Sigmoid", {"c"}, {"s"});
-    model.Node("Conv", {"s", "p", "b"}, {"y"});
-    if (adds) model.Node("Add", {"y", "x"}, {"z"});
-    return std::move(model.Output(adds ? "z" : "y"));
-  };
-  auto passes = StandardPasses();
-  passes.insert(passes.end(), passes_.begin(), passes_.end());
-  for (const bool adds : {false, true}) {
-    TestModel again = block(1, adds);
-    EXPECT_TRUE(After(again, passes).ends_with(" ExpandDepthwise Transpose"));
-    for (const int64_t batch : {1, 2}) {
-      ExpectSameResults(block(batch, adds), {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 1);
-      ExpectSameResults(block(batch, adds), {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
-    }
-  }
-}
-
-// Channels of which the last ones are computed twice, widths of which the last pixels are.
-TEST_F(ExpandDepthwise, MakesTheMeansThatSqueezeAndExciteAsksFor) {
-  const auto block = [](int64_t batch, int64_t width, const char* activation) {
-    TestModel model;
-    model.Input("x", DataType::kFloat, {batch, 7, 91, width});
-    model.Constant("e", Ramp(Shape{72, 7, 1, 1}, 0.05f));
-    model.Constant("w", Ramp(Shape{72, 1, 3, 3}, 0.02f));
-    Attributes window;
-    window.Set("group", int64_t{72});
-    window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
-    model.Node("Conv", {"x", "e"}, {"a"}).Node("Relu", {"a"}, {"r"});
-    model.Node("Conv", {"r", "w"}, {"c"}, window).Node(activation, {"c"}, {"y"});
-    model.Node("GlobalAveragePool", {"y"}, {"m"});
-    return std::move(model.Output("y").Output("m"));
-  };
-  auto passes = StandardPasses();
-  passes.insert(passes.end(), passes_.begin(), passes_.end());
-  TestModel summed = block(1, 53, "Relu"), apart = block(1, 53, "Sigmoid");
-  EXPECT_EQ(After(summed, passes).find("GlobalAveragePool"), std::string::npos);
-  EXPECT_NE(After(apart, passes).find("GlobalAveragePool"), std::string::npos);
-  for (const char* activation : {"Relu", "Sigmoid"}) {
-    for (const int64_t batch : {1, 2}) {
-      for (const int64_t width : {53, 56}) {
-        const TestModel model = block(batch, width, activation);
-        ExpectSameResults(model, {Ramp(Shape{batch, 7, 91, width}, 0.1f)}, 1);
-        ExpectSameResults(model, {Ramp(Shape{batch, 7, 91, width}, 0.1f)}, 3);
-      }
-    }
-  }
-}
-
-// Squeeze-and-excite of an image that outweighs the weights behind it.
-TEST(GatedConv, MultipliesTheWeightsInsteadOfTheImage) {
-  const auto block = [](int64_t batch, int64_t out, bool adds) {
-    TestModel model;
-    model.Input("x", DataType::kFloat, {batch, 5, 31, 27});
-    model.Constant("w", Ramp(Shape{36, 5, 3, 3}, 0.02f))
-        .Constant("g", Ramp(Shape{36, 36, 1, 1}, 0.1f));
-    model.Constant("p", Ramp(Shape{out, 36, 1, 1}, 0.03f)).Constant("b", Ramp(Shape{out}, 0.1f));
-    model.Constant("q", Ramp(Shape{out, 36, 1, 1}, 0.01f));
-    Attributes window;
-    window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
-    model.Node("Conv", {"x", "w"}, {"c"}, window).Node("Relu", {"c"}, {"r"});
-    model.Node("GlobalAveragePool", {"r"}, {"m"}).Node("Conv", {"m", "g"}, {"s"});
-    model.Node("Sigmoid", {"s"}, {"t"}).Node("Mul", {"t", "r"}, {"u"});
-    model.Node("Conv", {"u", "p", "b"}, {"v"});
-    if (adds) {
-      model.Node("Conv", {"r", "q"}, {"o"}).Node("Add", {"v", "o"}, {"y"});
-    } else {
-      model.Node("Tanh", {"v"}, {"y"});
-    }
-    return std::move(model.Output("y"));
-  };
-  std::vector<const GraphPass*> passes = StandardPasses();
-  for (const char* name : {"channels_last", "gated_conv"}) {
-    passes.push_back(ProviderPass(name));
-    if (passes.back() == nullptr) GTEST_SKIP() << "this build has no oneDNN";
-  }
-  passes.push_back(DeadCodeElimination());
-  for (const bool adds : {false, true}) {
-    if (math::CurrentSimd().few_rows != nullptr) {
-      TestModel again = block(1, 20, adds);
-      const std::string after = After(again, passes);
-      EXPECT_NE(after.find("GatedConv"), std::string::npos) << after;
-      EXPECT_EQ(after.find("Mul"), std::string::npos) << after;
-    }
-    for (const int64_t batch : {1, 2}) {
-      for (const int64_t out : {20, 70, 200}) {
-        ExpectSameResults(block(batch, out, adds), {Ramp(Shape{batch, 5, 31, 27}, 0.1f)}, 1);
-        ExpectSameResults(block(batch, out, adds), {Ramp(Shape{batch, 5, 31, 27}, 0.1f)}, 3);
-      }
-    }
-  }
-}
-
-TEST_F(ExpandDepthwise, ComputesBandsOfAnyWindow) {
-  for (const int64_t batch : {1, 2}) {
-    for (const auto& [kernel, stride] : {std::pair{3, 1}, {3, 2}, {5, 2}, {7, 1}}) {
-      for (const char* activation : {"Relu", "Silu"}) {
-        const TestModel model = Block(batch, kernel, stride, {1, 0, 2, 1}, activation);
-        ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 1);
-        ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
-      }
-    }
-  }
-}
-
-// Those of windows that are odd and of stride 1 or 2 are our own loops', the others oneDNN's.
-TEST_F(ExpandDepthwise, LeavesOtherWindowsToConvolutions) {
-  auto passes = StandardPasses();
-  passes.insert(passes.end(), passes_.begin(), passes_.end());
-  TestModel wide = Block(1, 2, 3, {1, 0, 2, 1}, "Relu");
-  EXPECT_EQ(After(wide, passes), "Transpose ConvChannelsLast ConvChannelsLast Transpose");
-  for (const int64_t batch : {1, 2}) {
-    for (const auto& [kernel, stride] : {std::pair{2, 3}, {3, 3}, {4, 1}, {9, 2}}) {
-      const TestModel model = Block(batch, kernel, stride, {1, 0, 2, 1}, "Relu");
-      ExpectSameResults(model, {Ramp(Shape{batch, 7, 61, 53}, 0.1f)}, 3);
-    }
-  }
-}
-
-class PlanarConv : public testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* name : {"channels_last", "planar_conv", "expand_depthwise"}) {
-      passes_.push_back(ProviderPass(name));
-      if (passes_.back() == nullptr) GTEST_SKIP() << "this build has no oneDNN";
-    }
-    passes_.push_back(DeadCodeElimination());
-  }
-
-  struct Case {
-    int64_t batch, channels, kernel, stride;
-    std::vector<int64_t> pads;
-    bool depthwise_follows;
-    bool projection_follows = false;
-    int64_t out = 40;
-  };
-
-  // Of images of 83 x 77.
-  TestModel Stem(const Case& c, const std::string& activation) {
-    TestModel model;
-    model.Input("x", DataType::kFloat, {c.batch, c.channels, 83, 77});
-    model.Constant("w", Ramp(Shape{c.out, c.channels, c.kernel, c.kernel}, 0.03f));
-    model.Constant("b", Ramp(Shape{c.out}, 0.1f)).Constant("d", Ramp(Shape{c.out, 1, 3, 3}, 0.05f));
-    Attributes window, depthwise;
-    window.Set("strides", std::vector<int64_t>{c.stride, c.stride});
-    window.Set("pads", c.pads);
-    depthwise.Set("group", c.out);
-    depthwise.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
-    model.Node("Conv", {"x", "w", "b"}, {"a"}, window);
-    if (activation == "Silu") {
-      model.Node("Sigmoid", {"a"}, {"s"}).Node("Mul", {"a", "s"}, {"y"});
-    } else {
-      model.Node(activation, {"a"}, {"y"});
-    }
-    if (!c.depthwise_follows) return std::move(model.Output("y"));
-    model.Node("Conv", {"y", "d"}, {"z"}, depthwise);
-    if (!c.projection_follows) return std::move(model.Output("z"));
-    model.Constant("p", Ramp(Shape{6, c.out, 1, 1}, 0.02f));
-    return std::move(model.Node("Conv", {"z", "p"}, {"q"}).Output("q"));
-  }
-
-  std::vector<const GraphPass*> passes_;
-};
-
-TEST_F(PlanarConv, ReadsImagesAsTheyCome) {
-  if (math::CurrentSimd().few_rows == nullptr) GTEST_SKIP() << "registers of 512 bits alone";
-  auto passes = StandardPasses();
-  passes.insert(passes.end(), passes_.begin(), passes_.end());
-  TestModel alone = Stem({1, 3, 3, 2, {1, 1, 1, 1}, false}, "Relu");
-  EXPECT_EQ(After(alone, passes), "PlanarConv Transpose");
-  TestModel followed = Stem({1, 3, 3, 1, {1, 1, 1, 1}, true}, "Relu");
-  EXPECT_EQ(After(followed, passes), "PlanarDepthwise Transpose");
-  TestModel block = Stem({1, 3, 3, 1, {1, 1, 1, 1}, true, true, 32}, "Relu");
-  EXPECT_EQ(After(block, passes), "PlanarDepthwise Transpose");
-  TestModel many = Stem({1, 5, 3, 2, {1, 1, 1, 1}, false}, "Relu");
-  EXPECT_EQ(After(many, passes), "Transpose ConvChannelsLast Transpose");
-}
-
-TEST_F(PlanarConv, AgreesWithPlainConvolutions) {
-  for (const bool followed : {false, true}) {
-    for (const char* activation : {"Relu", "Silu"}) {
-      for (const Case& c :
-           {Case{1, 3, 3, 2, {1, 1, 1, 1}, followed}, Case{2, 1, 3, 1, {0, 0, 0, 0}, followed},
-            Case{3, 4, 7, 2, {3, 3, 3, 3}, followed}, Case{2, 2, 5, 3, {4, 0, 1, 3}, followed},
-            Case{1, 3, 1, 1, {0, 2, 3, 0}, followed}, Case{1, 3, 2, 4, {5, 5, 6, 6}, followed}}) {
-        const TestModel model = Stem(c, activation);
-        const Tensor x = Ramp(Shape{c.batch, c.channels, 83, 77}, 0.1f);
-        ExpectSameResults(model, {x}, 1);
-        ExpectSameResults(model, {x}, 3);
-      }
-    }
-  }
-}
-
-TEST(OnePixelConv, AgreesWithPlainConvolutions) {
-  for (const int64_t batch : {1, 2, 13}) {
-    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{96, 4}, {4, 96}, {130, 64}}) {
-      TestModel model;
-      model.Input("x", DataType::kFloat, {batch, in, 5, 3})
-          .Input("z", DataType::kFloat, {batch, out, 1, 1});
-      model.Constant("w", Ramp(Shape{out, in, 1, 1}, 0.03f)).Constant("b", Ramp(Shape{out}, 0.1f));
-      model.Node("GlobalAveragePool", {"x"}, {"p"}).Node("Conv", {"p", "w", "b"}, {"c"});
-      model.Node("Add", {"c", "z"}, {"s"}).Node("Sigmoid", {"s"}, {"y"}).Output("y");
-      const std::vector<Value> inputs = {Ramp(Shape{batch, in, 5, 3}, 0.1f),
-                                         Ramp(Shape{batch, out, 1, 1}, 0.2f)};
-      ExpectSameResults(model, inputs, 1);
-      ExpectSameResults(model, inputs, 3);
-    }
-  }
-}
-
-// Small images with large weights go to a product of our own where registers have 512 bits.
-TEST(SmallImageConv, AgreesWithPlainConvolutions) {
-  struct Case {
-    int64_t batch, window, stride, dilation;
-    const char* activation;
-    bool has_sum;
-  };
-  for (const Case& c : {Case{1, 1, 1, 1, "Relu", true}, Case{1, 3, 1, 1, "Relu", true},
-                        Case{5, 3, 1, 1, "Sigmoid", false}, Case{7, 1, 2, 1, "Relu", false},
-                        Case{1, 3, 2, 1, "Sigmoid", true}, Case{2, 3, 1, 2, "Relu", false},
-                        Case{1, 5, 2, 1, "", true}}) {
-    TestModel model;
-    const int64_t in = c.window == 1 ? 1024 : 96, out = 80, pad = c.window / 2 * c.dilation;
-    const int64_t side = (7 + c.stride - 1) / c.stride;
-    model.Input("x", DataType::kFloat, {c.batch, in, 7, 7});
-    model.Constant("w", Ramp(Shape{out, in, c.window, c.window}, 0.01f));
-    model.Constant("b", Ramp(Shape{out}, 0.1f));
-    Attributes window;
-    window.Set("strides", std::vector<int64_t>(2, c.stride));
-    window.Set("dilations", std::vector<int64_t>(2, c.dilation));
-    window.Set("pads", std::vector<int64_t>(4, pad));
-    model.Node("Conv", {"x", "w", "b"}, {"c"}, window);
-    std::vector<Value> inputs(c.has_sum ? 2 : 1);
-    inputs[0] = Ramp(Shape{c.batch, in, 7, 7}, 0.1f);
-    if (c.has_sum) {
-      model.Input("z", DataType::kFloat, {c.batch, out, side, side});
-      model.Node("Add", {"c", "z"}, {"s"});
-      inputs[1] = Ramp(Shape{c.batch, out, side, side}, 0.2f);
-    }
-    const std::string last = c.has_sum ? "s" : "c";
-    model.Node(*c.activation != 0 ? c.activation : "Identity", {last}, {"y"}).Output("y");
-    for (const int threads : {1, 2, 3}) ExpectSameResults(model, inputs, threads);
-  }
 }
 
 // Elements that differ from tile to tile and from row to row.

@@ -18,6 +18,11 @@ Result<ConvGeometry> GeometryOf(const Node& node, const Shape& x, const Shape& y
   return ConvGeometry{std::move(window), y[0], x[1], x[2], x[3], y[1], y[2], y[3]};
 }
 
+bool IsPointwise(const Attributes& a, const Shape& weights) {
+  return weights.rank() == 4 && weights[2] == 1 && weights[3] == 1 && a.Int("group", 1) == 1 &&
+         AreAll(a.Ints("strides"), 1) && AreAll(a.Ints("pads"), 0);
+}
+
 Status CheckBiasAndSum(const PrepareContext& context, int64_t out) {
   if ((context.HasInput(2) && context.InputShape(2).ElementCount() != out) ||
       (context.HasInput(3) && !(context.InputShape(3) == context.OutputShape(0)))) {

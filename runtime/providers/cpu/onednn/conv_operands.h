@@ -23,6 +23,9 @@ struct ConvGeometry {
 Result<ConvGeometry> GeometryOf(const Node& node, const Shape& x, const Shape& y,
                                 const Shape& weights);
 
+// Whether each pixel of the result is of one of the image: 1 x 1, not in groups, as attributes say.
+bool IsPointwise(const Attributes& attributes, const Shape& weights);
+
 // Whether the bias and Z of a ConvChannelsLast with so many channels fit. kInvalidArgument if not.
 Status CheckBiasAndSum(const PrepareContext& context, int64_t out);
 

@@ -392,8 +392,12 @@ Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
   }
   const Shape &e = expand->shape(), &d = weights->shape();
   const bool is_planar = ExpandDepthwise::IsPlanar(info.node);
-  if (e[0] != d[0] || (!is_planar && (e[2] != 1 || e[3] != 1)) ||
-      (project != nullptr && !(project->shape() == Shape{project->shape()[0], e[0], 1, 1}))) {
+  const bool expands = is_planar ? onednn::TakesPlanes(ExpandNodeOf(info.node).attributes, e)
+                                 : e[2] == 1 && e[3] == 1;
+  const bool projects =
+      project == nullptr || (project->shape().rank() == 4 && project->shape()[0] >= 1 &&
+                             project->shape() == Shape{project->shape()[0], e[0], 1, 1});
+  if (e[0] != d[0] || !expands || !projects) {
     return InvalidArgument(StrCat(Describe(info.node), ": weights of shapes ", e.ToString(),
                                   " and ", d.ToString(), " do not follow each other"));
   }

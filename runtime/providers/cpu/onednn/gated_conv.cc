@@ -108,9 +108,8 @@ class GatedConv : public Kernel {
 Result<std::unique_ptr<Kernel>> MakeGatedConv(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   const Initializer* weights = info.constant_input(1);
-  if (weights == nullptr || weights->shape().rank() != 4 || weights->shape()[2] != 1 ||
-      weights->shape()[3] != 1) {
-    return Unimplemented("GatedConv needs constant weights of 1 x 1");
+  if (weights == nullptr || !onednn::IsPointwise(info.node.attributes, weights->shape())) {
+    return Unimplemented("GatedConv needs constant weights of 1 x 1, and each pixel once");
   }
   ONNXD_ASSIGN_OR_RETURN(Tensor plain, weights->Materialize());
   return std::unique_ptr<Kernel>(

@@ -70,8 +70,8 @@ bool IsOnePixel(const ValueType& type) {
 
 // Of any number of images.
 bool TakesOnePixel(const KernelInfo& info, const Shape& weights) {
-  return math::CurrentSimd().few_rows != nullptr && weights[2] == 1 && weights[3] == 1 &&
-         info.node.attributes.Int("group", 1) == 1 && IsOnePixel(info.input_types[0]) &&
+  return math::CurrentSimd().few_rows != nullptr &&
+         onednn::IsPointwise(info.node.attributes, weights) && IsOnePixel(info.input_types[0]) &&
          IsOnePixel(info.output_types[0]);
 }
 

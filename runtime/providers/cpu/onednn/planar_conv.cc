@@ -107,10 +107,8 @@ class PlanarConv : public Kernel {
 Result<std::unique_ptr<Kernel>> MakePlanarConv(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   const Initializer* weights = info.constant_input(1);
-  if (weights == nullptr || weights->shape().rank() != 4 ||
-      !AreAll(info.node.attributes.Ints("dilations"), 1) ||
-      info.node.attributes.Int("group", 1) != 1) {
-    return Unimplemented("PlanarConv needs constant weights of rank 4, one group, no dilation");
+  if (weights == nullptr || !onednn::TakesPlanes(info.node.attributes, weights->shape())) {
+    return Unimplemented("PlanarConv needs constant weights, small windows of few channels");
   }
   const math::Simd& simd = math::CurrentSimd();
   const int64_t out = weights->shape()[0], k = weights->shape().ElementCount() / out;

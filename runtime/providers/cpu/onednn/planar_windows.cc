@@ -3,6 +3,24 @@
 #include <algorithm>
 
 namespace onnxd::onednn {
+namespace {
+
+constexpr int64_t kMostChannels = 4, kMostWindow = 49, kMostStep = 64;
+
+bool AreUpTo(const std::vector<int64_t>& values, int64_t least, int64_t most) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](int64_t value) { return value >= least && value <= most; });
+}
+
+}  // namespace
+
+bool TakesPlanes(const Attributes& a, const Shape& w) {
+  return w.rank() == 4 && w[0] >= 1 && w[1] >= 1 && w[1] <= kMostChannels && w[2] >= 1 &&
+         w[3] >= 1 && w[2] <= kMostWindow && w[3] <= kMostWindow && w[2] * w[3] <= kMostWindow &&
+         a.Int("group", 1) == 1 && a.Int("filters_last", 0) == 0 &&
+         AreAll(a.Ints("dilations"), 1) && AreUpTo(a.Ints("strides"), 1, kMostStep) &&
+         AreUpTo(a.Ints("pads"), 0, kMostStep);
+}
 
 int64_t PlanarWindows::PaddedWidth() const {
   const int64_t reads = (window.output[1] - 1) * window.strides[1] + window.kernel[1];

@@ -5,9 +5,15 @@
 
 #include <cstdint>
 
+#include "runtime/graph/graph.h"
 #include "runtime/ops/convolution.h"
 
 namespace onnxd::onednn {
+
+// Whether a convolution with these attributes and weights, [out, channels, height, width], is made
+// of such windows: small ones of few channels, with strides and padding that cannot make rows of
+// any length.
+bool TakesPlanes(const Attributes& attributes, const Shape& weights);
 
 struct PlanarWindows {
   Window window;  // without dilation

@@ -2,8 +2,8 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
-#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/depthwise.h"
+#include "runtime/providers/cpu/onednn/passes/conv_nodes.h"
 
 namespace onnxd {
 namespace {
@@ -11,28 +11,14 @@ namespace {
 // Smaller images in between stay in the second-level cache anyway.
 constexpr int64_t kLeastBytes = 768 << 10;
 
-const Shape* WeightsOf(const Graph& graph, const Node& node) {
-  if (!node.Is("ConvChannelsLast", "onnxd")) return nullptr;
-  const auto weights = graph.initializers.find(node.inputs[1]);
-  return weights == graph.initializers.end() ? nullptr : &weights->second.shape();
-}
-
-// 1 x 1.
-bool IsPointwise(const Graph& graph, const Node& node) {
-  const Shape* w = WeightsOf(graph, node);
-  const Attributes& a = node.attributes;
-  return w != nullptr && (*w)[2] == 1 && (*w)[3] == 1 && a.Int("group", 1) == 1 &&
-         AreAll(a.Ints("strides"), 1) && AreAll(a.Ints("pads"), 0);
-}
-
 bool IsExpansion(const Graph& graph, const Node& node) {
-  return IsPointwise(graph, node) && node.input(3) == kNoValue;
+  return IsPointwiseConv(graph, node) && node.input(3) == kNoValue;
 }
 
 bool IsPlanar(const Node& node) { return node.Is("PlanarConv", "onnxd"); }
 
 bool IsDepthwise(const Graph& graph, const Node& node) {
-  const Shape* w = WeightsOf(graph, node);
+  const Shape* w = ConvWeightShape(graph, node);
   return w != nullptr && node.input(3) == kNoValue && node.attributes.Int("group", 1) == (*w)[0] &&
          DepthwiseConv::Takes(node.attributes, *w);
 }
@@ -74,16 +60,17 @@ bool IsFused(const Node& node) {
   return node.Is("ExpandDepthwise", "onnxd") || node.Is("PlanarDepthwise", "onnxd");
 }
 
-// Whether `node` is a projection of what `expand`, which this pass made, gives.
+// Whether `node` is a projection of what `expand`, which this pass made, gives; means that others
+// read would have it computed twice.
 bool IsProjection(const Graph& graph, const Node& expand, const Node& node) {
   constexpr int64_t kMostChannels = 64;
   const bool is_planar = expand.Is("PlanarDepthwise", "onnxd");
-  if (!IsFused(expand) || expand.input(5) != kNoValue || !IsPointwise(graph, node) ||
-      node.attributes.Has("activation")) {
+  if (!IsFused(expand) || expand.outputs.size() > 1 || expand.input(5) != kNoValue ||
+      !IsPointwiseConv(graph, node) || node.attributes.Has("activation")) {
     return false;
   }
   const int64_t expanded = graph.initializers.at(expand.inputs[1]).shape()[0];
-  return (*WeightsOf(graph, node))[0] <= kMostChannels &&
+  return (*ConvWeightShape(graph, node))[0] <= kMostChannels &&
          (!is_planar || expanded <= math::CurrentSimd().gemm_width);
 }
 
@@ -117,20 +104,18 @@ class Pass : public GraphPass {
     bool changed = false;
     for (Node& node : graph.nodes) {
       if (!IsDepthwise(graph, node)) continue;
-      const int producer = index.producer(node.inputs[0]);
-      if (producer < 0 || index.use_count(node.inputs[0]) != 1) continue;
-      const Node& expand = graph.nodes[static_cast<size_t>(producer)];
-      if ((!IsExpansion(graph, expand) && !IsPlanar(expand)) || !IsLarge(graph, node.inputs[0]))
+      const Node* expand = ProducerForItAlone(graph, index, node);
+      if (expand == nullptr || (!IsExpansion(graph, *expand) && !IsPlanar(*expand)) ||
+          !IsLarge(graph, node.inputs[0])) {
         continue;
-      node = Fused(expand, node);  // the expansion is dead now
+      }
+      node = Fused(*expand, node);  // the expansion is dead now
       changed = true;
     }
     for (Node& node : graph.nodes) {
-      const int producer = node.inputs.empty() ? -1 : index.producer(node.inputs[0]);
-      if (producer < 0 || index.use_count(node.inputs[0]) != 1) continue;
-      const Node& expand = graph.nodes[static_cast<size_t>(producer)];
-      if (!IsProjection(graph, expand, node)) continue;
-      node = Projected(expand, node);
+      const Node* expand = ProducerForItAlone(graph, index, node);
+      if (expand == nullptr || !IsProjection(graph, *expand, node)) continue;
+      node = Projected(*expand, node);
       changed = true;
     }
     std::vector<bool> dropped(graph.nodes.size(), false);

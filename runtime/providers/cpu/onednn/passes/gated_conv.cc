@@ -1,8 +1,7 @@
 #include "runtime/providers/cpu/onednn/passes/gated_conv.h"
 
-#include "runtime/graph/graph_match.h"
-#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
+#include "runtime/providers/cpu/onednn/passes/conv_nodes.h"
 
 namespace onnxd {
 namespace {
@@ -10,14 +9,8 @@ namespace {
 // Smaller ones have fewer elements than the weights, or hardly more.
 constexpr int64_t kLeastPixels = 512;
 
-bool IsPointwise(const Graph& graph, const Node& node) {
-  if (!node.Is("ConvChannelsLast", "onnxd") || !IsFloat(graph, node.outputs[0])) return false;
-  const auto found = graph.initializers.find(node.inputs[1]);
-  if (found == graph.initializers.end() || found->second.shape().rank() != 4) return false;
-  const Shape& w = found->second.shape();
-  const Attributes& a = node.attributes;
-  return w[2] == 1 && w[3] == 1 && w[0] * 4 <= kLeastPixels && a.Int("group", 1) == 1 &&
-         AreAll(a.Ints("strides"), 1) && AreAll(a.Ints("pads"), 0);
+bool TakesGates(const Graph& graph, const Node& node) {
+  return IsPointwiseConv(graph, node) && (*ConvWeightShape(graph, node))[0] * 4 <= kLeastPixels;
 }
 
 // [batch, height, width, channels], of which all but the first are known; null otherwise.
@@ -58,16 +51,14 @@ class Pass : public GraphPass {
     const GraphIndex index(graph);
     bool changed = false;
     for (Node& node : graph.nodes) {
-      if (!IsPointwise(graph, node)) continue;
-      const int producer = index.producer(node.inputs[0]);
-      if (producer < 0 || index.use_count(node.inputs[0]) != 1) continue;
-      const Node& mul = graph.nodes[static_cast<size_t>(producer)];
-      if (!mul.Is("Mul") || mul.since_version < 7) continue;
-      const ValueId gate = GateOf(graph, mul);
+      if (!TakesGates(graph, node)) continue;
+      const Node* mul = ProducerForItAlone(graph, index, node);
+      if (mul == nullptr || !mul->Is("Mul") || mul->since_version < 7) continue;
+      const ValueId gate = GateOf(graph, *mul);
       if (gate == kNoValue) continue;
       node.op_type = "GatedConv";
       node.inputs.resize(4, kNoValue);
-      node.inputs[0] = GraphMatcher::OtherOperand(mul, gate);
+      node.inputs[0] = GraphMatcher::OtherOperand(*mul, gate);
       node.inputs.push_back(gate);
       changed = true;
     }
