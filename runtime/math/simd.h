@@ -220,6 +220,26 @@ struct PartsGemmArguments {
   int64_t next_floats = 0;
 };
 
+// The same with a constant matrix whose parts were made before, by pack_parts: row-major C[m, n] =
+// A[m, k] * B (+ bias) (+ sum), kept between `low` and `high`. A's rows are in pieces as those of
+// GemmArguments; without `pieces`, `piece` is k. Rows with NaN or numbers of 2^60 or larger are
+// multiplied as they are, slowly; products below 2^-126 count as 0.
+struct PackedPartsArguments {
+  int64_t m, n, k;
+  const float* a;
+  int64_t lda;
+  const float* const* pieces;
+  int64_t piece;
+  const uint16_t* packed;
+  bool fits;  // what pack_parts returned
+  float* c;
+  int64_t ldc;
+  const float* bias;  // [n]; null: none
+  const float* sum;   // [m, n], rows of ldc; may be c; null: none
+  float low, high;
+  std::byte* scratch;  // packed_parts_scratch bytes, aligned to 64
+};
+
 // A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple
 // of 16). An element is (code - middle - zero) * scale, with the middle of the codes' range,
 // 2^(bits - 1). Packed in groups of gemm_width / 2 columns ("lanes"), the last one padded; in a
@@ -396,6 +416,14 @@ struct Simd {
   bool (*split_panels)(const float* b, int64_t ldb, int64_t k, int64_t panels,
                        uint16_t* const* parts);
   void (*parts_gemm)(const PartsGemmArguments& arguments);
+  // The parts of B[n, k], whose columns are rows here, for rows of A in such pieces: as many
+  // elements as packed_parts_size tells, aligned to 64 bytes. Returns whether none is NaN or
+  // 2^60 or larger. These four are null where there are no tiles.
+  bool (*pack_parts)(const float* b, int64_t k, int64_t piece, int64_t n, uint16_t* out);
+  int64_t (*packed_parts_size)(int64_t k, int64_t piece, int64_t n);
+  int64_t (*packed_parts_scratch)(int64_t m, int64_t k, int64_t piece);
+  // The columns of panels [first, last) of gemm_width.
+  void (*packed_parts_gemm)(const PackedPartsArguments& arguments, int64_t first, int64_t last);
   // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they
   // are there for tests.
   bool fast_bfloat16;

@@ -1,0 +1,189 @@
+// onnxd::ConvChannelsLast where tiles multiply three bfloat16 parts of each float faster than
+// vectors multiply floats (math::Simd::packed_parts_gemm): as a product with the windows of pixels
+// (conv_pieces.h).
+#include <algorithm>
+
+#include "runtime/base/checked_math.h"
+#include "runtime/base/str_cat.h"
+#include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
+#include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/lazy_form.h"
+#include "runtime/providers/cpu/onednn/conv_pieces.h"
+
+namespace onnxd {
+namespace {
+
+constexpr int64_t kMostRows = 4096;          // of a unit, whose pieces are found at once
+constexpr int64_t kBlockRows = 32;           // that tiles take together
+constexpr int64_t kCachedFloats = 64 << 10;  // of results that are read again
+constexpr int64_t kLeastProducts = 1 << 20;  // multiply-adds that are worth a thread
+constexpr int64_t kLeastBlocks = 8;          // of a thread; fewer: threads share columns
+// Where it is faster: from so many elements of a window on, and results, of which fewer need more
+// pixels. Weights of smaller images come at memory's pace, which parts need half as much again of.
+constexpr int64_t kLeastDepth = 64, kLeastOutputs = 64, kUsualOutputs = 96;
+constexpr int64_t kLeastPixels = 100, kManyPixels = 500;
+
+struct Plan : onednn::ConvPieces {
+  bool has_sum;
+  int64_t rows;                       // of a unit, but for the last one
+  int64_t row_units, parts;           // units: of rows, each in parts of neighbouring panels
+  int64_t workers;                    // threads
+  int64_t found_bytes, worker_bytes;  // of scratch: for what is found, and all
+
+  int64_t units() const { return row_units * parts; }
+};
+
+int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// Units are cut so that threads get as many of them.
+void Cut(Plan& plan, int64_t panels, int threads, bool reads_again) {
+  const int64_t products = SaturatingMultiply(SaturatingMultiply(plan.m, plan.k), plan.out);
+  const int64_t worth = std::clamp<int64_t>(products / kLeastProducts, 1, threads);
+  const int64_t blocks = CeilDivide(plan.m, kBlockRows);
+  const bool by_rows = blocks >= kLeastBlocks * worth || panels < worth;
+  const int64_t row_threads = by_rows ? std::min(worth, blocks) : 1;
+  plan.parts = by_rows ? 1 : worth;
+  int64_t most = kMostRows / kBlockRows;
+  if (reads_again) most = std::clamp<int64_t>(kCachedFloats / plan.out / kBlockRows, 1, most);
+  const int64_t units = CeilDivide(CeilDivide(blocks, most), row_threads) * row_threads;
+  plan.rows = CeilDivide(blocks, units) * kBlockRows;
+  plan.row_units = CeilDivide(plan.m, plan.rows);
+  plan.workers = std::min(worth, plan.units());
+}
+
+class PartsConv : public Kernel {
+ public:
+  PartsConv(const Activation& activation, Initializer weights, const math::Simd& simd)
+      : activation_(BoundsOf(activation)),
+        weight_shape_(weights.shape()),
+        weights_(std::make_unique<LazyForm>(std::move(weights),
+                                            StrCat("windows in parts, ", simd.name))),
+        simd_(simd) {}
+
+  bool ReadsInput(size_t i) const override { return i != 1; }
+
+  Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
+    const Shape &x = context.InputShape(0), &y = context.OutputShape(0);
+    Plan plan{};
+    ONNXD_ASSIGN_OR_RETURN(onednn::ConvGeometry geometry,
+                           onednn::GeometryOf(context.node, x, y, weight_shape_));
+    static_cast<onednn::ConvPieces&>(plan) = onednn::PiecesOf(std::move(geometry), weight_shape_);
+    ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, plan.out));
+    PreparedKernel prepared;
+    plan.has_sum = context.HasInput(3);
+    if (plan.has_sum) prepared.in_place = {{0, 3}};
+    if (y.ElementCount() == 0) {
+      prepared.compute = [](const KernelContext&) { return Status::Ok(); };
+      return prepared;
+    }
+    Cut(plan, Panels(plan), context.threads, activation_.rest.kind != Activation::Kind::kNone);
+    const auto found = plan.ScratchBytes(plan.rows);
+    if (!found) return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
+    plan.found_bytes = *found;
+    plan.worker_bytes = *found + simd_.packed_parts_scratch(plan.rows, plan.k, plan.piece);
+    if (!CheckedMultiply(plan.worker_bytes, plan.workers)) {
+      return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
+    }
+    prepared.scratch_bytes = static_cast<size_t>(plan.workers * plan.worker_bytes);
+    ONNXD_ASSIGN_OR_RETURN(const Tensor packed,
+                           weights_->Get([&](const Tensor& plain) { return Pack(plan, plain); }));
+    prepared.compute = [plan, packed, this](const KernelContext& k) {
+      k.pool().ParallelFor(plan.workers, 1, [&](int64_t first, int64_t last) {
+        for (int64_t worker = first; worker < last; ++worker) RunWorker(plan, packed, k, worker);
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  }
+
+ private:
+  // Elements behind packed weights, of which the first tells whether parts stand for them.
+  static constexpr int64_t kMark = 32;
+
+  int64_t Panels(const Plan& plan) const { return CeilDivide(plan.out, simd_.gemm_width); }
+
+  Result<Tensor> Pack(const Plan& plan, const Tensor& plain) const {
+    Tensor rows = plain;
+    if (plan.k != plan.in) {
+      ONNXD_ASSIGN_OR_RETURN(rows, onednn::ConvWeightRows(plain));
+    }
+    const int64_t size = simd_.packed_parts_size(plan.k, plan.piece, plan.out);
+    ONNXD_ASSIGN_OR_RETURN(Tensor packed, Tensor::Create(DataType::kBfloat16, Shape{size + kMark}));
+    auto* to = packed.mutable_data<uint16_t>();
+    const bool fits = simd_.pack_parts(rows.data<float>(), plan.k, plan.piece, plan.out, to);
+    std::fill_n(to + size, kMark, fits ? 1 : 0);
+    return packed;
+  }
+
+  void RunWorker(const Plan& plan, const Tensor& packed, const KernelContext& k,
+                 int64_t worker) const {
+    std::byte* scratch = k.scratch<std::byte>() + worker * plan.worker_bytes;
+    const Share share = ShareOf(plan.units(), worker, plan.workers);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+      const int64_t row = i / plan.parts * plan.rows;
+      const Share panels = ShareOf(Panels(plan), i % plan.parts, plan.parts);
+      RunUnit(plan, packed, k, {row, std::min(plan.m, row + plan.rows)}, panels, scratch);
+    }
+  }
+
+  void RunUnit(const Plan& plan, const Tensor& packed, const KernelContext& k, Share rows,
+               Share panels, std::byte* scratch) const {
+    const int64_t count = rows.end - rows.begin, at = rows.begin * plan.out;
+    const math::GemmArguments found =
+        onednn::FindRows(plan, {0, plan.piece_rows}, k.input<float>(0), rows.begin, count, scratch);
+    math::PackedPartsArguments g{};
+    g.m = count;
+    g.n = plan.out;
+    g.k = plan.k;
+    g.a = found.a;
+    g.lda = found.lda;
+    g.pieces = found.pieces;
+    g.piece = plan.piece;
+    g.packed = packed.data<uint16_t>();
+    g.fits = g.packed[packed.shape()[0] - kMark] != 0;
+    g.c = k.output<float>(0) + at;
+    g.ldc = plan.out;
+    g.bias = k.input<float>(2);
+    if (plan.has_sum) g.sum = k.input<float>(3) + at;
+    g.low = activation_.low;
+    g.high = activation_.high;
+    g.scratch = scratch + plan.found_bytes;
+    simd_.packed_parts_gemm(g, panels.begin, panels.end);
+    const Activation& rest = activation_.rest;
+    if (rest.kind == Activation::Kind::kNone) return;
+    const int64_t first = panels.begin * simd_.gemm_width;
+    const int64_t width = std::min(plan.out, panels.end * simd_.gemm_width) - first;
+    if (width == plan.out) return rest.Apply(g.c, count * plan.out);
+    for (int64_t i = 0; i < count; ++i) rest.Apply(g.c + i * plan.out + first, width);
+  }
+
+  ActivationBounds activation_;
+  Shape weight_shape_;
+  std::unique_ptr<LazyForm> weights_;
+  const math::Simd& simd_;
+};
+
+}  // namespace
+
+bool TakesPartsConv(const KernelInfo& info, const Shape& weights) {
+  const math::Simd& simd = math::CurrentSimd();
+  if (simd.packed_parts_gemm == nullptr || info.node.attributes.Int("group", 1) != 1) return false;
+  const int64_t depth = SaturatingMultiply(weights[1], SaturatingMultiply(weights[2], weights[3]));
+  if (depth < kLeastDepth || weights[0] < kLeastOutputs) return false;
+  const auto& y = info.output_types[0].shape;
+  if (!y || y->size() != 4 || !(*y)[1].known() || !(*y)[2].known()) return false;
+  return SaturatingMultiply((*y)[1].value, (*y)[2].value) >=
+         (weights[0] < kUsualOutputs ? kManyPixels : kLeastPixels);
+}
+
+// Requires weights of floats, [out, in, height, width].
+Result<std::unique_ptr<Kernel>> MakePartsConv(const KernelInfo& info) {
+  ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
+  const Initializer& weights = *info.constant_input(1);
+  ONNXD_RETURN_IF_ERROR(weights.Load());
+  return std::unique_ptr<Kernel>(
+      std::make_unique<PartsConv>(activation, weights, math::CurrentSimd()));
+}
+
+}  // namespace onnxd

@@ -1,0 +1,192 @@
+// Products of floats in three bfloat16 parts with a matrix that was packed before, against sums in
+// double: where there are tiles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "runtime/math/simd.h"
+
+namespace onnxd::math {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> RandomFloats(int64_t n, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& each : x) each = normal(generator);
+  return x;
+}
+
+class PackedParts : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (CurrentSimd().packed_parts_gemm == nullptr) GTEST_SKIP() << "this processor has no tiles";
+  }
+};
+
+struct Product {
+  int64_t m, k, n;
+  int64_t piece = 0;                   // 0: rows are not in pieces
+  std::vector<float> a, b, bias, sum;  // [m, k], [n, k], [n], [m, n]
+  float low = -kInfinity, high = kInfinity;
+
+  Product(int64_t rows, int64_t depth, int64_t columns)
+      : m(rows),
+        k(depth),
+        n(columns),
+        a(RandomFloats(m * k, 1)),
+        b(RandomFloats(n * k, 2)),
+        bias(RandomFloats(n, 3)),
+        sum(RandomFloats(m * n, 4)) {}
+
+  float& A(int64_t row, int64_t i) { return a[static_cast<size_t>(row * k + i)]; }
+  float& B(int64_t column, int64_t i) { return b[static_cast<size_t>(column * k + i)]; }
+
+  double Exact(int64_t row, int64_t column) {
+    double exact = static_cast<double>(bias[static_cast<size_t>(column)]) +
+                   static_cast<double>(sum[static_cast<size_t>(row * n + column)]);
+    for (int64_t i = 0; i < k; ++i) {
+      exact += static_cast<double>(A(row, i)) * static_cast<double>(B(column, i));
+    }
+    return exact;
+  }
+};
+
+// In calls of `panels` panels each; in place: C holds the sum before.
+std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
+  const Simd& simd = CurrentSimd();
+  const int64_t piece = p.piece == 0 ? p.k : p.piece, pieces = p.k / piece;
+  std::vector<uint16_t> packed(static_cast<size_t>(simd.packed_parts_size(p.k, piece, p.n)) + 32);
+  auto* aligned =
+      reinterpret_cast<uint16_t*>((reinterpret_cast<uintptr_t>(packed.data()) + 63) / 64 * 64);
+  PackedPartsArguments g{};
+  g.m = p.m, g.n = p.n, g.k = p.k, g.piece = piece;
+  g.fits = simd.pack_parts(p.b.data(), p.k, piece, p.n, aligned);
+  g.packed = aligned;
+  std::vector<const float*> found;
+  for (int64_t i = 0; i < p.m * pieces; ++i) found.push_back(p.a.data() + i * piece);
+  if (p.piece == 0) {
+    g.a = p.a.data(), g.lda = p.k;
+  } else {
+    g.pieces = found.data();
+  }
+  std::vector<float> c = in_place ? p.sum : std::vector<float>(p.sum.size(), kNan);
+  g.c = c.data(), g.ldc = p.n, g.bias = p.bias.data();
+  g.sum = in_place ? c.data() : p.sum.data();
+  g.low = p.low, g.high = p.high;
+  std::vector<std::byte> scratch(static_cast<size_t>(simd.packed_parts_scratch(p.m, p.k, piece)) +
+                                 64);
+  g.scratch =
+      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+  const int64_t all = (p.n + simd.gemm_width - 1) / simd.gemm_width;
+  for (int64_t first = 0; first < all; first += panels) {
+    simd.packed_parts_gemm(g, first, std::min(all, first + panels));
+  }
+  return c;
+}
+
+// No further from exact sums than products of floats may be.
+void ExpectExact(Product& p, const std::vector<float>& c) {
+  for (int64_t row = 0; row < p.m; ++row) {
+    for (int64_t column = 0; column < p.n; ++column) {
+      const double exact = std::clamp<double>(p.Exact(row, column), p.low, p.high);
+      ASSERT_NEAR(c[static_cast<size_t>(row * p.n + column)], exact,
+                  1e-6 * std::sqrt(static_cast<double>(p.k)) + 2e-7 * std::abs(exact))
+          << p.m << " " << p.k << " " << p.n << " at " << row << " " << column;
+    }
+  }
+}
+
+TEST_F(PackedParts, AreAsExactAsFloats) {
+  // Rows of less than a tile, of blocks and chunks of several sizes, and k in one slice or more.
+  for (const auto& [m, k, n] : {std::array<int64_t, 3>{1, 1, 1},
+                                {5, 33, 17},
+                                {16, 32, 32},
+                                {33, 100, 48},
+                                {49, 64, 80},
+                                {196, 400, 40},
+                                {300, 96, 33},
+                                {70, 3000, 20},
+                                {200, 2000, 36}}) {
+    Product p(m, k, n);
+    for (const bool in_place : {false, true}) ExpectExact(p, Multiply(p, 1 << 20, in_place));
+    ExpectExact(p, Multiply(p, 1, true));
+  }
+}
+
+TEST_F(PackedParts, TakeRowsInPieces) {
+  for (const auto& [pieces, piece] :
+       {std::array<int64_t, 2>{9, 32}, {3, 5}, {9, 48}, {4, 100}, {25, 7}, {9, 256}}) {
+    Product p(150, pieces * piece, 35);
+    p.piece = piece;
+    ExpectExact(p, Multiply(p, 1 << 20, false));
+  }
+}
+
+TEST_F(PackedParts, KeepBoundsOfWholeSums) {
+  Product p(130, 2500, 33);  // several slices: parts of a sum are not bounded
+  p.low = -10;
+  p.high = 20;
+  ExpectExact(p, Multiply(p, 1 << 20, true));
+}
+
+TEST_F(PackedParts, LeaveNumbersBeyondPartsAsTheyAre) {
+  Product p(150, 70, 40);
+  p.A(3, 5) = kNan;
+  p.A(4, 69) = kInfinity;
+  p.A(5, 0) = 0x1p90f;
+  p.A(149, 1) = 1e-42f;
+  const std::vector<float> c = Multiply(p, 1 << 20, false);
+  for (int64_t column = 0; column < p.n; ++column) {
+    const auto at = [&](int64_t row) { return c[static_cast<size_t>(row * p.n + column)]; };
+    EXPECT_TRUE(std::isnan(at(3)));
+    EXPECT_EQ(at(4), p.B(column, 69) > 0 ? kInfinity : -kInfinity);
+    EXPECT_NEAR(at(5) / p.Exact(5, column), 1, 1e-6);
+    EXPECT_NEAR(at(6), p.Exact(6, column), 1e-5);
+    EXPECT_NEAR(at(149), p.Exact(149, column), 1e-5);
+  }
+}
+
+TEST_F(PackedParts, LeaveWeightsBeyondPartsAsTheyAre) {
+  Product p(40, 70, 40);
+  p.B(3, 5) = kNan;
+  p.B(4, 69) = -kInfinity;
+  p.B(5, 0) = std::numeric_limits<float>::max();
+  const std::vector<float> c = Multiply(p, 1 << 20, false);
+  for (int64_t row = 0; row < p.m; ++row) {
+    const auto at = [&](int64_t column) { return c[static_cast<size_t>(row * p.n + column)]; };
+    EXPECT_TRUE(std::isnan(at(3)));
+    EXPECT_EQ(at(4), p.A(row, 69) > 0 ? -kInfinity : kInfinity);
+    const double exact = p.Exact(row, 5);
+    if (std::abs(exact) < 3.4e38) {
+      EXPECT_NEAR(at(5) / exact, 1, 1e-6);
+    } else {
+      EXPECT_EQ(at(5), exact > 0 ? kInfinity : -kInfinity);
+    }
+    EXPECT_NEAR(at(6), p.Exact(row, 6), 1e-5);
+  }
+}
+
+// Filters that training has switched off are tiny, and no reason to leave the tiles.
+TEST_F(PackedParts, TakeTinyWeights) {
+  Product p(40, 64, 33);
+  for (int64_t i = 0; i < p.k; ++i) p.B(7, i) *= 1e-25f;
+  p.bias[7] = 0;
+  for (int64_t row = 0; row < p.m; ++row) p.sum[static_cast<size_t>(row * p.n + 7)] = 0;
+  const std::vector<float> c = Multiply(p, 1 << 20, false);
+  for (int64_t row = 0; row < p.m; ++row) {
+    EXPECT_NEAR(c[static_cast<size_t>(row * p.n + 7)] * 1e25, p.Exact(row, 7) * 1e25, 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace onnxd::math
