@@ -15,12 +15,14 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kMostRows = 4096;          // of a unit, whose pieces are found at once
-constexpr int64_t kBlockRows = 32;           // that tiles take together
-constexpr int64_t kCachedFloats = 64 << 10;  // of results that are read again
+constexpr int64_t kUsualRows = 128;          // that share a reading of the weights, at least
+constexpr int64_t kCachedFloats = 96 << 10;  // of results that are read again
 constexpr int64_t kLeastProducts = 1 << 20;  // multiply-adds that are worth a thread
-constexpr int64_t kLeastBlocks = 8;          // of a thread; fewer: threads share columns
+constexpr int64_t kBlockRows = 32;           // that tiles take together
+constexpr int64_t kLeastBlocks = 2;          // of a thread; fewer: threads share columns
+
 // Where it is faster: from so many elements of a window on, and results, of which fewer need more
-// pixels. Weights of smaller images come at memory's pace, which parts need half as much again of.
+// pixels. The weights of few pixels come at memory's pace, and parts are half as much again.
 constexpr int64_t kLeastDepth = 64, kLeastOutputs = 64, kUsualOutputs = 96;
 constexpr int64_t kLeastPixels = 100, kManyPixels = 500;
 
@@ -44,10 +46,10 @@ void Cut(Plan& plan, int64_t panels, int threads, bool reads_again) {
   const bool by_rows = blocks >= kLeastBlocks * worth || panels < worth;
   const int64_t row_threads = by_rows ? std::min(worth, blocks) : 1;
   plan.parts = by_rows ? 1 : worth;
-  int64_t most = kMostRows / kBlockRows;
-  if (reads_again) most = std::clamp<int64_t>(kCachedFloats / plan.out / kBlockRows, 1, most);
-  const int64_t units = CeilDivide(CeilDivide(blocks, most), row_threads) * row_threads;
-  plan.rows = CeilDivide(blocks, units) * kBlockRows;
+  int64_t most = kMostRows;
+  if (reads_again) most = std::clamp<int64_t>(kCachedFloats / plan.out, kUsualRows, most);
+  const int64_t units = CeilDivide(CeilDivide(plan.m, most), row_threads) * row_threads;
+  plan.rows = CeilDivide(plan.m, std::min(units, plan.m));
   plan.row_units = CeilDivide(plan.m, plan.rows);
   plan.workers = std::min(worth, plan.units());
 }
