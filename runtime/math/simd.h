@@ -237,6 +237,9 @@ struct PackedPartsArguments {
   const float* bias;  // [n]; null: none
   const float* sum;   // [m, n], rows of ldc; may be c; null: none
   float low, high;
+  // Whether several threads write C, whose memory another one than before may have: then lines are
+  // asked for ahead.
+  bool shares_results;
   std::byte* scratch;  // packed_parts_scratch bytes, aligned to 64
 };
 

@@ -83,6 +83,7 @@ std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
   g.c = c.data(), g.ldc = p.n, g.bias = p.bias.data();
   g.sum = in_place ? c.data() : p.sum.data();
   g.low = p.low, g.high = p.high;
+  g.shares_results = panels == 1;
   std::vector<std::byte> scratch(static_cast<size_t>(simd.packed_parts_scratch(p.m, p.k, piece)) +
                                  64);
   g.scratch =

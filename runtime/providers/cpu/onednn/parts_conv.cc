@@ -150,6 +150,7 @@ class PartsConv : public Kernel {
     if (plan.has_sum) g.sum = k.input<float>(3) + at;
     g.low = activation_.low;
     g.high = activation_.high;
+    g.shares_results = plan.workers > 1;
     g.scratch = scratch + plan.found_bytes;
     simd_.packed_parts_gemm(g, panels.begin, panels.end);
     const Activation& rest = activation_.rest;
