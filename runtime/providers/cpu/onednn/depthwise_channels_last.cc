@@ -1,6 +1,7 @@
 // onnxd::ConvChannelsLast with a filter for each channel, by loops of our own.
 #include <algorithm>
 
+#include "runtime/base/claim_lines.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/depthwise.h"
@@ -18,9 +19,11 @@ void ComputeRows(const DepthwiseConv& conv, const Window& window, const Shape& x
     const int64_t last = std::min(y[1], first + end - begin);
     const float* rows = k.input<float>(0) + image * x[1] * x[2] * x[3];
     float* out = k.output<float>(0) + begin * y[2] * y[3];
+    const int64_t count = (last - first) * y[2] * y[3];
+    if (k.pool().threads() > 1) ClaimLines(out, static_cast<size_t>(count) * sizeof(float));
     conv.Compute({rows, x[1], x[2], x[1], 0, x[3], x[3]}, window, k.input<float>(2), first, last,
                  out);
-    conv.activation().Apply(out, (last - first) * y[2] * y[3]);
+    conv.activation().Apply(out, count);
     begin += last - first;
   }
 }
