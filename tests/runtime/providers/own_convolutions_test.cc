@@ -378,5 +378,21 @@ TEST(PartsConv, AgreesWithPlainConvolutions) {
   }
 }
 
+// One matrix of weights for windows of pixels and of rows, and for images with and without padding.
+TEST(PartsConv, SharesWeightsAmongConvolutions) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {1, 20, 13, 14})
+      .Constant("w", Ramp(Shape{100, 20, 3, 3}, 0.01f));
+  Attributes padded, dilated, same;
+  padded.Set("pads", std::vector<int64_t>(4, 1));
+  dilated.Set("dilations", std::vector<int64_t>{2, 2});
+  dilated.Set("pads", std::vector<int64_t>(4, 3));
+  same.Set("auto_pad", std::string("SAME_UPPER"));
+  model.Node("Conv", {"x", "w"}, {"a"}).Node("Conv", {"x", "w"}, {"b"}, padded);
+  model.Node("Conv", {"x", "w"}, {"c"}, dilated).Node("Conv", {"x", "w"}, {"d"}, same);
+  model.Output("a").Output("b").Output("c").Output("d");
+  ExpectSameResults(model, {Ramp(Shape{1, 20, 13, 14}, 0.1f)}, 1);
+}
+
 }  // namespace
 }  // namespace onnxd

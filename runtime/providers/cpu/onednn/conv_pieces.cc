@@ -108,15 +108,25 @@ std::optional<int64_t> ConvPieces::ScratchBytes(int64_t rows) const {
   return (*bytes + 63) / 64 * 64;
 }
 
-ConvPieces PiecesOf(ConvGeometry geometry, const Shape& weights) {
+bool AlwaysTakesWholeRows(int64_t dilation, const Shape& weights) {
+  return dilation == 1 && weights[1] < kLeastChannels &&
+         weights.ElementCount() / weights[0] <= kMostCopied;
+}
+
+bool TakesWholeRows(const ConvGeometry& geometry, const Shape& weights) {
+  const Window& window = geometry.window;
+  const bool is_padded = window.pads_begin[1] > 0 || window.pads_end[1] > 0;
+  return (window.dilations[1] == 1 && !is_padded) ||
+         AlwaysTakesWholeRows(window.dilations[1], weights);
+}
+
+ConvPieces PiecesOf(ConvGeometry geometry, const Shape& weights, bool whole_rows) {
   ConvPieces plan{};
   static_cast<ConvGeometry&>(plan) = std::move(geometry);
   plan.m = plan.images * plan.pixels();
   plan.k = weights[1] * weights[2] * weights[3];
   const Window& window = plan.window;
   plan.is_padded = window.pads_begin[1] > 0 || window.pads_end[1] > 0;
-  const bool whole_rows = window.dilations[1] == 1 &&
-                          (!plan.is_padded || (plan.in < kLeastChannels && plan.k <= kMostCopied));
   plan.piece_rows = window.kernel[0];
   plan.piece_columns = whole_rows ? 1 : window.kernel[1];
   plan.piece = whole_rows ? window.kernel[1] * plan.in : plan.in;

@@ -24,7 +24,14 @@ struct ConvPieces : ConvGeometry {
   std::optional<int64_t> ScratchBytes(int64_t rows) const;
 };
 
-ConvPieces PiecesOf(ConvGeometry geometry, const Shape& weights);
+// Whether rows of the window are pieces, rather than its pixels: where nothing pads them, and where
+// pixels of few channels would be short and copies of what reaches into padding are cheap.
+bool TakesWholeRows(const ConvGeometry& geometry, const Shape& weights);
+// The same, but for what depends on padding. weights: [out, in, height, width], none of them 0.
+bool AlwaysTakesWholeRows(int64_t dilation, const Shape& weights);
+
+// Requires a dilation of 1 along the width for whole rows.
+ConvPieces PiecesOf(ConvGeometry geometry, const Shape& weights, bool whole_rows);
 
 // Rows of the window: [first, end).
 struct WindowRows {

@@ -15,6 +15,7 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kMostRows = 4096;          // of a unit, whose pieces are found at once
+constexpr int64_t kMostFound = 1 << 20;      // elements of their windows, unless few rows have more
 constexpr int64_t kUsualRows = 128;          // that share a reading of the weights, at least
 constexpr int64_t kCachedFloats = 96 << 10;  // of results that are read again
 constexpr int64_t kLeastProducts = 1 << 20;  // multiply-adds that are worth a thread
@@ -22,9 +23,10 @@ constexpr int64_t kBlockRows = 32;           // that tiles take together
 constexpr int64_t kLeastBlocks = 2;          // of a thread; fewer: threads share columns
 
 // Where it is faster: from so many elements of a window on, and results, of which fewer need more
-// pixels. The weights of few pixels come at memory's pace, and parts are half as much again.
+// pixels. The weights of few pixels come at memory's pace, and parts are half as much again: there
+// it is where a window makes at least as many results, which nothing reads again.
 constexpr int64_t kLeastDepth = 64, kLeastOutputs = 64, kUsualOutputs = 96;
-constexpr int64_t kLeastPixels = 100, kManyPixels = 500;
+constexpr int64_t kFewPixels = 40, kUsualPixels = 100, kManyPixels = 500;
 
 struct Plan : onednn::ConvPieces {
   bool has_sum;
@@ -47,6 +49,7 @@ void Cut(Plan& plan, int64_t panels, int threads, bool reads_again) {
   const int64_t row_threads = by_rows ? std::min(worth, blocks) : 1;
   plan.parts = by_rows ? 1 : worth;
   int64_t most = kMostRows;
+  if (!plan.is_plain) most = std::clamp<int64_t>(kMostFound / plan.k, kUsualRows, kMostRows);
   if (reads_again) most = std::clamp<int64_t>(kCachedFloats / plan.out, kUsualRows, most);
   const int64_t units = CeilDivide(CeilDivide(plan.m, most), row_threads) * row_threads;
   plan.rows = CeilDivide(plan.m, std::min(units, plan.m));
@@ -56,11 +59,15 @@ void Cut(Plan& plan, int64_t panels, int threads, bool reads_again) {
 
 class PartsConv : public Kernel {
  public:
-  PartsConv(const Activation& activation, Initializer weights, const math::Simd& simd)
+  // Packed weights are for one kind of pieces, whatever the padding of an image is.
+  PartsConv(const Activation& activation, Initializer weights, bool whole_rows,
+            const math::Simd& simd)
       : activation_(BoundsOf(activation)),
         weight_shape_(weights.shape()),
-        weights_(std::make_unique<LazyForm>(std::move(weights),
-                                            StrCat("windows in parts, ", simd.name))),
+        whole_rows_(whole_rows),
+        weights_(std::make_unique<LazyForm>(
+            std::move(weights),
+            StrCat(whole_rows ? "rows" : "pixels", " of windows in parts, ", simd.name))),
         simd_(simd) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
@@ -70,7 +77,8 @@ class PartsConv : public Kernel {
     Plan plan{};
     ONNXD_ASSIGN_OR_RETURN(onednn::ConvGeometry geometry,
                            onednn::GeometryOf(context.node, x, y, weight_shape_));
-    static_cast<onednn::ConvPieces&>(plan) = onednn::PiecesOf(std::move(geometry), weight_shape_);
+    static_cast<onednn::ConvPieces&>(plan) =
+        onednn::PiecesOf(std::move(geometry), weight_shape_, whole_rows_);
     ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, plan.out));
     PreparedKernel prepared;
     plan.has_sum = context.HasInput(3);
@@ -163,6 +171,7 @@ class PartsConv : public Kernel {
 
   ActivationBounds activation_;
   Shape weight_shape_;
+  bool whole_rows_;
   std::unique_ptr<LazyForm> weights_;
   const math::Simd& simd_;
 };
@@ -176,8 +185,11 @@ bool TakesPartsConv(const KernelInfo& info, const Shape& weights) {
   if (depth < kLeastDepth || weights[0] < kLeastOutputs) return false;
   const auto& y = info.output_types[0].shape;
   if (!y || y->size() != 4 || !(*y)[1].known() || !(*y)[2].known()) return false;
-  return SaturatingMultiply((*y)[1].value, (*y)[2].value) >=
-         (weights[0] < kUsualOutputs ? kManyPixels : kLeastPixels);
+  const int64_t pixels = SaturatingMultiply((*y)[1].value, (*y)[2].value);
+  if (pixels >= kUsualPixels) return weights[0] >= kUsualOutputs || pixels >= kManyPixels;
+  const auto activation = ActivationOf(info.node);
+  return pixels >= kFewPixels && weights[0] >= depth && activation.ok() &&
+         BoundsOf(*activation).rest.kind == Activation::Kind::kNone;
 }
 
 // Requires weights of floats, [out, in, height, width].
@@ -185,8 +197,11 @@ Result<std::unique_ptr<Kernel>> MakePartsConv(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   const Initializer& weights = *info.constant_input(1);
   ONNXD_RETURN_IF_ERROR(weights.Load());
+  const auto dilations = info.node.attributes.Ints("dilations");
+  const bool whole_rows =
+      onednn::AlwaysTakesWholeRows(dilations.size() == 2 ? dilations[1] : 1, weights.shape());
   return std::unique_ptr<Kernel>(
-      std::make_unique<PartsConv>(activation, weights, math::CurrentSimd()));
+      std::make_unique<PartsConv>(activation, weights, whole_rows, math::CurrentSimd()));
 }
 
 }  // namespace onnxd

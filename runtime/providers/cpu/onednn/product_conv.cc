@@ -53,7 +53,8 @@ class ProductConv : public Kernel {
     Plan plan{};
     ONNXD_ASSIGN_OR_RETURN(onednn::ConvGeometry geometry,
                            onednn::GeometryOf(context.node, x, y, w));
-    static_cast<onednn::ConvPieces&>(plan) = onednn::PiecesOf(std::move(geometry), w);
+    const bool whole_rows = y.ElementCount() > 0 && onednn::TakesWholeRows(geometry, w);
+    static_cast<onednn::ConvPieces&>(plan) = onednn::PiecesOf(std::move(geometry), w, whole_rows);
     ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, plan.out));
     PreparedKernel prepared;
     plan.has_sum = context.HasInput(3);
