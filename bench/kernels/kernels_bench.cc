@@ -125,6 +125,26 @@ void Bfloat16Gemm(benchmark::State& state) {
   CountWork(state, z.operations(), (split ? 4 : 2) * z.weights());
 }
 
+void PackedPartsGemm(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  if (simd.packed_parts_gemm == nullptr) return state.SkipWithError("no tiles");
+  const Sizes z(state);
+  AlignedArray<float> a(z.m * z.k), b(z.k * z.n), c(z.m * z.n);
+  AlignedArray<uint16_t> packed(simd.packed_parts_size(z.k, z.k, z.n));
+  AlignedArray<std::byte> scratch(simd.packed_parts_scratch(z.m, z.k, z.k));
+  PackedPartsArguments g{};
+  g.m = z.m, g.n = z.n, g.k = z.k;
+  g.a = a.data, g.lda = z.k, g.piece = z.k;
+  g.fits = simd.pack_parts(b.data, z.k, z.k, z.n, packed.data);
+  g.packed = packed.data;
+  g.c = c.data, g.ldc = z.n;
+  g.low = 0, g.high = 6;
+  g.scratch = scratch.data;
+  const int64_t panels = (z.n + simd.gemm_width - 1) / simd.gemm_width;
+  for (auto _ : state) simd.packed_parts_gemm(g, 0, panels);
+  CountWork(state, z.operations(), 6 * z.weights());
+}
+
 void NarrowFloats(benchmark::State& state) {
   const Simd& simd = ChosenSimd();
   const int64_t n = state.range(0);
@@ -222,6 +242,10 @@ BENCHMARK(Gemm)
     ->Name("GemmOfFewColumns")
     ->ArgNames({"m", "k", "n"})
     ->ArgsProduct({{112}, {96, 144}, {8, 16, 24}});
+BENCHMARK(Gemm)
+    ->Name("GemmOfFewElements")
+    ->ArgNames({"m", "k", "n"})
+    ->ArgsProduct({{56, 112}, {8, 16, 24, 28}, {32}});
 BENCHMARK(PairGemm)->ArgNames({"m", "k", "n"})->ArgsProduct({{112}, {96, 144}, {8, 16, 24}});
 BENCHMARK(DepthwiseImage)
     ->ArgNames({"size", "channels", "window"})
@@ -235,6 +259,13 @@ BENCHMARK(Bfloat16Gemm)
     ->ArgNames({"m", "k", "n", "split"})
     ->ArgsProduct({{1, 4, 128, 197}, {768}, {768, 3072}, {0, 1}})
     ->ArgsProduct({{128}, {3072}, {768}, {0, 1}});
+BENCHMARK(PackedPartsGemm)
+    ->ArgNames({"m", "k", "n"})
+    ->Args({3136, 64, 256})
+    ->Args({784, 512, 128})
+    ->Args({196, 1024, 256})
+    ->Args({196, 96, 576})
+    ->Args({49, 512, 2048});
 BENCHMARK(NarrowFloats)->ArgNames({"n", "split"})->ArgsProduct({{16384}, {0, 1}});
 BENCHMARK(BlockProduct)->Apply(BlockSizes);
 BENCHMARK(UnaryLoop)->ArgName("op")->DenseRange(0, static_cast<int>(Unary::kNeg));
