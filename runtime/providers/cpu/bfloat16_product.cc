@@ -5,8 +5,11 @@
 #include "runtime/providers/cpu/bfloat16_product.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "runtime/base/checked_math.h"
 #include "runtime/math/simd.h"
+#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/activation.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -16,8 +19,9 @@ namespace {
 constexpr size_t kA = 0, kB = 1, kBias = 2, kZ = 3;
 constexpr int64_t kRowBlock = 128;
 constexpr int64_t kCachedBytes = 768 << 10;  // rows of A that pass by again for each panel
-constexpr int64_t kDepth = 1024;         // of k that is taken at a time where sums stay in place
-constexpr int64_t kLeastWork = 1 << 20;  // products that are worth several threads
+constexpr int64_t kDepth = 1024;          // of k that is taken at a time where sums stay in place
+constexpr int64_t kMostCopied = 2 << 20;  // elements of windows
+constexpr int64_t kLeastWork = 1 << 20;   // products that are worth several threads
 
 // The right side, packed; `low` is undefined where the elements are bfloat16 themselves.
 struct PackedHalves {
@@ -47,13 +51,32 @@ Result<Tensor> HalfOf(const Tensor& b, Half half) {
   return low.defined() ? low : high;
 }
 
+// Filters [out, in, height, width] as rows [out, height * width * in].
+Result<Tensor> FilterRows(const Tensor& plain) {
+  const Shape& w = plain.shape();
+  const int64_t in = w[1], window = w[2] * w[3], k = in * window;
+  ONNXD_ASSIGN_OR_RETURN(Tensor rows, Tensor::Create(DataType::kBfloat16, Shape{w[0], k}));
+  for (int64_t o = 0; o < w[0]; ++o) {
+    const auto* from = static_cast<const uint16_t*>(plain.raw()) + o * k;
+    auto* to = static_cast<uint16_t*>(rows.mutable_raw()) + o * k;
+    for (int64_t c = 0; c < in; ++c) {
+      for (int64_t i = 0; i < window; ++i) to[i * in + c] = from[c * window + i];
+    }
+  }
+  return rows;
+}
+
 Result<Tensor> PackHalf(const Initializer& b, bool transposed, const PackedHalves& sizes,
                         Half half) {
   const math::Simd& simd = *sizes.simd;
-  const std::string form = StrCat("bfloat16 ", half == Half::kLow ? "rest" : "rounded",
+  const std::string form = StrCat(b.shape().rank() == 4 ? "filters, " : "", "bfloat16 ",
+                                  half == Half::kLow ? "rest" : "rounded",
                                   transposed ? ", transposed, " : ", ", simd.name);
   return b.InForm(form, [&](const Tensor& plain) -> Result<Tensor> {
-    ONNXD_ASSIGN_OR_RETURN(const Tensor elements, HalfOf(plain, half));
+    ONNXD_ASSIGN_OR_RETURN(Tensor elements, HalfOf(plain, half));
+    if (plain.shape().rank() == 4) {
+      ONNXD_ASSIGN_OR_RETURN(elements, FilterRows(elements));
+    }
     ONNXD_ASSIGN_OR_RETURN(
         Tensor packed,
         Tensor::Create(DataType::kUint16, Shape{math::PackedBfloat16Size(simd, sizes.k, sizes.n)}));
@@ -63,9 +86,18 @@ Result<Tensor> PackHalf(const Initializer& b, bool transposed, const PackedHalve
   });
 }
 
+// What rows of A are windows of: [batch, height, width, in].
+struct Image {
+  Window window;
+  int64_t height, width, in;
+  int64_t out_height, out_width;
+};
+
 // What one call needs beside the matrix.
 struct Call {
   int64_t m;
+  int64_t rows;  // that are copied and multiplied at once
+  std::optional<Image> image;
   bool has_sum;
   Activation activation;
   int64_t chunks;
@@ -79,9 +111,11 @@ struct Call {
 
 class Bfloat16Product : public Kernel {
  public:
-  // `wide`: Z and the result are floats; so are A and B where B is split.
-  Bfloat16Product(PackedHalves b, bool wide, Activation activation)
-      : b_(std::move(b)), wide_(wide), activation_(activation) {}
+  // `wide`: Z and the result are floats; so are A and B where B is split. filters: [out, in,
+  // height, width] of a convolution, whose windows are A's rows; or none.
+  Bfloat16Product(PackedHalves b, bool wide, Activation activation,
+                  std::optional<Shape> filters = std::nullopt)
+      : b_(std::move(b)), wide_(wide), activation_(activation), filters_(std::move(filters)) {}
 
   bool ReadsInput(size_t i) const override { return i != kB; }
 
@@ -93,7 +127,7 @@ class Bfloat16Product : public Kernel {
       return InvalidArgument(StrCat(Describe(context.node), ": C or Z does not fit the product"));
     }
     PreparedKernel prepared;
-    call.m = b_.k == 0 ? 0 : context.InputShape(kA).ElementCount() / b_.k;
+    ONNXD_RETURN_IF_ERROR(FindRows(context, &call));
     if (call.m == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
@@ -102,8 +136,10 @@ class Bfloat16Product : public Kernel {
     call.chunks = call.m * b_.k * b_.n < kLeastWork
                       ? 1
                       : std::clamp<int64_t>(b_.panels(), 1, context.threads);
-    if (b_.split() || b_.lda() != b_.k) {
-      call.half_elements = (call.m * b_.lda() + 31) / 32 * 32;
+    call.rows = call.m;
+    if (b_.split() || b_.lda() != b_.k || call.image) {
+      if (call.image) call.rows = std::clamp<int64_t>(kMostCopied / b_.lda(), 1, call.m);
+      call.half_elements = (call.rows * b_.lda() + 31) / 32 * 32;
     }
     const bool in_place = wide_ && activation_.kind == Activation::Kind::kNone;
     call.tile_floats = in_place ? 0 : std::min(kRowBlock, call.m) * b_.simd->gemm_width;
@@ -119,39 +155,90 @@ class Bfloat16Product : public Kernel {
  private:
   struct Rows {
     const uint16_t *high, *low;
+    int64_t first, count;  // of A
   };
 
-  void Run(const Call& call, const KernelContext& k) const {
-    const Rows rows = PaddedRows(call, k);
-    auto* tiles = reinterpret_cast<float*>(k.scratch<uint16_t>() + 2 * call.half_elements);
-    const int64_t panels = b_.panels();
-    k.pool().ParallelFor(call.chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t chunk = begin; chunk < end; ++chunk) {
-        RunChunk(call, k, rows, tiles + chunk * call.tile_floats, panels * chunk / call.chunks,
-                 panels * (chunk + 1) / call.chunks);
+  Status FindRows(const PrepareContext& context, Call* call) const {
+    const Shape &a = context.InputShape(kA), &y = context.OutputShape(0);
+    const int64_t row = filters_ ? (*filters_)[1] : b_.k;
+    if (a.rank() < (filters_ ? 4 : 1) || a[a.rank() - 1] != row) {
+      return InvalidArgument(StrCat(Describe(context.node), ": rows of ", a.ToString(),
+                                    " do not fit a matrix of ", row, " rows"));
+    }
+    call->m = b_.k == 0 ? 0 : a.ElementCount() / b_.k;
+    if (!filters_) return Status::Ok();
+    call->m = y.ElementCount() / b_.n;
+    ONNXD_ASSIGN_OR_RETURN(
+        Window window, PoolWindow(context.node, {a[1], a[2]}, {(*filters_)[2], (*filters_)[3]}));
+    for (const auto& pads : {window.pads_begin, window.pads_end}) {
+      if (std::any_of(pads.begin(), pads.end(), [](int64_t pad) { return pad < 0; })) {
+        return InvalidArgument(StrCat(Describe(context.node), ": padding below 0"));
       }
-    });
+    }
+    const bool copies = b_.k != row || !AreAll(window.strides, 1) ||
+                        !AreAll(window.pads_begin, 0) || !AreAll(window.pads_end, 0);
+    if (copies) call->image = Image{std::move(window), a[1], a[2], a[3], y[1], y[2]};
+    return Status::Ok();
   }
 
-  // A as bfloat16_gemm wants it.
-  Rows PaddedRows(const Call& call, const KernelContext& k) const {
-    if (call.half_elements == 0) return {k.input<uint16_t>(kA), nullptr};
+  void Run(const Call& call, const KernelContext& k) const {
+    auto* tiles = reinterpret_cast<float*>(k.scratch<uint16_t>() + 2 * call.half_elements);
+    const int64_t panels = b_.panels();
+    for (int64_t first = 0; first < call.m; first += call.rows) {
+      const Rows rows = PaddedRows(call, k, first, std::min(call.rows, call.m - first));
+      k.pool().ParallelFor(call.chunks, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t chunk = begin; chunk < end; ++chunk) {
+          RunChunk(call, k, rows, tiles + chunk * call.tile_floats, panels * chunk / call.chunks,
+                   panels * (chunk + 1) / call.chunks);
+        }
+      });
+    }
+  }
+
+  // Rows [first, first + count) of A as bfloat16_gemm wants them.
+  Rows PaddedRows(const Call& call, const KernelContext& k, int64_t first, int64_t count) const {
+    if (call.half_elements == 0) return {k.input<uint16_t>(kA), nullptr, first, count};
     auto* high = k.scratch<uint16_t>();
     uint16_t* low = b_.split() ? high + call.half_elements : nullptr;
     const int64_t lda = b_.lda();
-    k.pool().ParallelFor(call.m, 1 + (1 << 16) / b_.k, [&](int64_t begin, int64_t end) {
+    k.pool().ParallelFor(count, 1 + (1 << 16) / b_.k, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         uint16_t* to = high + row * lda;
         std::fill_n(to + b_.k, lda - b_.k, uint16_t{0});
+        if (call.image) {
+          CopyWindow(*call.image, k.input<uint16_t>(kA), first + row, to);
+          continue;
+        }
+        const int64_t from = (first + row) * b_.k;
         if (low == nullptr) {
-          std::copy_n(k.input<uint16_t>(kA) + row * b_.k, b_.k, to);
+          std::copy_n(k.input<uint16_t>(kA) + from, b_.k, to);
           continue;
         }
         std::fill_n(low + row * lda + b_.k, lda - b_.k, uint16_t{0});
-        b_.simd->narrow(k.input<float>(kA) + row * b_.k, to, low + row * lda, b_.k);
+        b_.simd->narrow(k.input<float>(kA) + from, to, low + row * lda, b_.k);
       }
     });
-    return {high, low};
+    return {high, low, first, count};
+  }
+
+  // The window of one pixel of the result, and zeros where it is outside of its image.
+  static void CopyWindow(const Image& image, const uint16_t* x, int64_t pixel, uint16_t* to) {
+    const Window& window = image.window;
+    const int64_t pixels = image.out_height * image.out_width, at = pixel % pixels;
+    x += pixel / pixels * image.height * image.width * image.in;
+    const int64_t top = at / image.out_width * window.strides[0] - window.pads_begin[0];
+    const int64_t left = at % image.out_width * window.strides[1] - window.pads_begin[1];
+    for (int64_t i = 0; i < window.kernel[0]; ++i) {
+      const int64_t row = top + i * window.dilations[0];
+      for (int64_t j = 0; j < window.kernel[1]; ++j, to += image.in) {
+        const int64_t column = left + j * window.dilations[1];
+        if (row >= 0 && row < image.height && column >= 0 && column < image.width) {
+          std::copy_n(x + (row * image.width + column) * image.in, image.in, to);
+        } else {
+          std::fill_n(to, image.in, uint16_t{0});
+        }
+      }
+    }
   }
 
   // Rows of the block and elements of k that are multiplied at once.
@@ -166,8 +253,8 @@ class Bfloat16Product : public Kernel {
     const int64_t depth = call.tile_floats > 0 ? b_.k : std::min(b_.k, kDepth);
     const int64_t row_bytes = depth * (b_.split() ? 4 : 2);
     const int64_t group = std::max<int64_t>(kCachedBytes / row_bytes / kRowBlock, 1) * kRowBlock;
-    for (int64_t begin = 0; begin < call.m; begin += group) {
-      const int64_t end = std::min(call.m, begin + group);
+    for (int64_t begin = 0; begin < a.count; begin += group) {
+      const int64_t end = std::min(a.count, begin + group);
       for (int64_t from = 0; from < b_.k; from += depth) {
         for (int64_t panel = first; panel < last; ++panel) {
           for (int64_t row = begin; row < end; row += kRowBlock) {
@@ -182,7 +269,7 @@ class Bfloat16Product : public Kernel {
   void RunBlock(const Call& call, const KernelContext& k, const Rows& a, float* tile, int64_t panel,
                 const Part& part) const {
     const math::Simd& simd = *b_.simd;
-    const int64_t column = panel * simd.gemm_width, at = part.row * b_.n + column;
+    const int64_t column = panel * simd.gemm_width, at = (a.first + part.row) * b_.n + column;
     const int64_t of_a = part.row * b_.lda() + part.depth;
     const int64_t of_b = panel * b_.panel_elements() + part.depth * simd.gemm_width;
     const bool in_place = call.tile_floats == 0, begins = part.depth == 0;
@@ -237,6 +324,7 @@ class Bfloat16Product : public Kernel {
   PackedHalves b_;
   bool wide_;
   Activation activation_;
+  std::optional<Shape> filters_;
 };
 
 Result<std::unique_ptr<Kernel>> Make(const KernelInfo& info, DataType type) {
@@ -266,6 +354,26 @@ Result<std::unique_ptr<Kernel>> Make(const KernelInfo& info, DataType type) {
 
 Result<std::unique_ptr<Kernel>> MakeBfloat16Product(const KernelInfo& info) {
   return Make(info, DataType::kBfloat16);
+}
+
+bool TakesBfloat16Windows(const KernelInfo& info, const Shape& weights) {
+  constexpr int64_t kMostPixels = 64, kLeastWeights = 128 << 10;
+  const auto& y = info.output_types[0].shape;
+  return math::CurrentSimd().fast_bfloat16 && weights.ElementCount() >= kLeastWeights &&
+         info.node.attributes.Int("group", 1) == 1 && y && y->size() == 4 && (*y)[1].known() &&
+         (*y)[2].known() && SaturatingMultiply((*y)[1].value, (*y)[2].value) <= kMostPixels;
+}
+
+Result<std::unique_ptr<Kernel>> MakeBfloat16Windows(const KernelInfo& info) {
+  const Initializer& weights = *info.constant_input(kB);
+  const Shape& w = weights.shape();
+  ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
+  PackedHalves packed{&math::CurrentSimd(), w[1] * w[2] * w[3], w[0], {}, {}};
+  if (!info.only_asks) {
+    ONNXD_ASSIGN_OR_RETURN(packed.high, PackHalf(weights, true, packed, Half::kHigh));
+  }
+  return std::unique_ptr<Kernel>(
+      std::make_unique<Bfloat16Product>(std::move(packed), false, activation, w));
 }
 
 Result<std::unique_ptr<Kernel>> MakeMatMulBfloat16x3(const KernelInfo& info) {

@@ -9,6 +9,12 @@ namespace onnxd {
 // Declines others.
 Result<std::unique_ptr<Kernel>> MakeBfloat16Product(const KernelInfo& info);
 
+// onnxd::ConvChannelsLast of bfloat16 as a product with its windows: of images so small that their
+// weights outweigh them. Whether it is one; weights: [out, in, height, width].
+bool TakesBfloat16Windows(const KernelInfo& info, const Shape& weights);
+// Requires that it is.
+Result<std::unique_ptr<Kernel>> MakeBfloat16Windows(const KernelInfo& info);
+
 // onnxd::MatMulBfloat16x3: floats, each of which counts as the sum of two bfloat16, high and low.
 Result<std::unique_ptr<Kernel>> MakeMatMulBfloat16x3(const KernelInfo& info);
 

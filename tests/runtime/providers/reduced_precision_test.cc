@@ -76,6 +76,37 @@ TestModel Convolutions() {
   return model;
 }
 
+// Of images of 7 x 8 pixels and fewer, whose weights outweigh them.
+TestModel SmallImages() {
+  const auto window = [](int64_t pad, int64_t stride, int64_t dilation) {
+    Attributes attributes;
+    attributes.Set("pads", std::vector<int64_t>(4, pad));
+    attributes.Set("strides", std::vector<int64_t>(2, stride));
+    attributes.Set("dilations", std::vector<int64_t>(2, dilation));
+    return attributes;
+  };
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 72, 7, 8})
+      .Constant("w", Waves(Shape{256, 72, 3, 3}, 0.05f, 0.1f))
+      .Constant("b", Waves(Shape{256}, 0.5f, 0.7f))
+      .Constant("wide", Waves(Shape{512, 256, 1, 1}, 0.06f, 0.3f))
+      .Constant("narrow", Waves(Shape{256, 512, 1, 1}, 0.04f, 0.2f))
+      .Constant("v", Waves(Shape{65, 256, 3, 3}, 0.03f, 0.17f))
+      .Constant("u", Waves(Shape{512, 256, 1, 1}, 0.05f, 0.23f))
+      .Node("Conv", {"x", "w", "b"}, {"c"}, window(1, 1, 1))
+      .Node("Relu", {"c"}, {"r"})
+      .Node("Conv", {"r", "wide"}, {"d"})
+      .Node("Relu", {"d"}, {"e"})
+      .Node("Conv", {"e", "narrow"}, {"f"})
+      .Node("Add", {"f", "r"}, {"s"})
+      .Node("Relu", {"s"}, {"t"})
+      .Node("Conv", {"t", "v"}, {"y"}, window(2, 1, 2))
+      .Node("Conv", {"t", "u"}, {"z"}, window(0, 2, 1))
+      .Output("y")
+      .Output("z");
+  return model;
+}
+
 // What stands behind a product whose result nobody wants in bfloat16: our own gives floats.
 std::string LastCast() { return math::CurrentSimd().fast_bfloat16 ? "" : " Cast"; }
 
@@ -122,7 +153,12 @@ class ReducedPrecisionTest : public math::WithSimd {
     const auto b = (*session)->Run(std::vector<Value>{x}, {});
     EXPECT_TRUE(b.ok()) << b.status().ToString();
     if (!a.ok() || !b.ok()) return {};
-    return Compare((*a)[0].tensor(), (*b)[0].tensor());
+    Nearness worst = Compare((*a)[0].tensor(), (*b)[0].tensor());
+    for (size_t i = 1; i < a->size(); ++i) {
+      const Nearness other = Compare((*a)[i].tensor(), (*b)[i].tensor());
+      worst = {std::min(worst.cosine, other.cosine), std::max(worst.error, other.error)};
+    }
+    return worst;
   }
 };
 
@@ -255,6 +291,9 @@ TEST_P(ReducedPrecisionTest, Bfloat16IsNear) {
     EXPECT_GT(Measure(Products, Precision::kBfloat16, rows, threads).cosine, 0.9999);
     const Tensor image = Waves(Shape{1, 16, 12, 12}, 1.0f, 0.9f);
     EXPECT_GT(Measure(Convolutions, Precision::kBfloat16, image, threads).cosine, 0.9999);
+    // Sums of so many waves cancel: bfloat16 gives 0.9974, by oneDNN's convolutions as well.
+    const Tensor small = Waves(Shape{2, 72, 7, 8}, 1.0f, 0.37f);
+    EXPECT_GT(Measure(SmallImages, Precision::kBfloat16, small, threads).cosine, 0.997);
   }
 }
 

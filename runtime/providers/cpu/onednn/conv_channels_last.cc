@@ -9,6 +9,7 @@
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/ops/convolution.h"
+#include "runtime/providers/cpu/bfloat16_product.h"
 #include "runtime/providers/cpu/depthwise.h"
 #include "runtime/providers/cpu/onednn/float_conv.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
@@ -191,6 +192,9 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
       (type != DataType::kFloat &&
        (type != DataType::kBfloat16 || !onednn::AddActivation(activation, ops)))) {
     return DeclineType("ConvChannelsLast", type);
+  }
+  if (type == DataType::kBfloat16 && TakesBfloat16Windows(info, weights->shape())) {
+    return MakeBfloat16Windows(info);
   }
   if (type == DataType::kFloat && info.node.input(3) == kNoValue &&
       info.node.attributes.Int("group", 1) == weights->shape()[0] &&
