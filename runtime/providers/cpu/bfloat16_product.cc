@@ -356,12 +356,19 @@ Result<std::unique_ptr<Kernel>> MakeBfloat16Product(const KernelInfo& info) {
   return Make(info, DataType::kBfloat16);
 }
 
+// Measured: windows of so few pixels, and pixels themselves that make half as many results.
 bool TakesBfloat16Windows(const KernelInfo& info, const Shape& weights) {
-  constexpr int64_t kMostPixels = 64, kLeastWeights = 128 << 10;
+  constexpr int64_t kFewPixels = 64, kMostPixels = 200, kLeastWeights = 128 << 10;
   const auto& y = info.output_types[0].shape;
-  return math::CurrentSimd().fast_bfloat16 && weights.ElementCount() >= kLeastWeights &&
-         info.node.attributes.Int("group", 1) == 1 && y && y->size() == 4 && (*y)[1].known() &&
-         (*y)[2].known() && SaturatingMultiply((*y)[1].value, (*y)[2].value) <= kMostPixels;
+  if (!math::CurrentSimd().fast_bfloat16 || weights.ElementCount() < kLeastWeights ||
+      info.node.attributes.Int("group", 1) != 1 || !y || y->size() != 4 || !(*y)[1].known() ||
+      !(*y)[2].known()) {
+    return false;
+  }
+  const int64_t pixels = SaturatingMultiply((*y)[1].value, (*y)[2].value);
+  const bool is_pixel = weights[2] == 1 && weights[3] == 1;
+  return pixels <= kFewPixels ||
+         (pixels <= kMostPixels && is_pixel && weights[1] >= 2 * weights[0]);
 }
 
 Result<std::unique_ptr<Kernel>> MakeBfloat16Windows(const KernelInfo& info) {
