@@ -11,6 +11,7 @@
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/filter_rows.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -49,21 +50,6 @@ Result<Tensor> HalfOf(const Tensor& b, Half half) {
                              low.defined() ? static_cast<uint16_t*>(low.mutable_raw()) : nullptr,
                              b.ElementCount());
   return low.defined() ? low : high;
-}
-
-// Filters [out, in, height, width] as rows [out, height * width * in].
-Result<Tensor> FilterRows(const Tensor& plain) {
-  const Shape& w = plain.shape();
-  const int64_t in = w[1], window = w[2] * w[3], k = in * window;
-  ONNXD_ASSIGN_OR_RETURN(Tensor rows, Tensor::Create(DataType::kBfloat16, Shape{w[0], k}));
-  for (int64_t o = 0; o < w[0]; ++o) {
-    const auto* from = static_cast<const uint16_t*>(plain.raw()) + o * k;
-    auto* to = static_cast<uint16_t*>(rows.mutable_raw()) + o * k;
-    for (int64_t c = 0; c < in; ++c) {
-      for (int64_t i = 0; i < window; ++i) to[i * in + c] = from[c * window + i];
-    }
-  }
-  return rows;
 }
 
 Result<Tensor> PackHalf(const Initializer& b, bool transposed, const PackedHalves& sizes,

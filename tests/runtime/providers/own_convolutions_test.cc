@@ -307,74 +307,61 @@ TEST(OnePixelConv, IsNoneOfPaddingAlone) {
   ExpectSameResults(model, {Ramp(Shape{1, 5, 1, 1}, 0.7f)}, 1);
 }
 
+// A convolution with a bias, of square images, and what follows it.
+struct ConvCase {
+  int64_t batch, in, out, window, stride, dilation, side;
+  const char* activation;
+  bool has_sum;
+};
+
+void ExpectSameConvolution(const ConvCase& c) {
+  TestModel model;
+  const int64_t pad = c.window / 2 * c.dilation, side = (c.side + c.stride - 1) / c.stride;
+  model.Input("x", DataType::kFloat, {c.batch, c.in, c.side, c.side});
+  model.Constant("w", Ramp(Shape{c.out, c.in, c.window, c.window}, 0.01f));
+  model.Constant("b", Ramp(Shape{c.out}, 0.1f));
+  Attributes window;
+  window.Set("strides", std::vector<int64_t>(2, c.stride));
+  window.Set("dilations", std::vector<int64_t>(2, c.dilation));
+  window.Set("pads", std::vector<int64_t>(4, pad));
+  model.Node("Conv", {"x", "w", "b"}, {"c"}, window);
+  std::vector<Value> inputs(c.has_sum ? 2 : 1);
+  inputs[0] = Ramp(Shape{c.batch, c.in, c.side, c.side}, 0.1f);
+  if (c.has_sum) {
+    model.Input("z", DataType::kFloat, {c.batch, c.out, side, side});
+    model.Node("Add", {"c", "z"}, {"s"});
+    inputs[1] = Ramp(Shape{c.batch, c.out, side, side}, 0.2f);
+  }
+  const std::string last = c.has_sum ? "s" : "c";
+  model.Node(*c.activation != 0 ? c.activation : "Identity", {last}, {"y"}).Output("y");
+  for (const int threads : {1, 2, 3}) ExpectSameResults(model, inputs, threads);
+}
+
 // Small images with large weights go to a product of our own where registers have 512 bits.
 TEST(SmallImageConv, AgreesWithPlainConvolutions) {
-  struct Case {
-    int64_t batch, window, stride, dilation;
-    const char* activation;
-    bool has_sum;
-  };
-  for (const Case& c : {Case{1, 1, 1, 1, "Relu", true}, Case{1, 3, 1, 1, "Relu", true},
-                        Case{5, 3, 1, 1, "Sigmoid", false}, Case{7, 1, 2, 1, "Relu", false},
-                        Case{1, 3, 2, 1, "Sigmoid", true}, Case{2, 3, 1, 2, "Relu", false},
-                        Case{1, 5, 2, 1, "", true}}) {
-    TestModel model;
-    const int64_t in = c.window == 1 ? 1024 : 96, out = 80, pad = c.window / 2 * c.dilation;
-    const int64_t side = (7 + c.stride - 1) / c.stride;
-    model.Input("x", DataType::kFloat, {c.batch, in, 7, 7});
-    model.Constant("w", Ramp(Shape{out, in, c.window, c.window}, 0.01f));
-    model.Constant("b", Ramp(Shape{out}, 0.1f));
-    Attributes window;
-    window.Set("strides", std::vector<int64_t>(2, c.stride));
-    window.Set("dilations", std::vector<int64_t>(2, c.dilation));
-    window.Set("pads", std::vector<int64_t>(4, pad));
-    model.Node("Conv", {"x", "w", "b"}, {"c"}, window);
-    std::vector<Value> inputs(c.has_sum ? 2 : 1);
-    inputs[0] = Ramp(Shape{c.batch, in, 7, 7}, 0.1f);
-    if (c.has_sum) {
-      model.Input("z", DataType::kFloat, {c.batch, out, side, side});
-      model.Node("Add", {"c", "z"}, {"s"});
-      inputs[1] = Ramp(Shape{c.batch, out, side, side}, 0.2f);
-    }
-    const std::string last = c.has_sum ? "s" : "c";
-    model.Node(*c.activation != 0 ? c.activation : "Identity", {last}, {"y"}).Output("y");
-    for (const int threads : {1, 2, 3}) ExpectSameResults(model, inputs, threads);
+  for (const ConvCase& c : {ConvCase{1, 1024, 80, 1, 1, 1, 7, "Relu", true},
+                            ConvCase{1, 96, 80, 3, 1, 1, 7, "Relu", true},
+                            ConvCase{5, 96, 80, 3, 1, 1, 7, "Sigmoid", false},
+                            ConvCase{7, 1024, 80, 1, 2, 1, 7, "Relu", false},
+                            ConvCase{1, 96, 80, 3, 2, 1, 7, "Sigmoid", true},
+                            ConvCase{2, 96, 80, 3, 1, 2, 7, "Relu", false},
+                            ConvCase{1, 96, 80, 5, 2, 1, 7, "", true}}) {
+    ExpectSameConvolution(c);
   }
 }
 
-// Of more pixels than a small image: products in parts where the processor has tiles.
+// Of more pixels than a small image, or with as many results as elements of a window: products in
+// parts where the processor has tiles.
 TEST(PartsConv, AgreesWithPlainConvolutions) {
-  struct Case {
-    int64_t batch, in, out, window, stride, dilation, side;
-    const char* activation;
-    bool has_sum;
-  };
-  for (const Case& c :
-       {Case{1, 64, 96, 1, 1, 1, 11, "Relu", true},
-        Case{3, 100, 130, 1, 2, 1, 21, "Sigmoid", false}, Case{1, 64, 64, 1, 1, 1, 40, "", true},
-        Case{1, 40, 100, 3, 2, 1, 23, "Relu", true}, Case{2, 8, 96, 3, 1, 1, 12, "Sigmoid", true},
-        Case{1, 33, 97, 3, 1, 2, 12, "Relu", false},
-        Case{1, 70, 96, 1, 1, 1, 70, "Sigmoid", false}}) {
-    TestModel model;
-    const int64_t pad = c.window / 2 * c.dilation, side = (c.side + c.stride - 1) / c.stride;
-    model.Input("x", DataType::kFloat, {c.batch, c.in, c.side, c.side});
-    model.Constant("w", Ramp(Shape{c.out, c.in, c.window, c.window}, 0.01f));
-    model.Constant("b", Ramp(Shape{c.out}, 0.1f));
-    Attributes window;
-    window.Set("strides", std::vector<int64_t>(2, c.stride));
-    window.Set("dilations", std::vector<int64_t>(2, c.dilation));
-    window.Set("pads", std::vector<int64_t>(4, pad));
-    model.Node("Conv", {"x", "w", "b"}, {"c"}, window);
-    std::vector<Value> inputs(c.has_sum ? 2 : 1);
-    inputs[0] = Ramp(Shape{c.batch, c.in, c.side, c.side}, 0.1f);
-    if (c.has_sum) {
-      model.Input("z", DataType::kFloat, {c.batch, c.out, side, side});
-      model.Node("Add", {"c", "z"}, {"s"});
-      inputs[1] = Ramp(Shape{c.batch, c.out, side, side}, 0.2f);
-    }
-    const std::string last = c.has_sum ? "s" : "c";
-    model.Node(*c.activation != 0 ? c.activation : "Identity", {last}, {"y"}).Output("y");
-    for (const int threads : {1, 2, 3}) ExpectSameResults(model, inputs, threads);
+  for (const ConvCase& c :
+       {ConvCase{1, 64, 96, 1, 1, 1, 11, "Relu", true},
+        ConvCase{3, 100, 130, 1, 2, 1, 21, "Sigmoid", false},
+        ConvCase{1, 64, 64, 1, 1, 1, 40, "", true}, ConvCase{1, 40, 100, 3, 2, 1, 23, "Relu", true},
+        ConvCase{2, 8, 96, 3, 1, 1, 12, "Sigmoid", true},
+        ConvCase{1, 33, 97, 3, 1, 2, 12, "Relu", false},
+        ConvCase{1, 70, 96, 1, 1, 1, 70, "Sigmoid", false},
+        ConvCase{2, 128, 160, 1, 1, 1, 7, "Relu", true}}) {
+    ExpectSameConvolution(c);
   }
 }
 

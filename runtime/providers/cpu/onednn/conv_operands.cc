@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/providers/cpu/filter_rows.h"
 #include "runtime/providers/cpu/onednn/conv_bands.h"
 
 namespace onnxd::onednn {
@@ -31,22 +32,8 @@ Status CheckBiasAndSum(const PrepareContext& context, int64_t out) {
   return Status::Ok();
 }
 
-Result<Tensor> ConvWeightRows(const Tensor& plain) {
-  const Shape& w = plain.shape();
-  const int64_t out = w[0], in = w[1], window = w[2] * w[3], k = in * window;
-  ONNXD_ASSIGN_OR_RETURN(Tensor rows, Tensor::Create(DataType::kFloat, Shape{out, k}));
-  for (int64_t o = 0; o < out; ++o) {
-    const float* from = plain.data<float>() + o * k;
-    float* to = rows.mutable_data<float>() + o * k;
-    for (int64_t c = 0; c < in; ++c) {
-      for (int64_t i = 0; i < window; ++i) to[i * in + c] = from[c * window + i];
-    }
-  }
-  return rows;
-}
-
 Result<Tensor> PackConvWeights(const math::Simd& simd, const Tensor& plain, int64_t depth) {
-  ONNXD_ASSIGN_OR_RETURN(const Tensor rows, ConvWeightRows(plain));
+  ONNXD_ASSIGN_OR_RETURN(const Tensor rows, FilterRows(plain));
   const int64_t out = rows.shape()[0], k = rows.shape()[1];
   ONNXD_ASSIGN_OR_RETURN(Tensor packed,
                          Tensor::Create(DataType::kFloat, Shape{math::PackedBSize(simd, k, out)}));

@@ -29,9 +29,6 @@ bool IsPointwise(const Attributes& attributes, const Shape& weights);
 // Whether the bias and Z of a ConvChannelsLast with so many channels fit. kInvalidArgument if not.
 Status CheckBiasAndSum(const PrepareContext& context, int64_t out);
 
-// Weights [out, in, height, width] as rows [out, height * width * in].
-Result<Tensor> ConvWeightRows(const Tensor& plain);
-
 // Weights [out, in, height, width] as B[height * width * in, out], packed for math::Simd::gemm in
 // blocks of `depth` rows, one behind the other.
 Result<Tensor> PackConvWeights(const math::Simd& simd, const Tensor& plain, int64_t depth);

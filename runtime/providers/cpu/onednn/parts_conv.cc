@@ -8,6 +8,7 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/activation.h"
+#include "runtime/providers/cpu/filter_rows.h"
 #include "runtime/providers/cpu/lazy_form.h"
 #include "runtime/providers/cpu/onednn/conv_pieces.h"
 
@@ -116,7 +117,7 @@ class PartsConv : public Kernel {
   Result<Tensor> Pack(const Plan& plan, const Tensor& plain) const {
     Tensor rows = plain;
     if (plan.k != plan.in) {
-      ONNXD_ASSIGN_OR_RETURN(rows, onednn::ConvWeightRows(plain));
+      ONNXD_ASSIGN_OR_RETURN(rows, FilterRows(plain));
     }
     const int64_t size = simd_.packed_parts_size(plan.k, plan.piece, plan.out);
     ONNXD_ASSIGN_OR_RETURN(Tensor packed, Tensor::Create(DataType::kBfloat16, Shape{size + kMark}));

@@ -5,6 +5,7 @@
 #include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
+#include "runtime/providers/cpu/filter_rows.h"
 #include "runtime/providers/cpu/lazy_form.h"
 #include "runtime/providers/cpu/onednn/conv_pieces.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
@@ -74,8 +75,7 @@ class ProductConv : public Kernel {
     plan.worker_bytes = *bytes;
     prepared.scratch_bytes = static_cast<size_t>(plan.cut.workers * plan.worker_bytes);
     ONNXD_ASSIGN_OR_RETURN(const Tensor packed, weights_->Get([&](const Tensor& plain) {
-      return by_column_ ? onednn::ConvWeightRows(plain)
-                        : onednn::PackConvWeights(simd_, plain, plan.k);
+      return by_column_ ? FilterRows(plain) : onednn::PackConvWeights(simd_, plain, plan.k);
     }));
     prepared.compute = [plan, packed, this](const KernelContext& k) {
       k.pool().ParallelFor(plan.cut.workers, 1, [&](int64_t first, int64_t last) {
