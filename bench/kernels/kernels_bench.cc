@@ -131,7 +131,7 @@ void PackedPartsGemm(benchmark::State& state) {
   const Sizes z(state);
   AlignedArray<float> a(z.m * z.k), b(z.k * z.n), c(z.m * z.n);
   AlignedArray<uint16_t> packed(simd.packed_parts_size(z.k, z.k, z.n));
-  AlignedArray<std::byte> scratch(simd.packed_parts_scratch(z.m, z.k, z.k));
+  AlignedArray<std::byte> scratch(simd.packed_parts_scratch(z.m, z.k, z.k, z.n));
   PackedPartsArguments g{};
   g.m = z.m, g.n = z.n, g.k = z.k;
   g.a = a.data, g.lda = z.k, g.piece = z.k;

@@ -424,7 +424,7 @@ struct Simd {
   // 2^60 or larger. These four are null where there are no tiles.
   bool (*pack_parts)(const float* b, int64_t k, int64_t piece, int64_t n, uint16_t* out);
   int64_t (*packed_parts_size)(int64_t k, int64_t piece, int64_t n);
-  int64_t (*packed_parts_scratch)(int64_t m, int64_t k, int64_t piece);
+  int64_t (*packed_parts_scratch)(int64_t m, int64_t k, int64_t piece, int64_t n);
   // The columns of panels [first, last) of gemm_width.
   void (*packed_parts_gemm)(const PackedPartsArguments& arguments, int64_t first, int64_t last);
   // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they

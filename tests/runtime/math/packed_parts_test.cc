@@ -84,8 +84,8 @@ std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
   g.sum = in_place ? c.data() : p.sum.data();
   g.low = p.low, g.high = p.high;
   g.shares_results = panels == 1;
-  std::vector<std::byte> scratch(static_cast<size_t>(simd.packed_parts_scratch(p.m, p.k, piece)) +
-                                 64);
+  std::vector<std::byte> scratch(
+      static_cast<size_t>(simd.packed_parts_scratch(p.m, p.k, piece, p.n)) + 64);
   g.scratch =
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
   const int64_t all = (p.n + simd.gemm_width - 1) / simd.gemm_width;
@@ -117,7 +117,8 @@ TEST_F(PackedParts, AreAsExactAsFloats) {
                                 {196, 400, 40},
                                 {300, 96, 33},
                                 {70, 3000, 20},
-                                {200, 2000, 36}}) {
+                                {200, 2000, 36},
+                                {200, 700, 300}}) {
     Product p(m, k, n);
     for (const bool in_place : {false, true}) ExpectExact(p, Multiply(p, 1 << 20, in_place));
     ExpectExact(p, Multiply(p, 1, true));

@@ -92,7 +92,8 @@ class PartsConv : public Kernel {
     const auto found = plan.ScratchBytes(plan.rows);
     if (!found) return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
     plan.found_bytes = *found;
-    plan.worker_bytes = *found + simd_.packed_parts_scratch(plan.rows, plan.k, plan.piece);
+    plan.worker_bytes =
+        *found + simd_.packed_parts_scratch(plan.rows, plan.k, plan.piece, plan.out);
     if (!CheckedMultiply(plan.worker_bytes, plan.workers)) {
       return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
     }
