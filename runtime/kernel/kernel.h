@@ -115,6 +115,13 @@ struct PreparedKernel {
   std::vector<std::pair<int, int>> views;
   // {output, input}: compute may write the output over the input, which has the same byte size.
   std::vector<std::pair<int, int>> in_place;
+  // Where compute may write an output over an input of the same byte size if it begins so many
+  // bytes before it, a multiple of kTensorAlignment: what is read later is still there then.
+  struct Slide {
+    int output, input;
+    size_t bytes;
+  };
+  std::vector<Slide> slides;
   // Of a device's kernel that checks what it reads from data: what its code in the failure word
   // means. Null: it cannot fail there.
   std::function<Status(const DeviceFailure&)> on_failure;

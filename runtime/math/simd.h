@@ -102,6 +102,10 @@ struct WinogradByteTarget {
   float zero;
 };
 
+// Pixels of a row of a depthwise convolution's result that are made at a time: it divides the
+// widths of ImageNet's networks. A tile reads all that it needs before it writes.
+constexpr int64_t kDepthwiseTile = 7;
+
 // Some rows and channels of a depthwise convolution of one image, [height, width, channels]. The
 // window is 3, 5 or 7 pixels wide, its stride 1 or 2.
 struct DepthwiseArguments {

@@ -25,7 +25,7 @@ struct Slot {
   };
   Kind kind = Kind::kAbsent;
   size_t index = 0;        // of the constant, input, output or cell; the offset in the arena
-  size_t offset = 0;       // while planning: bytes from where a storage in the arena begins
+  int64_t offset = 0;      // while planning: bytes from where the first value of a storage begins
   bool on_device = false;  // kInput, kOutput: its elements are in the device's memory
   DataType type = DataType::kUndefined;
   Shape shape;  // of dense operands

@@ -45,9 +45,10 @@ class ExecutionPlanner {
   };
 
   struct Storage {
-    size_t bytes;
+    size_t bytes;  // of each value that has it
     int first, last;
     bool on_device;
+    size_t before = 0;  // bytes before the first value, which those that slid down take
   };
 
   // --- execution_plan.cc
@@ -123,6 +124,9 @@ class ExecutionPlanner {
   void ExtendForUses(ValueId id, int storage);
   void PlaceOutput(const Node& node, const PreparedKernel& prepared, size_t i, ValueId id,
                    DataType type, bool on_device);
+  // Puts the output into an input's storage where the kernel may write it there; false where not.
+  bool TakesOver(const Node& node, const PreparedKernel& prepared, size_t i, size_t bytes,
+                 bool on_device, ValueState* output);
   // Whether another operand of the node lives in the same storage.
   bool ReadElsewhere(const Node& node, int storage, int except);
   Status DefineOutputs();

@@ -50,23 +50,32 @@ void ExecutionPlanner::PlaceOutput(const Node& node, const PreparedKernel& prepa
     return;
   }
   s.slot.kind = ArenaOf(on_device);
-  for (const auto& [output, input] : prepared.in_place) {
-    if (static_cast<size_t>(output) != i) continue;
-    const ValueId source = node.inputs[static_cast<size_t>(input)];
-    const int storage = state(source).storage;
-    if (storage < 0 || state(source).view) continue;
-    Storage& reused = storages_[static_cast<size_t>(storage)];
-    if (reused.on_device != on_device || reused.last > step_ || reused.bytes != bytes ||
-        ReadElsewhere(node, storage, input)) {
+  if (!TakesOver(node, prepared, i, bytes, on_device, &s)) {
+    s.storage = static_cast<int>(storages_.size());
+    storages_.push_back({bytes, step_, step_, on_device});
+  }
+  ExtendForUses(id, s.storage);
+}
+
+bool ExecutionPlanner::TakesOver(const Node& node, const PreparedKernel& prepared, size_t i,
+                                 size_t bytes, bool on_device, ValueState* output) {
+  std::vector<PreparedKernel::Slide> ways = prepared.slides;
+  for (const auto& [to, from] : prepared.in_place) ways.push_back({to, from, 0});
+  for (const auto& [to, from, slid] : ways) {
+    if (static_cast<size_t>(to) != i) continue;
+    const ValueState& source = state(node.inputs[static_cast<size_t>(from)]);
+    if (source.storage < 0 || source.view) continue;
+    Storage& storage = storages_[static_cast<size_t>(source.storage)];
+    if (storage.on_device != on_device || storage.last > step_ || storage.bytes != bytes ||
+        ReadElsewhere(node, source.storage, from)) {
       continue;
     }
-    s.storage = storage;
-    ExtendForUses(id, storage);
-    return;
+    output->storage = source.storage;
+    output->slot.offset = source.slot.offset - static_cast<int64_t>(slid);
+    storage.before = std::max(storage.before, static_cast<size_t>(-output->slot.offset));
+    return true;
   }
-  s.storage = static_cast<int>(storages_.size());
-  storages_.push_back({bytes, step_, step_, on_device});
-  ExtendForUses(id, s.storage);
+  return false;
 }
 
 bool ExecutionPlanner::ReadElsewhere(const Node& node, int storage, int except) {
@@ -112,11 +121,14 @@ size_t ExecutionPlanner::PlaceSide(bool on_device, std::vector<size_t>& offsets)
   std::vector<size_t> which;
   for (size_t i = 0; i < storages_.size(); ++i) {
     if (storages_[i].on_device != on_device) continue;
-    requests.push_back({storages_[i].bytes, storages_[i].first, storages_[i].last});
+    const Storage& storage = storages_[i];
+    requests.push_back({storage.before + storage.bytes, storage.first, storage.last});
     which.push_back(i);
   }
   const MemoryPlan memory = PlanMemory(requests);
-  for (size_t i = 0; i < which.size(); ++i) offsets[which[i]] = memory.offsets[i];
+  for (size_t i = 0; i < which.size(); ++i) {
+    offsets[which[i]] = memory.offsets[i] + storages_[which[i]].before;
+  }
   return memory.arena_bytes;
 }
 
@@ -131,7 +143,7 @@ Status ExecutionPlanner::PlaceStorages() {
                                     request_.max_bytes));
   }
   const auto place = [&](Slot& slot) {
-    if (InArena(slot)) slot.index = offsets[slot.index] + slot.offset;
+    if (InArena(slot)) slot.index = offsets[slot.index] + static_cast<size_t>(slot.offset);
   };
   for (Step& step : plan_->steps) {
     for (Slot& slot : step.inputs) place(slot);

@@ -70,7 +70,7 @@ bool ExecutionPlanner::DefineViews(size_t position, std::span<const OperandInfo>
     s.known = Tensor();
     s.device_slot = Slot{};
     s.slot.shape = view.shape;
-    s.slot.offset += static_cast<size_t>(view.offset) * bytes;
+    s.slot.offset += view.offset * static_cast<int64_t>(bytes);
     if (view.IsDense()) {
       s.view.reset();
       s.strides.reset();

@@ -58,6 +58,15 @@ Result<DepthwiseConv> DepthwiseConv::Create(const Initializer& weights,
   return made;
 }
 
+// A pixel of the result falls on one whose last reader is made before the next tile is, or with it.
+// Channels whose number registers do not divide are computed twice, which reads them again.
+std::optional<int64_t> DepthwiseConv::PixelsAhead(const Window& window, const Shape& x,
+                                                  const Shape& y) const {
+  const int64_t lanes = math::CurrentSimd().gemm_width / 2;
+  if (!AreAll(window.strides, 1) || !(x == y) || channels_ % lanes != 0) return std::nullopt;
+  return window.pads_begin[0] * x[2] + window.pads_begin[1] + math::kDepthwiseTile - 1;
+}
+
 void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, const float* bias,
                             int64_t begin, int64_t end, float* out) const {
   const int64_t channel = image.first_channel, row_size = window.output[1] * channels_;

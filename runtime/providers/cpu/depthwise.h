@@ -2,6 +2,8 @@
 // channel has a filter. Windows up to 7 x 7 whose width is odd, of one stride, without dilation.
 #pragma once
 
+#include <optional>
+
 #include "runtime/graph/graph.h"
 #include "runtime/graph/initializer.h"
 #include "runtime/ops/convolution.h"
@@ -40,6 +42,10 @@ class DepthwiseConv {
   // activation() to it.
   void Compute(const DepthwiseImage& image, const Window& window, const float* bias, int64_t begin,
                int64_t end, float* out) const;
+
+  // Where one thread may compute the rows of [batch, height, width, channels()] over images of the
+  // same shape: so many pixels, at least, the result must begin before them. nullopt: nowhere.
+  std::optional<int64_t> PixelsAhead(const Window& window, const Shape& x, const Shape& y) const;
 
  private:
   int64_t channels_ = 0, window_height_ = 0, window_width_ = 0;

@@ -134,6 +134,73 @@ TEST_F(ExpandDepthwise, LeavesTheProjectionOfWhatItMakesMeansOf) {
   ExpectSameResults(model, {Ramp(Shape{1, 7, 61, 53}, 0.1f)}, 1);
 }
 
+// A result that is made over the image that it is of: of small images, whose expansion is a step of
+// its own.
+class DepthwiseOverItsImage : public testing::Test {
+ protected:
+  struct Image {
+    int64_t batch, height, width, channels;
+  };
+
+  void SetUp() override {
+    if (ProviderPass("channels_last") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  }
+
+  static TestModel Block(const Image& image, int64_t kernel, int64_t first_pad) {
+    TestModel model;
+    const int64_t c = image.channels, last_pad = kernel - 1 - first_pad;
+    model.Input("x", DataType::kFloat, {image.batch, 8, image.height, image.width});
+    model.Constant("e", Ramp(Shape{c, 8, 1, 1}, 0.05f));
+    model.Constant("w", Ramp(Shape{c, 1, kernel, kernel}, 0.02f)).Constant("b", Ramp(Shape{c}, 1));
+    model.Constant("p", Ramp(Shape{8, c, 1, 1}, 0.01f));
+    Attributes window;
+    window.Set("group", c);
+    window.Set("pads", std::vector<int64_t>{first_pad, first_pad, last_pad, last_pad});
+    model.Node("Conv", {"x", "e"}, {"a"}).Node("Relu", {"a"}, {"r"});
+    model.Node("Conv", {"r", "w", "b"}, {"d"}, window).Node("Relu", {"d"}, {"s"});
+    model.Node("Conv", {"s", "p"}, {"y"});
+    return std::move(model.Output("y"));
+  }
+};
+
+TEST_F(DepthwiseOverItsImage, HasTheSameResult) {
+  for (const Image& image : {Image{1, 14, 14, 64},
+                             {2, 7, 7, 64},
+                             {1, 5, 6, 48},
+                             {2, 9, 15, 32},
+                             {1, 20, 41, 32},
+                             {1, 9, 13, 40},
+                             {1, 1, 8, 32}}) {
+    for (const int64_t kernel : {3, 5, 7}) {
+      for (const int64_t first_pad : {kernel / 2, int64_t{0}, kernel - 1}) {
+        for (const int threads : {1, 2}) {
+          ExpectSameResults(Block(image, kernel, first_pad),
+                            {Ramp(Shape{image.batch, 8, image.height, image.width}, 0.1f)},
+                            threads);
+        }
+      }
+    }
+  }
+}
+
+// One image of the block's width is there at a time, and a little of another: not two.
+TEST_F(DepthwiseOverItsImage, TakesItsMemory) {
+  const Image image{1, 28, 28, 192};
+  const int64_t wide = 28 * 28 * 192 * 4;
+  const Value x = Ramp(Shape{1, 8, 28, 28}, 0.1f);
+  const auto run = [&](int64_t bytes) {
+    SessionOptions options = DefaultSession();
+    options.pool = std::make_shared<ThreadPool>(1);
+    options.max_run_bytes = bytes;
+    const auto session =
+        InferenceSession::FromModel(std::move(Block(image, 3, 1).model()), options);
+    EXPECT_TRUE(session.ok()) << session.status().ToString();
+    return (*session)->Run(std::vector<Value>{x}, {}).status();
+  };
+  EXPECT_TRUE(run(wide + wide / 2).ok()) << run(wide + wide / 2).ToString();
+  EXPECT_FALSE(run(wide).ok());
+}
+
 // Squeeze-and-excite of an image that outweighs the weights behind it.
 TEST(GatedConv, MultipliesTheWeightsInsteadOfTheImage) {
   const auto block = [](int64_t batch, int64_t out, bool adds) {

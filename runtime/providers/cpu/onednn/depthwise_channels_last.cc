@@ -52,6 +52,11 @@ class DepthwiseChannelsLast : public Kernel {
     const int64_t bands = onednn::BandsPerImage(
         Shape{1, y[0] * y[1], y[2], y[3]}, window.kernel[0] * window.kernel[1], context.threads);
     const int64_t rows = (y[0] * y[1] + bands - 1) / bands;
+    if (const auto pixels = conv_.PixelsAhead(window, x, y); pixels && rows >= y[0] * y[1]) {
+      const size_t bytes = static_cast<size_t>(*pixels * y[3]) * sizeof(float);
+      prepared.slides = {
+          {0, 0, (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment}};
+    }
     prepared.compute = [this, x, y, window, rows](const KernelContext& k) {
       k.pool().ParallelFor(y[0] * y[1], rows, [&](int64_t begin, int64_t end) {
         ComputeRows(conv_, window, x, y, k, begin, end);
