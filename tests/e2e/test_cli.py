@@ -33,7 +33,7 @@ class CommandLine(unittest.TestCase):
 
     def test_usage_errors_exit_with_2(self):
         for arguments in ((), ("nothing",), ("run",), ("run", IRIS), ("bench", IRIS, "--iterations", "x"),
-                          ("bench", IRIS, "--optimization", "most"), ("check",)):
+                          ("bench", IRIS, "--optimization", "most"), ("bench", IRIS, "--log-level", "loud"), ("check",)):
             self.assertEqual(onnxd(*arguments).returncode, 2, arguments)
 
     def test_cache_folder_holds_prepared_models(self):

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/device/caching_allocator.h"
 #include "runtime/device/cuda/nvml.h"
@@ -178,8 +179,12 @@ class CudaStream : public GpuStream {
   const DeviceBuffer failure_;
 };
 
-// Of pinned memory, which the system cannot take back: enough for some batches of images.
-constexpr size_t kMostPinned = size_t{1} << 30;
+// Of pinned memory, which the system cannot take back: enough for some batches of images, and an
+// eighth of what this process may have, for caches of keys and values that come and go.
+size_t MostPinned() {
+  constexpr int64_t kLeast = int64_t{1} << 30;
+  return static_cast<size_t>(std::max(kLeast, AvailableMemory() / 8));
+}
 
 class CudaDevice : public GpuDevice {
  public:
@@ -215,7 +220,7 @@ class CudaDevice : public GpuDevice {
                                    shared->Enter();
                                    shared->driver.cuMemFreeHost(block);
                                  }},
-        kMostPinned);
+        MostPinned());
   }
 
   std::string_view name() const override { return name_; }

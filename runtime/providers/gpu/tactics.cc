@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/log.h"
 #include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/data_type.h"
@@ -159,8 +161,19 @@ std::vector<std::optional<Result<PreparedKernel>>> MakeAll(const std::vector<Tac
   return made;
 }
 
+void LogTimes(const std::string& question, std::span<const Candidate> candidates) {
+  if (CurrentLog().level > LogLevel::kDebug) return;
+  std::string line = StrCat("tactics of ", question.substr(question.rfind('\n') + 1), ":");
+  for (const Candidate& candidate : candidates) {
+    line += StrCat(" ", candidate.tactic().name, " ",
+                   std::llround(candidate.shortest() * 1e8) / 100.0, " us;");
+  }
+  Log(LogLevel::kDebug, line);
+}
+
 // The name of the fastest; nothing where none could be timed.
 std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& context,
+                                       const std::string& question,
                                        const std::vector<Tactic>& tactics) {
   auto operands = Operands::Make(device, context);
   if (!operands.ok()) return std::nullopt;
@@ -183,6 +196,7 @@ std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& 
   const auto fastest = std::min_element(
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.shortest() < b.shortest(); });
+  LogTimes(question, candidates);
   if (fastest == candidates.end()) return std::nullopt;
   return fastest->tactic().name;
 }
@@ -207,7 +221,7 @@ Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& c
   const std::string asked = QuestionOf(question, tactics);
   auto tactic = named(device.FindFastest(asked));
   if (tactic == tactics.end()) {
-    const auto fastest = FindFastest(device, context, tactics);
+    const auto fastest = FindFastest(device, context, question, tactics);
     if (fastest) device.StoreFastest(asked, *fastest);
     tactic = named(fastest);
   }

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/machine.h"
 #include "runtime/device/cuda/nvml.h"
 #include "runtime/tensor/device_tensor.h"
 #include "tests/support/test_model.h"
@@ -181,7 +182,8 @@ TEST_F(CudaDeviceTest, PinnedMemoryIsKeptForTheNextThatAsks) {
   }
   EXPECT_EQ(Count("fake_cuda_pinned"), before + 1);
   EXPECT_EQ(device_->AllocatePinned(100'000)->get(), first);
-  const auto too_much = device_->AllocatePinned(size_t{2} << 30);
+  const auto too_much =
+      device_->AllocatePinned(static_cast<size_t>(AvailableMemory() / 8) + (size_t{1} << 30));
   EXPECT_EQ(too_much.status().code(), StatusCode::kResourceExhausted);
   EXPECT_FALSE(device_->lost());
 }

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "runtime/base/log.h"
 #include "runtime/device/opencl/opencl_device.h"
 #include "runtime/providers/fused/fused_provider.h"
 #include "runtime/providers/gpu/gpu_provider.h"
@@ -99,6 +100,18 @@ TEST_F(Tactics, AreTimedAgainWhereThereAreOthers) {
   EXPECT_EQ(Taken("version", {Way("old", kQuick), Way("older", kSlow)}), "old");
   EXPECT_EQ(Taken("version", {Way("old", kSlow), Way("older", kSlow), Way("new", kQuick)}), "new");
   EXPECT_EQ(Taken("version", {Way("older", kQuick), Way("new", kSlow)}), "older");
+}
+
+TEST_F(Tactics, TellWhatEachTookWhereTheLogIsForThat) {
+  testing::internal::CaptureStderr();
+  Taken("untold", {Way("slow", kSlow), Way("quick", kQuick)});
+  ConfigureLog(LogLevel::kDebug, LogFormat::kText);
+  Taken("source\n sizes", {Way("old", kQuick), Way("new", kQuick)});
+  ConfigureLog(LogLevel::kInfo, LogFormat::kText);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(testing::ContainsRegex(
+                                 "debug tactics of  sizes: old [0-9.]+ us; new [0-9.]+ us;"),
+                             testing::Not(testing::HasSubstr("quick"))));
 }
 
 // An operand at strides reaches beyond as many elements as it has.
