@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/ceil_divide.h"
 #include "runtime/base/checked_math.h"
 
 namespace onnxd {
@@ -11,8 +12,6 @@ constexpr int64_t kMostRows = 96;            // of a block: they stay in the sec
 constexpr int64_t kTileRows = 12;            // blocks end where tiles do
 constexpr int64_t kLeastProducts = 1 << 20;  // multiply-adds that are worth a thread
 constexpr int64_t kLeastWidened = 24;        // rows for which a panel is widened apart
-
-int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 ProductOperand OperandOf(const PackedMatrix& matrix) {
   ProductOperand operand{nullptr, matrix.k, matrix.n};

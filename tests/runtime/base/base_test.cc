@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "runtime/base/ceil_divide.h"
 #include "runtime/base/checked_math.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
@@ -38,6 +39,14 @@ TEST(Status, CarriesGrpcNumbersAndContext) {
 TEST(Result, StopsAtTheFirstFailure) {
   EXPECT_EQ(*Quarter(12), 3);
   EXPECT_EQ(Quarter(6).status().message(), "3 is odd");
+}
+
+TEST(CeilDivide, RoundsUpWithoutASum) {
+  EXPECT_EQ(CeilDivide(0, 4), 0);
+  EXPECT_EQ(CeilDivide(8, 4), 2);
+  EXPECT_EQ(CeilDivide(9, 4), 3);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(CeilDivide(kMost, 2), kMost / 2 + 1);
 }
 
 TEST(CheckedMath, ReportsOverflow) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "runtime/base/ceil_divide.h"
 #include "runtime/base/checked_math.h"
 #include "runtime/base/str_cat.h"
 
@@ -11,8 +12,6 @@ namespace {
 
 // Bands of at least so many multiply-adds are worth a thread of their own.
 constexpr int64_t kLeastWork = 1 << 18;
-
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / std::max<int64_t>(1, b); }
 
 // The input rows that a band of the result reads.
 BandShape ShapeOf(const Window& window, int64_t height, int64_t output_height, int64_t images,
@@ -43,7 +42,8 @@ Status CheckPads(const Node& node, const Window& window) {
 int64_t BandsPerImage(const Shape& y, int64_t products, int threads) {
   if (y[0] >= threads) return 1;
   const int64_t work = SaturatingMultiply(y[1] * y[2] * y[3], products);
-  const int64_t bands = std::min<int64_t>(DivideUp(threads, y[0]), 1 + work / kLeastWork);
+  const int64_t bands =
+      std::min<int64_t>(CeilDivide(threads, std::max<int64_t>(1, y[0])), 1 + work / kLeastWork);
   return std::clamp<int64_t>(bands, 1, y[1]);
 }
 
@@ -59,13 +59,13 @@ Bands CutIntoBands(const Window& window, const Shape& x, const Shape& y, int64_t
     cut.bands.push_back(band);
   };
   if (per_image == 1) {
-    const int64_t images = DivideUp(y[0], std::min<int64_t>(y[0], threads));
+    const int64_t images = CeilDivide(y[0], std::clamp<int64_t>(y[0], 1, threads));
     for (int64_t image = 0; image < y[0]; image += images) {
       add(image, std::min(images, y[0] - image), 0, y[1]);
     }
     return cut;
   }
-  const int64_t rows = DivideUp(y[1], per_image);
+  const int64_t rows = CeilDivide(y[1], per_image);
   for (int64_t image = 0; image < y[0]; ++image) {
     for (int64_t first = 0; first < y[1]; first += rows) {
       add(image, 1, first, std::min(rows, y[1] - first));

@@ -3,6 +3,7 @@
 // (conv_pieces.h).
 #include <algorithm>
 
+#include "runtime/base/ceil_divide.h"
 #include "runtime/base/checked_math.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/kernel/kernel.h"
@@ -38,8 +39,6 @@ struct Plan : onednn::ConvPieces {
 
   int64_t units() const { return row_units * parts; }
 };
-
-int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // Units are cut so that threads get as many of them.
 void Cut(Plan& plan, int64_t panels, int threads, bool reads_again) {
