@@ -161,14 +161,11 @@ std::vector<std::optional<Result<PreparedKernel>>> MakeAll(const std::vector<Tac
   return made;
 }
 
-void LogTimes(const std::string& question, std::span<const Candidate> candidates) {
-  if (CurrentLog().level > LogLevel::kDebug) return;
-  std::string line = StrCat("tactics of ", question.substr(question.rfind('\n') + 1), ":");
-  for (const Candidate& candidate : candidates) {
-    line += StrCat(" ", candidate.tactic().name, " ",
-                   std::llround(candidate.shortest() * 1e8) / 100.0, " us;");
-  }
-  Log(LogLevel::kDebug, line);
+// For a line of the log.
+std::string Told(const Candidate& candidate) {
+  const double seconds = candidate.shortest();
+  if (seconds > 1e6) return StrCat(" ", candidate.tactic().name, " could not be timed;");
+  return StrCat(" ", candidate.tactic().name, " ", std::round(seconds * 1e8) / 100, " us;");
 }
 
 // The name of the fastest; nothing where none could be timed.
@@ -184,19 +181,24 @@ std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& 
     auto candidate = Candidate::Make(device, *operands, tactics[i], **std::move(made[i]));
     if (candidate.ok()) candidates.push_back(*std::move(candidate));
   }
+  std::string told;
   for (int round = 0; round < kRounds; ++round) {
     double shortest = std::numeric_limits<double>::max();
     for (Candidate& candidate : candidates) {
       if (candidate.Time().ok()) shortest = std::min(shortest, candidate.shortest());
     }
     std::erase_if(candidates, [&](const Candidate& candidate) {
-      return candidate.shortest() > kHopeless * shortest;
+      const bool is_hopeless = candidate.shortest() > kHopeless * shortest;
+      if (is_hopeless) told += Told(candidate);
+      return is_hopeless;
     });
   }
   const auto fastest = std::min_element(
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.shortest() < b.shortest(); });
-  LogTimes(question, candidates);
+  for (const Candidate& candidate : candidates) told += Told(candidate);
+  Log(LogLevel::kDebug,
+      StrCat("tactics of ", question.substr(question.rfind('\n') + 1), ":", told));
   if (fastest == candidates.end()) return std::nullopt;
   return fastest->tactic().name;
 }
