@@ -17,6 +17,15 @@ constexpr uint64_t kCommandCacheBytes = uint64_t{64} << 30;
 
 }  // namespace
 
+const std::map<std::string, LogLevel>& LogLevels() {
+  static const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
+                                                         {"info", LogLevel::kInfo},
+                                                         {"warning", LogLevel::kWarning},
+                                                         {"error", LogLevel::kError},
+                                                         {"off", LogLevel::kOff}};
+  return levels;
+}
+
 std::shared_ptr<ProgramCache> ProgramCacheIn(const PreparedModelCache& cache) {
   static std::mutex mutex;
   static auto* const caches =

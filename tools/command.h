@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/log.h"
 #include "runtime/base/split_list.h"
 #include "runtime/device/program_cache.h"
 #include "runtime/plugin/plugin.h"
@@ -15,6 +16,9 @@
 #include "tools/http_client.h"
 
 namespace onnxd {
+
+// By the names that options have.
+const std::map<std::string, LogLevel>& LogLevels();
 
 // What the program's exit tells scripts.
 enum ExitCode {

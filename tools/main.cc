@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <functional>
-#include <map>
 #include <system_error>
 
 #include "runtime/base/log.h"
@@ -46,17 +45,12 @@ void AddSession(CLI::App& command, SessionFlags& flags) {
   command.add_option("--threads", flags.threads, "Threads that compute one request")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  static const std::map<std::string, LogLevel> kLevels = {{"debug", LogLevel::kDebug},
-                                                          {"info", LogLevel::kInfo},
-                                                          {"warning", LogLevel::kWarning},
-                                                          {"error", LogLevel::kError},
-                                                          {"off", LogLevel::kOff}};
   command
       .add_option_function<std::string>(
           "--log-level",
-          [](const std::string& name) { ConfigureLog(kLevels.at(name), LogFormat::kText); },
+          [](const std::string& name) { ConfigureLog(LogLevels().at(name), LogFormat::kText); },
           "Of lines on stderr; debug tells what each way of computing a node took on a device")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->check(CLI::IsMember(LogLevels()))
       ->default_str("info");
 }
 

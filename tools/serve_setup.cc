@@ -18,6 +18,7 @@
 #include "server/models/quarantine.h"
 #include "server/net/trusted_proxies.h"
 #include "tools/collector.h"
+#include "tools/command.h"
 
 extern char** environ;
 
@@ -69,14 +70,9 @@ Result<ServerOptions> ReadOptions(const ServeFlags& flags) {
 }
 
 void ConfigureLogging(const ServerOptions& options) {
-  const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
-                                                  {"info", LogLevel::kInfo},
-                                                  {"warning", LogLevel::kWarning},
-                                                  {"error", LogLevel::kError},
-                                                  {"off", LogLevel::kOff}};
   const bool text = options.log.format == "text" ||
                     (options.log.format == "auto" && isatty(STDERR_FILENO) == 1);
-  ConfigureLog(levels.at(options.log.level), text ? LogFormat::kText : LogFormat::kJson);
+  ConfigureLog(LogLevels().at(options.log.level), text ? LogFormat::kText : LogFormat::kJson);
 }
 
 int ExecutorCount(const ServerOptions& options) {
