@@ -186,35 +186,39 @@ TEST_P(EverySimd, GemmAgreesWithThreeLoops) {
   }
 }
 
-// Depths of which registers hold a matrix, and others; whole numbers, so that sums are exact.
+// Depths of which registers hold a matrix, and others; rows of A that follow each other and rows at
+// a stride; whole numbers, so that sums are exact.
 TEST_P(EverySimd, GemmOfFewElementsIsExact) {
   const auto number = [](int64_t i) { return static_cast<float>(i % 7 - 3); };
+  const auto check = [&](int64_t m, int64_t n, int64_t k, int64_t lda, bool has_bias) {
+    const int64_t ldc = n + 5;  // nothing beyond n is touched
+    std::vector<float> a(static_cast<size_t>(m * lda)), b(static_cast<size_t>(k * n)),
+        bias(static_cast<size_t>(n)), wanted(static_cast<size_t>(m * ldc), 9.0f), c(wanted),
+        packed(static_cast<size_t>(PackedBSize(CurrentSimd(), k, n)));
+    for (int64_t i = 0; i < m * lda; ++i) a[static_cast<size_t>(i)] = number(i * i + i / 5);
+    for (int64_t i = 0; i < k * n; ++i) b[static_cast<size_t>(i)] = number(i * 5 + i / n);
+    for (int64_t i = 0; i < n; ++i) bias[static_cast<size_t>(i)] = number(i);
+    CurrentSimd().pack_b(b.data(), n, false, k, n, packed.data());
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        float sum = has_bias ? bias[static_cast<size_t>(j)] : 0.0f;
+        for (int64_t p = 0; p < k; ++p) {
+          sum += a[static_cast<size_t>(i * lda + p)] * b[static_cast<size_t>(p * n + j)];
+        }
+        wanted[static_cast<size_t>(i * ldc + j)] = std::clamp(sum, -20.0f, 25.0f);
+      }
+    }
+    GemmArguments g{m, n, k, a.data(), lda, packed.data(), c.data(), ldc};
+    if (has_bias) g.bias = bias.data();
+    g.low = -20, g.high = 25;
+    CurrentSimd().gemm(g);
+    ASSERT_EQ(c, wanted) << m << " x " << n << " of " << k << ", rows of A at " << lda;
+  };
   for (const int64_t k : {8, 12, 15, 16, 20, 24}) {
     for (const int64_t m : {16, 17, 22, 56}) {
       for (const int64_t n : {16, 48, 80}) {
-        const int64_t lda = k + 3, ldc = n + 5;  // nothing beyond n is touched
-        std::vector<float> a(static_cast<size_t>(m * lda)), b(static_cast<size_t>(k * n)),
-            bias(static_cast<size_t>(n)), wanted(static_cast<size_t>(m * ldc), 9.0f), c(wanted),
-            packed(static_cast<size_t>(PackedBSize(CurrentSimd(), k, n)));
-        for (int64_t i = 0; i < m * lda; ++i) a[static_cast<size_t>(i)] = number(i * i + i / 5);
-        for (int64_t i = 0; i < k * n; ++i) b[static_cast<size_t>(i)] = number(i * 5 + i / n);
-        for (int64_t i = 0; i < n; ++i) bias[static_cast<size_t>(i)] = number(i);
-        CurrentSimd().pack_b(b.data(), n, false, k, n, packed.data());
-        for (const bool has_bias : {false, true}) {
-          for (int64_t i = 0; i < m; ++i) {
-            for (int64_t j = 0; j < n; ++j) {
-              float sum = has_bias ? bias[static_cast<size_t>(j)] : 0.0f;
-              for (int64_t p = 0; p < k; ++p) {
-                sum += a[static_cast<size_t>(i * lda + p)] * b[static_cast<size_t>(p * n + j)];
-              }
-              wanted[static_cast<size_t>(i * ldc + j)] = std::clamp(sum, -20.0f, 25.0f);
-            }
-          }
-          GemmArguments g{m, n, k, a.data(), lda, packed.data(), c.data(), ldc};
-          if (has_bias) g.bias = bias.data();
-          g.low = -20, g.high = 25;
-          CurrentSimd().gemm(g);
-          ASSERT_EQ(c, wanted) << m << " x " << n << " of " << k;
+        for (const int64_t lda : {k, k + 3}) {
+          for (const bool has_bias : {false, true}) check(m, n, k, lda, has_bias);
         }
       }
     }
