@@ -49,6 +49,12 @@ std::vector<float> Padded(const std::vector<float>& a, int64_t k) {
   return padded;
 }
 
+float WidenedOf(uint16_t bits) {
+  Bfloat16 half;
+  half.bits = bits;
+  return static_cast<float>(half);
+}
+
 Halves Split(const std::vector<float>& x) {
   Halves halves{std::vector<uint16_t>(x.size()), std::vector<uint16_t>(x.size())};
   CurrentSimd().narrow(x.data(), halves.high.data(), halves.low.data(),
@@ -86,20 +92,25 @@ TEST_P(EverySimdOnBfloat16, WidensRowsAndAddsABias) {
   }
 }
 
+// NaN of either sign in any row is the largest, infinities are what they are.
 TEST_P(EverySimdOnBfloat16, FindsTheLargestOfRows) {
-  auto x = RandomFloats(300, 9);
-  x[205] = std::numeric_limits<float>::quiet_NaN();
-  const auto halves = Split(x).high;
+  constexpr uint16_t kInfinity = 0x7f80, kNan = 0x7fc0, kNegative = 0x8000;
+  auto halves = Split(RandomFloats(300, 9)).high;
+  halves[3] = kNan, halves[104] = kNan, halves[205] = kNan;
+  halves[6] = halves[107] = halves[208] = kNan | kNegative | 1;
+  halves[9] = kInfinity, halves[110] = kInfinity | kNegative;
+  halves[11] = halves[111] = halves[211] = kInfinity | kNegative;
   const uint16_t* rows[] = {halves.data(), halves.data() + 100, halves.data() + 200};
-  for (const size_t n : {size_t{1}, size_t{16}, size_t{37}, size_t{100}}) {
+  for (const size_t n : {size_t{1}, size_t{16}, size_t{37}, size_t{64}, size_t{100}}) {
     std::vector<uint16_t> out(n + 1, 99);
     CurrentSimd().max_bfloat16_rows(rows, 3, out.data(), static_cast<int64_t>(n));
     for (size_t i = 0; i < n; ++i) {
-      const float best = std::max({x[i], x[100 + i], x[200 + i]});
-      if (i == 5) {
-        EXPECT_EQ(out[i] & 0x7fc0, 0x7fc0);
+      if (i >= 3 && i <= 8) {
+        EXPECT_EQ(out[i] & kNan, kNan) << i;
       } else {
-        EXPECT_EQ(out[i], Bfloat16(best).bits);
+        float best = -std::numeric_limits<float>::infinity();
+        for (const uint16_t* row : rows) best = std::max(best, WidenedOf(row[i]));
+        EXPECT_EQ(out[i], Bfloat16(best).bits) << i;
       }
     }
     EXPECT_EQ(out[n], 99);
