@@ -201,6 +201,17 @@ struct Bfloat16GemmArguments {
   bool accumulate = false;
 };
 
+// Rows of floats, [rows, n] ldx elements apart, between `low` and `high`, to rows of bfloat16.
+struct NarrowRowsArguments {
+  const float* x;
+  int64_t ldx;
+  uint16_t* out;
+  int64_t ldo;
+  int64_t rows, n;
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
+};
+
 // A float as the sum of three bfloat16, the largest first. Of the nine products of two floats'
 // parts the six largest are taken: as exact as a float's rounding, since what is left out is below
 // 2^-23 of the product. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
@@ -401,9 +412,8 @@ struct Simd {
   // To bfloat16, the nearest, ties to even. `low`, where it is not null, takes what that left of x,
   // narrowed as well; 0 where x is not finite.
   void (*narrow)(const float* x, uint16_t* high, uint16_t* low, int64_t n);
-  // Rows as those of quantize_rows.
-  void (*narrow_rows)(const float* x, int64_t ldx, uint16_t* out, int64_t ldo, int64_t rows,
-                      int64_t n);
+  // To the nearest; numbers below 1.18e-38 may count as 0. NaN stays one.
+  void (*narrow_rows)(const NarrowRowsArguments& arguments);
   void (*widen)(const uint16_t* x, float* out, int64_t n);
   // The same, each row with bias[n] added; null: none.
   void (*widen_rows)(const uint16_t* x, int64_t ldx, const float* bias, float* out, int64_t ldo,

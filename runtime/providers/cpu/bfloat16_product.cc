@@ -85,7 +85,7 @@ struct Call {
   int64_t rows;  // that are copied and multiplied at once
   std::optional<Image> image;
   bool has_sum;
-  Activation activation;
+  ActivationBounds bounds;
   int64_t chunks;
   int64_t half_elements;  // of A's copy, or of each half of it, rounded up; 0: A is read as it is
   int64_t tile_floats;    // of a chunk; 0: the result is written where it belongs
@@ -118,7 +118,7 @@ class Bfloat16Product : public Kernel {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    call.activation = activation_;
+    call.bounds = BoundsOf(activation_);
     call.chunks = call.m * b_.k * b_.n < kLeastWork
                       ? 1
                       : std::clamp<int64_t>(b_.panels(), 1, context.threads);
@@ -282,10 +282,12 @@ class Bfloat16Product : public Kernel {
 
   void Finish(const Call& call, const KernelContext& k, const math::Bfloat16GemmArguments& g,
               int64_t at) const {
-    call.activation.Apply(g.c, g.m * g.ldc);
     if (!wide_) {
-      return b_.simd->narrow_rows(g.c, g.ldc, k.output<uint16_t>(0) + at, b_.n, g.m, g.n);
+      call.bounds.rest.Apply(g.c, g.m * g.ldc);
+      return b_.simd->narrow_rows({g.c, g.ldc, k.output<uint16_t>(0) + at, b_.n, g.m, g.n,
+                                   call.bounds.low, call.bounds.high});
     }
+    activation_.Apply(g.c, g.m * g.ldc);
     for (int64_t i = 0; i < g.m; ++i) {
       std::copy_n(g.c + i * g.ldc, g.n, k.output<float>(0) + at + i * b_.n);
     }

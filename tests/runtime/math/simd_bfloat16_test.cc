@@ -151,18 +151,30 @@ TEST_P(EverySimdOnBfloat16, NarrowsToTheNearestWithTiesToEven) {
   }
 }
 
-TEST_P(EverySimdOnBfloat16, NarrowsRows) {
-  const auto x = RandomFloats(5 * 50, 8);
+TEST_P(EverySimdOnBfloat16, NarrowsRowsBetweenBounds) {
+  auto x = RandomFloats(5 * 50, 8);
+  x[1] = std::numeric_limits<float>::quiet_NaN();
   for (const int64_t n : {int64_t{3}, CurrentSimd().gemm_width, int64_t{40}}) {
     std::vector<uint16_t> out(5 * 60, 99);
-    CurrentSimd().narrow_rows(x.data(), 50, out.data(), 60, 5, n);
+    CurrentSimd().narrow_rows({x.data(), 50, out.data(), 60, 5, n, -0.5f, 1.5f});
     for (int64_t i = 0; i < 5 * 60; ++i) {
       const int64_t row = i / 60, column = i % 60;
-      const uint16_t wanted =
-          column < n ? Bfloat16(x[static_cast<size_t>(row * 50 + column)]).bits : uint16_t{99};
-      EXPECT_EQ(out[static_cast<size_t>(i)], wanted);
+      uint16_t wanted = 99;
+      if (column < n) {
+        const float value = x[static_cast<size_t>(row * 50 + column)];
+        wanted = Bfloat16(std::isnan(value) ? value : std::clamp(value, -0.5f, 1.5f)).bits;
+      }
+      EXPECT_EQ(out[static_cast<size_t>(i)], wanted) << row << ", " << column;
     }
   }
+}
+
+TEST_P(EverySimdOnBfloat16, NarrowsRowsAsTheyAreWithoutBounds) {
+  const auto x = RandomFloats(2 * 37, 8);
+  const auto wanted = Split(x).high;
+  std::vector<uint16_t> out(x.size());
+  CurrentSimd().narrow_rows({x.data(), 37, out.data(), 37, 2, 37});
+  EXPECT_EQ(out, wanted);
 }
 
 TEST_P(EverySimdOnBfloat16, Widens) {
