@@ -211,7 +211,7 @@ def race(model, arguments, idle=None):
                       "--inputs", f"{name}/inputs", "--compare", f"{name}/outputs", "--precision", arguments.precision,
                       "--rtol", "1e-3", "--atol", str(arguments.tolerance * largest)])
         once = max(min(racer.milliseconds(2) for _ in range(4)) for racer in (theirs, ours))
-        runs = max(1, int(arguments.turn / max(once, 1e-4)))
+        runs = max(arguments.runs, int(arguments.turn / max(once, 1e-4)))
         peak = Racer([arguments.peak]) if arguments.peak else None
         billions = operations(model, folder) / 1e9 if peak else 0
         pairs, ceilings, speeds = [], [], []
@@ -264,7 +264,10 @@ def main():
     parser.add_argument("--onnxd", default=str(pathlib.Path(__file__).parents[2] / "build/release/tools/onnxd"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--turn", type=float, default=30, help="milliseconds that one turn lasts, at least one run")
+    parser.add_argument("--turn", type=float, default=30, help="milliseconds that one turn lasts")
+    parser.add_argument("--runs", type=int, default=5,
+                        help="of one turn, at least: the first one finds what the other engine left in the caches, and "
+                             "with 1 slow models are timed by such runs alone")
     parser.add_argument("--batch", type=int, default=1, help="the size of free dimensions")
     parser.add_argument("--dim", action="append", default=[], help="NAME=SIZE of one free dimension")
     parser.add_argument("--tolerance", type=float,
