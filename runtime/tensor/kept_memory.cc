@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/memory_account.h"
@@ -11,8 +10,8 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20, kRegionBytes = size_t{32} << 20;
-// Smaller ones are not worth it; larger ones have such pages of their own.
-constexpr size_t kLeastBytes = 256, kMostBytes = size_t{16} << 20;
+// Smaller ones are not worth it; from a whole page on tensors have such pages of their own.
+constexpr size_t kLeastBytes = 256;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -86,7 +85,7 @@ std::shared_ptr<std::byte> KeptMemory::Take(size_t bytes) {
 Tensor KeptMemory::Keep(Tensor tensor) {
   const size_t bytes = tensor.bytes();
   if (!IsUsed() || tensor.type() == DataType::kString || bytes < kLeastBytes ||
-      bytes > kMostBytes) {
+      bytes >= kHugePage) {
     return tensor;
   }
   {

@@ -58,12 +58,12 @@ TEST_F(KeptMemoryTest, LeavesWhatIsNotWorthItOrHasPagesOfItsOwn) {
   }
 }
 
-// More than one region's worth; those of the first one outlive the others.
+// More than one region's worth; the first one outlives the others.
 TEST_F(KeptMemoryTest, GoesOnWhereARegionIsFull) {
   KeptMemory memory(0);
-  const int64_t count = 3 << 20;  // 12 MB
+  const int64_t count = 480 << 10;  // 1.9 MB
   std::vector<Tensor> kept;
-  for (int i = 0; i < 4; ++i) kept.push_back(memory.Keep(Numbers(count, static_cast<float>(i))));
+  for (int i = 0; i < 20; ++i) kept.push_back(memory.Keep(Numbers(count, static_cast<float>(i))));
   kept.erase(kept.begin() + 1, kept.end());
   ExpectNumbers(kept[0], 0);
   ExpectNumbers(memory.Keep(Numbers(1000, 7)), 7);
