@@ -2,7 +2,6 @@
 
 #include <mutex>
 
-#include "runtime/tensor/kept_memory.h"
 #include "runtime/tensor/shared_tensor.h"
 
 namespace onnxd {
@@ -134,7 +133,7 @@ Result<Tensor> Initializer::InForm(const std::string& form,
   }
   ONNXD_ASSIGN_OR_RETURN(const Tensor plain, Read());
   ONNXD_ASSIGN_OR_RETURN(Tensor made, make(plain));
-  made = ShareTensor(KeptMemory::Shared().Keep(std::move(made)));
+  made = ShareKeptTensor(std::move(made));
   state_->forms[form] = made;
   return made;
 }

@@ -10,8 +10,8 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20, kRegionBytes = size_t{32} << 20;
-// Smaller ones are not worth it; from a whole page on tensors have such pages of their own.
-constexpr size_t kLeastBytes = 256;
+// Smaller ones are few bytes of a model; from a whole page on tensors have such pages of their own.
+constexpr size_t kLeastBytes = 64 << 10;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -46,14 +46,6 @@ class KeptMemory::Region {
     return at;
   }
 
-  // Nobody reads these any more: whole pages go back at once.
-  static void Release(std::byte* at, size_t bytes) {
-    const auto address = reinterpret_cast<uintptr_t>(at);
-    const uintptr_t first = RoundUp(address, kHugePage);
-    const uintptr_t last = (address + bytes) / kHugePage * kHugePage;
-    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-  }
-
  private:
   std::byte *const mapped_, *const begin_;
   size_t taken_ = 0;
@@ -75,17 +67,16 @@ std::shared_ptr<std::byte> KeptMemory::Take(size_t bytes) {
     if (account != nullptr) account->Release(charged);
     return nullptr;
   }
-  return {at, [region, bytes, charged,
-               held = account == nullptr ? nullptr : account->shared_from_this()](std::byte* from) {
-            Region::Release(from, bytes);
+  return {at, [region, charged,
+               held = account == nullptr ? nullptr : account->shared_from_this()](std::byte*) {
             if (held != nullptr) held->Release(charged);
           }};
 }
 
 Tensor KeptMemory::Keep(Tensor tensor) {
   const size_t bytes = tensor.bytes();
-  if (!IsUsed() || tensor.type() == DataType::kString || bytes < kLeastBytes ||
-      bytes >= kHugePage) {
+  if (!IsUsed() || tensor.type() == DataType::kString || tensor.device() != nullptr ||
+      bytes < kLeastBytes || bytes >= kHugePage) {
     return tensor;
   }
   {
@@ -111,8 +102,8 @@ bool KeptMemory::IsUsed() {
 }
 
 KeptMemory& KeptMemory::Shared() {
-  static KeptMemory memory;
-  return memory;
+  static auto* const memory = new KeptMemory();  // sessions may outlive static destruction
+  return *memory;
 }
 
 }  // namespace onnxd

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/tensor/kept_memory.h"
+
 namespace onnxd {
 namespace {
 
@@ -25,7 +27,7 @@ uint64_t Fingerprint(const void* data, size_t bytes) {
 
 class Registry {
  public:
-  Tensor Share(Tensor tensor) {
+  Tensor Share(Tensor tensor, bool stays) {
     const uint64_t key = Fingerprint(tensor.raw(), tensor.bytes());
     std::lock_guard lock(mutex_);
     auto [entry, end] = entries_.equal_range(key);
@@ -41,6 +43,7 @@ class Registry {
       }
       ++entry;
     }
+    if (stays) tensor = KeptMemory::Shared().Keep(std::move(tensor));
     if (entries_.size() >= sweep_at_) Sweep();
     entries_.emplace(key, Entry{tensor.owner(), tensor.mutable_raw(), tensor.bytes()});
     return tensor;
@@ -63,12 +66,16 @@ class Registry {
   size_t sweep_at_ = 64;                              // guarded by mutex_
 };
 
-}  // namespace
-
-Tensor ShareTensor(Tensor tensor) {
+Tensor Share(Tensor tensor, bool stays) {
   static auto* const registry = new Registry();  // sessions may outlive static destruction
   if (tensor.bytes() < kLeastBytes || tensor.owner() == nullptr) return tensor;
-  return registry->Share(std::move(tensor));
+  return registry->Share(std::move(tensor), stays);
 }
+
+}  // namespace
+
+Tensor ShareTensor(Tensor tensor) { return Share(std::move(tensor), false); }
+
+Tensor ShareKeptTensor(Tensor tensor) { return Share(std::move(tensor), true); }
 
 }  // namespace onnxd

@@ -12,4 +12,7 @@ namespace onnxd {
 // thread.
 Tensor ShareTensor(Tensor tensor);
 
+// The same, for tensors that stay: where there is no earlier one, in KeptMemory.
+Tensor ShareKeptTensor(Tensor tensor);
+
 }  // namespace onnxd

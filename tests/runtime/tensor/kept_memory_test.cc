@@ -31,9 +31,9 @@ class KeptMemoryTest : public testing::Test {
 };
 
 TEST_F(KeptMemoryTest, LeavesTheFirstOnesWhereTheyAre) {
-  KeptMemory memory(6000);
+  KeptMemory memory(150000);
   for (const bool stays : {true, true, false}) {
-    const Tensor tensor = Numbers(1000, 1);
+    const Tensor tensor = Numbers(20000, 1);
     const Tensor kept = memory.Keep(tensor);
     EXPECT_EQ(kept.raw() == tensor.raw(), stays);
     ExpectNumbers(kept, 1);
@@ -42,18 +42,18 @@ TEST_F(KeptMemoryTest, LeavesTheFirstOnesWhereTheyAre) {
 
 TEST_F(KeptMemoryTest, PutsTensorsSideBySide) {
   KeptMemory memory(0);
-  const Tensor first = memory.Keep(Numbers(1001, 1)), second = memory.Keep(Numbers(2000, 5000));
+  const Tensor first = memory.Keep(Numbers(20001, 1)), second = memory.Keep(Numbers(30000, 5000));
   ExpectNumbers(first, 1);
   ExpectNumbers(second, 5000);
   const auto* begin = static_cast<const std::byte*>(first.raw());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(begin) % kTensorAlignment, 0u);
-  EXPECT_EQ(second.raw(), begin + 4032);  // 4004 bytes are 63 lines
+  EXPECT_EQ(second.raw(), begin + 80064);  // 80,004 bytes are 1,251 lines
 }
 
 TEST_F(KeptMemoryTest, LeavesWhatIsNotWorthItOrHasPagesOfItsOwn) {
   KeptMemory memory(0);
-  const Tensor words = *Tensor::Create(DataType::kString, Shape{400});
-  for (const Tensor& tensor : {Numbers(10, 0), Numbers(5 << 20, 0), words}) {
+  const Tensor words = *Tensor::Create(DataType::kString, Shape{4000});
+  for (const Tensor& tensor : {Numbers(1000, 0), Numbers(1 << 19, 0), words}) {
     EXPECT_EQ(memory.Keep(tensor).raw(), tensor.raw());
   }
 }
@@ -66,23 +66,23 @@ TEST_F(KeptMemoryTest, GoesOnWhereARegionIsFull) {
   for (int i = 0; i < 20; ++i) kept.push_back(memory.Keep(Numbers(count, static_cast<float>(i))));
   kept.erase(kept.begin() + 1, kept.end());
   ExpectNumbers(kept[0], 0);
-  ExpectNumbers(memory.Keep(Numbers(1000, 7)), 7);
+  ExpectNumbers(memory.Keep(Numbers(20000, 7)), 7);
 }
 
 TEST_F(KeptMemoryTest, ChargesTheModelUntilTheTensorIsFreed) {
   KeptMemory memory(0);
   const auto account = std::make_shared<MemoryAccount>();
-  const Tensor tensor = Numbers(1000, 1);
+  const Tensor tensor = Numbers(20000, 1);
   Tensor kept;
   {
     ChargeTo charge(account.get());
     kept = memory.Keep(tensor);
   }
   EXPECT_NE(kept.raw(), tensor.raw());
-  EXPECT_EQ(account->bytes(), 4000);
+  EXPECT_EQ(account->bytes(), 80000);
   kept = Tensor();
   EXPECT_EQ(account->bytes(), 0);
-  account->SetLimit(3999);
+  account->SetLimit(79999);
   ChargeTo charge(account.get());
   EXPECT_EQ(memory.Keep(tensor).raw(), tensor.raw());
   EXPECT_EQ(account->bytes(), 0);

@@ -22,6 +22,14 @@ TEST(SharedTensor, EqualOnesAreOne) {
   EXPECT_EQ(a.raw(), b.raw());
 }
 
+TEST(SharedTensor, EqualOnesThatStayAreOne) {
+  const Tensor a = ShareKeptTensor(Filled(kLarge, 1.75f));
+  const Tensor b = ShareKeptTensor(Filled(kLarge, 1.75f)), c = ShareTensor(Filled(kLarge, 1.75f));
+  EXPECT_EQ(a.raw(), b.raw());
+  EXPECT_EQ(a.raw(), c.raw());
+  EXPECT_EQ(a.data<float>()[kLarge - 1], 1.75f);
+}
+
 TEST(SharedTensor, OneElementOfDifferenceKeepsThemApart) {
   const Tensor a = ShareTensor(Filled(kLarge, 2.5f));
   for (const int64_t position : {int64_t{0}, int64_t{777}, kLarge - 1}) {
