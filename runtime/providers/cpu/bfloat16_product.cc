@@ -85,7 +85,6 @@ struct Call {
   int64_t rows;  // that are copied and multiplied at once
   std::optional<Image> image;
   bool has_sum;
-  ActivationBounds bounds;
   int64_t chunks;
   int64_t half_elements;  // of A's copy, or of each half of it, rounded up; 0: A is read as it is
   int64_t tile_floats;    // of a chunk; 0: the result is written where it belongs
@@ -101,7 +100,11 @@ class Bfloat16Product : public Kernel {
   // height, width] of a convolution, whose windows are A's rows; or none.
   Bfloat16Product(PackedHalves b, bool wide, Activation activation,
                   std::optional<Shape> filters = std::nullopt)
-      : b_(std::move(b)), wide_(wide), activation_(activation), filters_(std::move(filters)) {}
+      : b_(std::move(b)),
+        wide_(wide),
+        activation_(activation),
+        bounds_(BoundsOf(activation)),
+        filters_(std::move(filters)) {}
 
   bool ReadsInput(size_t i) const override { return i != kB; }
 
@@ -118,7 +121,6 @@ class Bfloat16Product : public Kernel {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
       return prepared;
     }
-    call.bounds = BoundsOf(activation_);
     call.chunks = call.m * b_.k * b_.n < kLeastWork
                       ? 1
                       : std::clamp<int64_t>(b_.panels(), 1, context.threads);
@@ -277,15 +279,14 @@ class Bfloat16Product : public Kernel {
     g.accumulate = call.has_sum || !begins;
     if (g.accumulate) g.bias = nullptr;  // the sum has it
     simd.bfloat16_gemm(g, 0, 1);
-    if (!in_place) Finish(call, k, g, at);
+    if (!in_place) Finish(k, g, at);
   }
 
-  void Finish(const Call& call, const KernelContext& k, const math::Bfloat16GemmArguments& g,
-              int64_t at) const {
+  void Finish(const KernelContext& k, const math::Bfloat16GemmArguments& g, int64_t at) const {
     if (!wide_) {
-      call.bounds.rest.Apply(g.c, g.m * g.ldc);
-      return b_.simd->narrow_rows({g.c, g.ldc, k.output<uint16_t>(0) + at, b_.n, g.m, g.n,
-                                   call.bounds.low, call.bounds.high});
+      bounds_.rest.Apply(g.c, g.m * g.ldc);
+      return b_.simd->narrow_rows(
+          {g.c, g.ldc, k.output<uint16_t>(0) + at, b_.n, g.m, g.n, bounds_.low, bounds_.high});
     }
     activation_.Apply(g.c, g.m * g.ldc);
     for (int64_t i = 0; i < g.m; ++i) {
@@ -312,6 +313,7 @@ class Bfloat16Product : public Kernel {
   PackedHalves b_;
   bool wide_;
   Activation activation_;
+  ActivationBounds bounds_;  // the same, for results that are narrowed
   std::optional<Shape> filters_;
 };
 
