@@ -7,6 +7,8 @@
 #include <limits>
 #include <string_view>
 
+#include "runtime/math/tree_block.h"
+
 namespace onnxd::math {
 
 enum class Unary {
@@ -447,6 +449,10 @@ struct Simd {
   // Whether what one of the boxes has in common with `box` is more than `threshold` of both
   // together (0 where they are nothing).
   bool (*any_overlap)(const BoxColumns& boxes, int64_t n, const Box& box, float threshold);
+  // Writes the leaves of a row, as TreeExit::leaf has them, and returns how many; writes one more
+  // number behind them. The other one sums floats. Null where one node after another is as fast.
+  size_t (*walk_trees)(const TreeWalk& walk, const float* row, uint32_t* leaves);
+  double (*sum_trees)(const TreeWalk& walk, const float* row);
 };
 
 // The best of this processor, unless SetSimd capped it.

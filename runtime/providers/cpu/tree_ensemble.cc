@@ -1,278 +1,254 @@
-// ai.onnx.ml TreeEnsembleClassifier and TreeEnsembleRegressor, versions 1 and 3.
-//
-// The flat attribute arrays become one array of nodes in which every index was checked, so that
-// evaluation follows indices without looking. Comparisons happen in float, as the files store them.
+// ai.onnx.ml TreeEnsembleClassifier and TreeEnsembleRegressor, versions 1 and 3: branches and
+// leaves are one list, and a tree's root is the node that is no node's child. Doubles compare as
+// doubles, every other type as floats.
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <numeric>
 #include <optional>
+#include <string_view>
 
 #include "runtime/kernel/kernel.h"
+#include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/forest_rows.h"
 #include "runtime/providers/cpu/post_transform.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
 
-enum class Mode : uint8_t { kLeq, kLt, kGte, kGt, kEq, kNeq, kLeaf };
-
-struct TreeNode {
-  float value;
-  int32_t feature;
-  int32_t yes, no;  // node indices; for a leaf: range [yes, no) of leaf weights
-  Mode mode;
-  bool missing_tracks_true;
-};
-
-struct LeafWeight {
-  int32_t target;
-  float weight;
-};
-
-struct Ensemble {
-  std::vector<TreeNode> nodes;
-  std::vector<int32_t> roots;
-  std::vector<LeafWeight> weights;
-  std::vector<float> base_values;
-  int64_t targets = 0;
-  int64_t features = 0;  // the input must have at least as many
-  std::string aggregate;
-  PostTransform post_transform = PostTransform::kNone;
-};
-
-std::optional<Mode> ModeOf(std::string_view name) {
-  static const std::map<std::string_view, Mode> modes = {
-      {"BRANCH_LEQ", Mode::kLeq}, {"BRANCH_LT", Mode::kLt}, {"BRANCH_GTE", Mode::kGte},
-      {"BRANCH_GT", Mode::kGt},   {"BRANCH_EQ", Mode::kEq}, {"BRANCH_NEQ", Mode::kNeq},
-      {"LEAF", Mode::kLeaf}};
-  const auto found = modes.find(name);
-  return found == modes.end() ? std::nullopt : std::optional(found->second);
+std::optional<TreeMode> ModeOf(std::string_view name) {
+  constexpr std::string_view kNames[] = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE",
+                                         "BRANCH_GT",  "BRANCH_EQ", "BRANCH_NEQ"};
+  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) return std::nullopt;
+  return static_cast<TreeMode>(found - std::begin(kNames));
 }
 
-// A float list that version 3 may also give as a double tensor.
-Result<std::vector<float>> FloatsOf(const Attributes& attributes, const std::string& name) {
+// A list of floats that version 3 may also give as a tensor.
+template <typename T>
+Result<std::vector<T>> NumbersOf(const Attributes& attributes, const std::string& name) {
   if (const Initializer* tensor = attributes.TensorValue(name + "_as_tensor")) {
     ONNXD_ASSIGN_OR_RETURN(const Tensor values, tensor->Materialize());
-    if (values.type() != DataType::kFloat) {
-      return Unimplemented(
-          StrCat(name, "_as_tensor of type ", DataTypeName(values.type()), " is not supported"));
-    }
-    const auto elements = values.elements<float>();
-    return std::vector<float>(elements.begin(), elements.end());
+    if (!IsFloatOrDouble(values.type())) return DeclineType(name + "_as_tensor", values.type());
+    return ElementsAs<T>(values);
   }
-  return attributes.Floats(name);
+  const auto floats = attributes.Floats(name);
+  return std::vector<T>(floats.begin(), floats.end());
 }
 
-using NodeKey = std::pair<int64_t, int64_t>;  // tree, node
-
-Status CheckTrees(const Ensemble& ensemble) {
-  // Children come from attributes: a node reached twice would be a cycle or a shared subtree.
-  std::vector<bool> seen(ensemble.nodes.size(), false);
-  std::vector<int32_t> stack(ensemble.roots);
-  while (!stack.empty()) {
-    const auto at = static_cast<size_t>(stack.back());
-    stack.pop_back();
-    if (seen[at]) return InvalidArgument("a tree node is reached twice");
-    seen[at] = true;
-    if (ensemble.nodes[at].mode == Mode::kLeaf) continue;
-    stack.push_back(ensemble.nodes[at].yes);
-    stack.push_back(ensemble.nodes[at].no);
-  }
-  // Nodes that no root reaches would be a cycle by themselves.
-  const bool all = std::find(seen.begin(), seen.end(), false) == seen.end();
-  return all ? Status::Ok() : InvalidArgument("a tree node is reached from no root");
-}
-
-Result<Ensemble> ReadEnsemble(const Node& node, const std::string& prefix, int64_t targets) {
-  const Attributes& attributes = node.attributes;
-  const auto tree_ids = attributes.Ints("nodes_treeids");
-  const auto node_ids = attributes.Ints("nodes_nodeids");
-  const auto feature_ids = attributes.Ints("nodes_featureids");
-  const auto modes = attributes.Strings("nodes_modes");
-  const auto yes_ids = attributes.Ints("nodes_truenodeids");
-  const auto no_ids = attributes.Ints("nodes_falsenodeids");
-  const auto missing = attributes.Ints("nodes_missing_value_tracks_true");
-  ONNXD_ASSIGN_OR_RETURN(const auto values, FloatsOf(attributes, "nodes_values"));
-  const size_t count = node_ids.size();
-  if (count == 0 || tree_ids.size() != count || feature_ids.size() != count ||
-      modes.size() != count || yes_ids.size() != count || no_ids.size() != count ||
-      values.size() != count || (!missing.empty() && missing.size() != count) ||
-      count > (size_t{1} << 30)) {
-    return InvalidArgument("the nodes_* attributes have different lengths");
-  }
-  std::map<NodeKey, int32_t> index;
-  for (size_t i = 0; i < count; ++i) {
-    if (!index.emplace(NodeKey{tree_ids[i], node_ids[i]}, static_cast<int32_t>(i)).second) {
-      return InvalidArgument(StrCat("tree ", tree_ids[i], " has two nodes ", node_ids[i]));
+// Finds a node by the number of its tree and its own.
+class NodeIndex {
+ public:
+  NodeIndex(const std::vector<int64_t>& trees, const std::vector<int64_t>& nodes)
+      : trees_(trees), nodes_(nodes), sorted_(nodes.size()) {
+    std::iota(sorted_.begin(), sorted_.end(), int64_t{0});
+    const auto before = [&](int64_t a, int64_t b) { return KeyOf(a) < KeyOf(b); };
+    if (!std::is_sorted(sorted_.begin(), sorted_.end(), before)) {
+      std::sort(sorted_.begin(), sorted_.end(), before);
     }
   }
-  const auto child = [&](int64_t tree, int64_t id) -> Result<int32_t> {
-    const auto found = index.find({tree, id});
-    if (found == index.end()) return InvalidArgument(StrCat("tree ", tree, " has no node ", id));
-    return found->second;
-  };
-  Ensemble ensemble;
-  ensemble.targets = targets;
-  std::vector<bool> is_child(count, false);
-  for (size_t i = 0; i < count; ++i) {
-    const auto mode = ModeOf(modes[i]);
-    if (!mode) return InvalidArgument(StrCat("unknown node mode '", modes[i], "'"));
-    TreeNode tree_node{values[i], 0, 0, 0, *mode, !missing.empty() && missing[i] != 0};
-    if (*mode != Mode::kLeaf) {
-      if (feature_ids[i] < 0 || feature_ids[i] > (int64_t{1} << 30)) {
-        return InvalidArgument(StrCat("feature id ", feature_ids[i]));
+
+  Status CheckUnique() const {
+    for (size_t i = 0; i + 1 < sorted_.size(); ++i) {
+      const auto [tree, node] = KeyOf(sorted_[i]);
+      if (KeyOf(sorted_[i + 1]) == Key(tree, node)) {
+        return InvalidArgument(StrCat("tree ", tree, " has two nodes ", node));
       }
-      tree_node.feature = static_cast<int32_t>(feature_ids[i]);
-      ensemble.features = std::max(ensemble.features, feature_ids[i] + 1);
-      ONNXD_ASSIGN_OR_RETURN(tree_node.yes, child(tree_ids[i], yes_ids[i]));
-      ONNXD_ASSIGN_OR_RETURN(tree_node.no, child(tree_ids[i], no_ids[i]));
-      is_child[static_cast<size_t>(tree_node.yes)] = true;
-      is_child[static_cast<size_t>(tree_node.no)] = true;
     }
-    ensemble.nodes.push_back(tree_node);
+    return Status::Ok();
   }
-  for (size_t i = 0; i < count; ++i) {
-    if (!is_child[i]) ensemble.roots.push_back(static_cast<int32_t>(i));
-  }
-  // Leaf weights, grouped by leaf.
-  const auto weight_trees = attributes.Ints(prefix + "_treeids");
-  const auto weight_nodes = attributes.Ints(prefix + "_nodeids");
-  const auto weight_targets = attributes.Ints(prefix + "_ids");
-  ONNXD_ASSIGN_OR_RETURN(const auto weights, FloatsOf(attributes, prefix + "_weights"));
-  if (weight_nodes.size() != weights.size() || weight_trees.size() != weights.size() ||
-      weight_targets.size() != weights.size()) {
-    return InvalidArgument(StrCat("the ", prefix, "_* attributes have different lengths"));
-  }
-  std::map<int32_t, std::vector<LeafWeight>> by_leaf;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weight_targets[i] < 0 || weight_targets[i] >= targets) {
-      return InvalidArgument(StrCat(prefix, "_ids holds ", weight_targets[i], " of ", targets));
+
+  Result<int64_t> Find(int64_t tree, int64_t node) const {
+    const auto found =
+        std::lower_bound(sorted_.begin(), sorted_.end(), Key(tree, node),
+                         [&](int64_t at, const Key& key) { return KeyOf(at) < key; });
+    if (found == sorted_.end() || KeyOf(*found) != Key(tree, node)) {
+      return InvalidArgument(StrCat("tree ", tree, " has no node ", node));
     }
-    ONNXD_ASSIGN_OR_RETURN(const int32_t leaf, child(weight_trees[i], weight_nodes[i]));
-    by_leaf[leaf].push_back({static_cast<int32_t>(weight_targets[i]), weights[i]});
+    return *found;
   }
-  for (const auto& [leaf, leaf_weights] : by_leaf) {
-    TreeNode& tree_node = ensemble.nodes[static_cast<size_t>(leaf)];
-    if (tree_node.mode != Mode::kLeaf) continue;  // weights on branches are never reached
-    tree_node.yes = static_cast<int32_t>(ensemble.weights.size());
-    ensemble.weights.insert(ensemble.weights.end(), leaf_weights.begin(), leaf_weights.end());
-    tree_node.no = static_cast<int32_t>(ensemble.weights.size());
-  }
-  ONNXD_RETURN_IF_ERROR(CheckTrees(ensemble));
-  ONNXD_ASSIGN_OR_RETURN(ensemble.base_values, FloatsOf(attributes, "base_values"));
-  ONNXD_ASSIGN_OR_RETURN(ensemble.post_transform,
-                         PostTransformOf(attributes.String("post_transform", "NONE")));
-  ensemble.aggregate = attributes.String("aggregate_function", "SUM");
-  return ensemble;
-}
 
-bool TakesYes(const TreeNode& node, float x) {
-  if (std::isnan(x)) return node.missing_tracks_true;
-  switch (node.mode) {
-    case Mode::kLeq:
-      return x <= node.value;
-    case Mode::kLt:
-      return x < node.value;
-    case Mode::kGte:
-      return x >= node.value;
-    case Mode::kGt:
-      return x > node.value;
-    case Mode::kEq:
-      return x == node.value;
-    case Mode::kNeq:
-      return x != node.value;
-    case Mode::kLeaf:
-      break;
+ private:
+  using Key = std::pair<int64_t, int64_t>;
+  Key KeyOf(int64_t at) const {
+    return {trees_[static_cast<size_t>(at)], nodes_[static_cast<size_t>(at)]};
   }
-  return false;
-}
 
-const TreeNode& FindLeaf(const Ensemble& ensemble, int32_t root, const float* row) {
-  const TreeNode* node = &ensemble.nodes[static_cast<size_t>(root)];
-  while (node->mode != Mode::kLeaf) {
-    const int32_t next = TakesYes(*node, row[node->feature]) ? node->yes : node->no;
-    node = &ensemble.nodes[static_cast<size_t>(next)];
-  }
-  return *node;
-}
-
-// Sums in double over the trees, as the order of many float sums would show.
-void Scores(const Ensemble& ensemble, const float* row, double* scores, bool* touched) {
-  std::fill_n(scores, ensemble.targets, 0.0);
-  std::fill_n(touched, ensemble.targets, false);
-  const bool minimum = ensemble.aggregate == "MIN", maximum = ensemble.aggregate == "MAX";
-  for (const int32_t root : ensemble.roots) {
-    const TreeNode& leaf = FindLeaf(ensemble, root, row);
-    for (int32_t i = leaf.yes; i < leaf.no; ++i) {
-      const LeafWeight& w = ensemble.weights[static_cast<size_t>(i)];
-      double& score = scores[w.target];
-      const double weight = static_cast<double>(w.weight);
-      if ((minimum || maximum) && touched[w.target]) {
-        score = minimum ? std::min(score, weight) : std::max(score, weight);
-      } else {
-        score += weight;
-      }
-      touched[w.target] = true;
-    }
-  }
-  if (ensemble.aggregate == "AVERAGE") {
-    for (int64_t t = 0; t < ensemble.targets; ++t) {
-      scores[t] /= static_cast<double>(ensemble.roots.size());
-    }
-  }
-}
-
-struct Rows {
-  int64_t count, width;
+  const std::vector<int64_t>&trees_, &nodes_;
+  std::vector<int64_t> sorted_;
 };
 
-Result<Rows> RowsOf(const PrepareContext& context, int64_t features) {
-  const Shape& shape = context.InputShape(0);
-  if (shape.rank() < 1 || shape.rank() > 2) {
-    return InvalidArgument(
-        StrCat(Describe(context.node), ": the input must be a matrix, it is ", shape.ToString()));
+// Reads the attributes nodes_* and, with a prefix that is the operator's, those of the weights.
+template <typename T>
+class TreeReader {
+ public:
+  TreeReader(const Attributes& attributes, std::string_view prefix)
+      : attributes_(attributes),
+        prefix_(prefix),
+        trees_(attributes.Ints("nodes_treeids")),
+        nodes_(attributes.Ints("nodes_nodeids")),
+        index_(trees_, nodes_) {}
+
+  Result<TreeList<T>> Read(int64_t targets) {
+    list_.targets = targets;
+    ONNXD_RETURN_IF_ERROR(index_.CheckUnique());
+    ONNXD_RETURN_IF_ERROR(ReadBranches());
+    ONNXD_RETURN_IF_ERROR(ReadWeights());
+    const std::string aggregate = attributes_.String("aggregate_function", "SUM");
+    if (aggregate == "AVERAGE") list_.aggregate = TreeAggregate::kAverage;
+    if (aggregate == "MIN") list_.aggregate = TreeAggregate::kMin;
+    if (aggregate == "MAX") list_.aggregate = TreeAggregate::kMax;
+    return std::move(list_);
   }
-  const Rows rows{shape.rank() == 2 ? shape[0] : 1, shape[shape.rank() - 1]};
-  if (rows.width < features) {
-    return InvalidArgument(StrCat(Describe(context.node), ": the input has ", rows.width,
-                                  " features, the trees use ", features));
+
+ private:
+  using Branch = typename TreeList<T>::Branch;
+
+  // What each listed node is: a leaf, or a branch of the list that is made.
+  Status ReadBranches() {
+    const auto features = attributes_.Ints("nodes_featureids");
+    const auto modes = attributes_.Strings("nodes_modes");
+    const auto yes = attributes_.Ints("nodes_truenodeids");
+    const auto no = attributes_.Ints("nodes_falsenodeids");
+    const auto missing = attributes_.Ints("nodes_missing_value_tracks_true");
+    ONNXD_ASSIGN_OR_RETURN(const auto splits, NumbersOf<T>(attributes_, "nodes_values"));
+    const size_t count = nodes_.size();
+    for (const size_t size : {trees_.size(), features.size(), modes.size(), yes.size(), no.size(),
+                              splits.size(), missing.empty() ? count : missing.size()}) {
+      if (size != count) return InvalidArgument("the nodes_* attributes have different lengths");
+    }
+    if (count == 0) return InvalidArgument("there are no nodes");
+    int64_t branches = 0, leaves = 0;
+    for (const std::string& mode : modes) {
+      const bool leaf = mode == "LEAF";
+      if (!leaf && !ModeOf(mode)) return InvalidArgument(StrCat("unknown node mode '", mode, "'"));
+      at_.push_back({leaf ? leaves++ : branches++, leaf});
+    }
+    list_.leaves.resize(static_cast<size_t>(leaves));
+    std::vector<bool> is_child(count, false);
+    for (size_t i = 0; i < count; ++i) {
+      if (at_[i].leaf) continue;
+      ONNXD_ASSIGN_OR_RETURN(const int64_t when_yes, index_.Find(trees_[i], yes[i]));
+      ONNXD_ASSIGN_OR_RETURN(const int64_t when_no, index_.Find(trees_[i], no[i]));
+      for (const int64_t child : {when_yes, when_no}) {
+        if (is_child[static_cast<size_t>(child)]) {
+          return InvalidArgument(StrCat("tree ", trees_[i], ": two branches lead to node ",
+                                        nodes_[static_cast<size_t>(child)]));
+        }
+        is_child[static_cast<size_t>(child)] = true;
+      }
+      list_.nodes.push_back({*ModeOf(modes[i]),
+                             !missing.empty() && missing[i] != 0,
+                             features[i],
+                             splits[i],
+                             at_[static_cast<size_t>(when_yes)],
+                             at_[static_cast<size_t>(when_no)],
+                             {}});
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (!is_child[i]) list_.roots.push_back(at_[i]);
+    }
+    return Status::Ok();
   }
-  return rows;
+
+  Status ReadWeights() {
+    const auto trees = attributes_.Ints(prefix_ + "_treeids");
+    const auto nodes = attributes_.Ints(prefix_ + "_nodeids");
+    const auto targets = attributes_.Ints(prefix_ + "_ids");
+    ONNXD_ASSIGN_OR_RETURN(const auto weights, NumbersOf<T>(attributes_, prefix_ + "_weights"));
+    if (nodes.size() != weights.size() || trees.size() != weights.size() ||
+        targets.size() != weights.size()) {
+      return InvalidArgument(StrCat("the ", prefix_, "_* attributes have different lengths"));
+    }
+    constexpr int64_t kOnBranch = -1;  // never reached
+    std::vector<int64_t> leaf_of(weights.size(), kOnBranch);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      ONNXD_ASSIGN_OR_RETURN(const int64_t node, index_.Find(trees[i], nodes[i]));
+      const Branch& at = at_[static_cast<size_t>(node)];
+      if (at.leaf) leaf_of[i] = at.next;
+    }
+    // Leaves take their weights in the order of the lists.
+    std::vector<size_t> order(weights.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return leaf_of[a] < leaf_of[b]; });
+    for (const size_t i : order) {
+      if (leaf_of[i] == kOnBranch) continue;
+      list_.weights.push_back({targets[i], weights[i]});
+      auto& leaf = list_.leaves[static_cast<size_t>(leaf_of[i])];
+      const auto end = static_cast<int64_t>(list_.weights.size());
+      if (leaf.begin == leaf.end) leaf.begin = end - 1;
+      leaf.end = end;
+    }
+    return Status::Ok();
+  }
+
+  const Attributes& attributes_;
+  const std::string prefix_;
+  const std::vector<int64_t> trees_, nodes_;
+  const NodeIndex index_;
+  std::vector<Branch> at_;
+  TreeList<T> list_;
+};
+
+template <typename T>
+struct Ensemble {
+  Forest<T> forest;
+  std::vector<T> base_values;
+  PostTransform post_transform;
+  bool one_of_two;  // a classifier's two classes, of which one has weights: the only target
+  bool weights_all_positive;
+};
+
+constexpr std::string_view kClasses = "class", kTargets = "target";  // prefixes of attributes
+
+// Two classes with weights for one alone become one target: the other's score follows from it.
+template <typename T>
+bool NarrowToOneTarget(TreeList<T>& list) {
+  const auto same = [&](const auto& weight) { return weight.target == list.weights[0].target; };
+  const int64_t target = list.weights.empty() ? -1 : list.weights[0].target;
+  if (list.targets != 2 || target < 0 || target > 1) return false;
+  if (!std::all_of(list.weights.begin(), list.weights.end(), same)) return false;
+  for (auto& weight : list.weights) weight.target = 0;
+  list.targets = 1;
+  return true;
 }
 
-// The input as float rows; other numbers are converted into scratch.
-const float* FloatRows(const KernelContext& k, DataType type, int64_t count) {
-  if (type == DataType::kFloat) return k.input<float>(0);
-  float* converted = k.scratch<float>();
-  DispatchNumber(type, [&]<typename T>() {
-    for (int64_t i = 0; i < count; ++i) converted[i] = static_cast<float>(k.input<T>(0)[i]);
-  });
-  return converted;
+template <typename T>
+Result<Ensemble<T>> ReadEnsemble(const Node& node, std::string_view prefix, int64_t targets) {
+  const Attributes& attributes = node.attributes;
+  ONNXD_ASSIGN_OR_RETURN(auto list, TreeReader<T>(attributes, prefix).Read(targets));
+  const bool one_of_two = prefix == kClasses && NarrowToOneTarget(list);
+  ONNXD_ASSIGN_OR_RETURN(auto forest, Forest<T>::Make(list));
+  if (forest.nodes() < static_cast<int64_t>(list.nodes.size())) {
+    return InvalidArgument("a tree node is reached from no root");  // a cycle by itself
+  }
+  ONNXD_ASSIGN_OR_RETURN(auto base_values, NumbersOf<T>(attributes, "base_values"));
+  ONNXD_ASSIGN_OR_RETURN(const auto post_transform,
+                         PostTransformOf(attributes.String("post_transform", "NONE")));
+  const bool positive = std::all_of(list.weights.begin(), list.weights.end(),
+                                    [](const auto& weight) { return weight.value >= 0; });
+  return Ensemble<T>{std::move(forest), std::move(base_values), post_transform, one_of_two,
+                     positive};
 }
 
 // The classifier's scores of one row become probabilities and a label.
 class Labeller {
  public:
-  Labeller(const Ensemble& ensemble, size_t labels)
-      : labels_(static_cast<int64_t>(labels)), transform_(ensemble.post_transform) {
-    bool one_target = labels == 2;
-    weights_all_positive_ = true;
-    for (const LeafWeight& weight : ensemble.weights) {
-      one_target = one_target && weight.target == ensemble.weights[0].target;
-      weights_all_positive_ = weights_all_positive_ && weight.weight >= 0;
-    }
-    single_ = one_target && !ensemble.weights.empty();
-    single_target_ = ensemble.weights.empty() ? 0 : ensemble.weights[0].target;
-    base_ = ensemble.base_values;
-  }
+  template <typename T>
+  Labeller(const Ensemble<T>& ensemble, int64_t labels)
+      : labels_(labels),
+        transform_(ensemble.post_transform),
+        base_(ensemble.base_values.begin(), ensemble.base_values.end()),
+        one_of_two_(ensemble.one_of_two),
+        weights_all_positive_(ensemble.weights_all_positive) {}
 
   // Writes labels_ probabilities and returns the index of the label.
   int64_t operator()(const double* scores, float* out) const {
-    if (single_) return Binary(scores[single_target_], out);
+    if (one_of_two_) return Binary(scores[0], out);
     for (int64_t i = 0; i < labels_; ++i) {
-      const double base = base_.size() == static_cast<size_t>(labels_)
-                              ? static_cast<double>(base_[static_cast<size_t>(i)])
-                              : 0.0;
+      const bool has_base = base_.size() == static_cast<size_t>(labels_);
+      const double base = has_base ? base_[static_cast<size_t>(i)] : 0.0;
       out[i] = static_cast<float>(scores[i] + base);
     }
     const int64_t best = std::max_element(out, out + labels_) - out;
@@ -284,8 +260,8 @@ class Labeller {
   // Two classes with weights for one alone: the other one's score follows. With weights that are
   // probabilities (none negative) it is 1 - p and 0.5 decides, else it is -s and the sign does.
   int64_t Binary(double score, float* out) const {
-    if (base_.size() == 1) score += static_cast<double>(base_[0]);
-    if (base_.size() == 2) score += static_cast<double>(base_[1]);
+    if (base_.size() == 1) score += base_[0];
+    if (base_.size() == 2) score += base_[1];
     const auto s = static_cast<float>(score);
     const bool positive = weights_all_positive_ ? s > 0.5f : s > 0.0f;
     if (transform_ == PostTransform::kLogistic) {
@@ -302,54 +278,45 @@ class Labeller {
 
   int64_t labels_;
   PostTransform transform_;
-  bool single_ = false, weights_all_positive_ = true;
-  int32_t single_target_ = 0;
-  std::vector<float> base_;
+  std::vector<double> base_;
+  bool one_of_two_, weights_all_positive_;
 };
 
-}  // namespace
+// One list or the other.
+struct Labels {
+  std::vector<int64_t> ints;
+  std::vector<std::string> strings;
+};
 
-Result<std::unique_ptr<Kernel>> MakeTreeEnsembleClassifier(const KernelInfo& info) {
-  const DataType type = info.InputType(0);
-  if (!IsNumber(type)) return DeclineType("TreeEnsembleClassifier", type);
-  const auto ints = info.node.attributes.Ints("classlabels_int64s");
-  const auto strings = info.node.attributes.Strings("classlabels_strings");
-  const size_t labels = std::max(ints.size(), strings.size());
-  auto read = ReadEnsemble(info.node, "class", static_cast<int64_t>(labels));
-  if (!read.ok()) return read.status().WithContext(Describe(info.node));
-  const auto ensemble = std::make_shared<const Ensemble>(std::move(*read));
-  const Labeller labeller(*ensemble, labels);
+template <typename T>
+Result<std::unique_ptr<Kernel>> MakeClassifier(const KernelInfo& info) {
+  Labels labels{info.node.attributes.Ints("classlabels_int64s"),
+                info.node.attributes.Strings("classlabels_strings")};
+  const auto count =
+      static_cast<int64_t>(labels.strings.empty() ? labels.ints.size() : labels.strings.size());
+  ONNXD_ASSIGN_OR_RETURN(auto ensemble, ReadEnsemble<T>(info.node, kClasses, count));
+  const auto forest = std::make_shared<const Forest<T>>(std::move(ensemble.forest));
+  const Labeller labeller(ensemble, count);
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
-    ONNXD_ASSIGN_OR_RETURN(const Rows rows, RowsOf(context, ensemble->features));
-    const int64_t count = static_cast<int64_t>(labels);
-    const size_t converted = type == DataType::kFloat
-                                 ? 0
-                                 : static_cast<size_t>((rows.count * rows.width + 15) / 16 * 64);
+    ONNXD_ASSIGN_OR_RETURN(const ForestRows rows, ForestRows::Make(context, *forest));
     const bool wants_label = context.HasOutput(0), wants_scores = context.HasOutput(1);
     PreparedKernel prepared;
-    // Scores in double, flags, and probabilities nobody asked for.
-    prepared.scratch_bytes =
-        converted + labels * (sizeof(double) + sizeof(float) + sizeof(bool)) + 64;
+    prepared.scratch_bytes = rows.scratch_bytes();
     prepared.compute = [=](const KernelContext& k) -> Status {
-      const float* in = FloatRows(k, type, rows.count * rows.width);
-      auto* scores = reinterpret_cast<double*>(k.scratch<std::byte>() + converted);
-      auto* spare = reinterpret_cast<float*>(scores + count);
-      auto* touched = reinterpret_cast<bool*>(spare + count);
       Tensor text;
-      if (!strings.empty() && wants_label) {
-        ONNXD_ASSIGN_OR_RETURN(text, Tensor::Create(DataType::kString, Shape{rows.count}));
+      if (!labels.strings.empty() && wants_label) {
+        ONNXD_ASSIGN_OR_RETURN(text, Tensor::Create(DataType::kString, Shape{rows.count()}));
       }
-      for (int64_t row = 0; row < rows.count; ++row) {
-        Scores(*ensemble, in + row * rows.width, scores, touched);
-        float* out = wants_scores ? k.output<float>(1) + row * count : spare;
-        const auto label = static_cast<size_t>(labeller(scores, out));
-        if (!wants_label) continue;
-        if (strings.empty()) {
-          k.output<int64_t>(0)[row] = ints[label];
-        } else {
-          text.mutable_data<std::string>()[row] = strings[label];
-        }
-      }
+      auto* strings = text.defined() ? text.mutable_data<std::string>() : nullptr;
+      auto* ints = wants_label && strings == nullptr ? k.output<int64_t>(0) : nullptr;
+      auto* out = wants_scores ? k.output<float>(1) : nullptr;
+      rows.ForEach<T>(k, *forest, [&](int64_t row, double* scores) {
+        std::vector<float> spare(out == nullptr ? static_cast<size_t>(count) : 0);
+        float* probabilities = out == nullptr ? spare.data() : out + row * count;
+        const auto label = static_cast<size_t>(labeller(scores, probabilities));
+        if (strings != nullptr) strings[row] = labels.strings[label];
+        if (ints != nullptr) ints[row] = labels.ints[label];
+      });
       if (text.defined()) k.output_value(0) = std::move(text);
       return Status::Ok();
     };
@@ -357,42 +324,51 @@ Result<std::unique_ptr<Kernel>> MakeTreeEnsembleClassifier(const KernelInfo& inf
   });
 }
 
-Result<std::unique_ptr<Kernel>> MakeTreeEnsembleRegressor(const KernelInfo& info) {
-  const DataType type = info.InputType(0);
-  if (!IsNumber(type)) return DeclineType("TreeEnsembleRegressor", type);
+template <typename T>
+Result<std::unique_ptr<Kernel>> MakeRegressor(const KernelInfo& info) {
   const int64_t targets = info.node.attributes.Int("n_targets", 1);
   if (targets < 1 || targets > 1 << 20) return InvalidArgument("n_targets is out of range");
-  auto read = ReadEnsemble(info.node, "target", targets);
-  if (!read.ok()) return read.status().WithContext(Describe(info.node));
-  const auto ensemble = std::make_shared<const Ensemble>(std::move(*read));
+  ONNXD_ASSIGN_OR_RETURN(auto ensemble, ReadEnsemble<T>(info.node, kTargets, targets));
+  const auto forest = std::make_shared<const Forest<T>>(std::move(ensemble.forest));
+  std::vector<double> base(ensemble.base_values.begin(), ensemble.base_values.end());
+  base.resize(static_cast<size_t>(targets), 0.0);
+  const PostTransform transform = ensemble.post_transform;
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
-    ONNXD_ASSIGN_OR_RETURN(const Rows rows, RowsOf(context, ensemble->features));
-    const size_t converted = type == DataType::kFloat
-                                 ? 0
-                                 : static_cast<size_t>((rows.count * rows.width + 15) / 16 * 64);
+    ONNXD_ASSIGN_OR_RETURN(const ForestRows rows, ForestRows::Make(context, *forest));
     PreparedKernel prepared;
-    prepared.scratch_bytes =
-        converted + static_cast<size_t>(targets) * (sizeof(double) + sizeof(bool)) + 64;
+    prepared.scratch_bytes = rows.scratch_bytes();
     prepared.compute = [=](const KernelContext& k) {
-      const float* in = FloatRows(k, type, rows.count * rows.width);
-      auto* scores = reinterpret_cast<double*>(k.scratch<std::byte>() + converted);
-      auto* touched = reinterpret_cast<bool*>(scores + targets);
-      for (int64_t row = 0; row < rows.count; ++row) {
-        Scores(*ensemble, in + row * rows.width, scores, touched);
+      rows.ForEach<T>(k, *forest, [&](int64_t row, double* scores) {
         float* out = k.output<float>(0) + row * targets;
-        for (int64_t t = 0; t < targets; ++t) {
-          const double base =
-              static_cast<size_t>(t) < ensemble->base_values.size()
-                  ? static_cast<double>(ensemble->base_values[static_cast<size_t>(t)])
-                  : 0.0;
-          out[t] = static_cast<float>(scores[t] + base);
-        }
-        ApplyPostTransform(ensemble->post_transform, out, targets);
-      }
+        std::transform(scores, scores + targets, base.begin(), out,
+                       [](double score, double b) { return static_cast<float>(score + b); });
+        ApplyPostTransform(transform, out, targets);
+      });
       return Status::Ok();
     };
     return prepared;
   });
+}
+
+Result<std::unique_ptr<Kernel>> Named(Result<std::unique_ptr<Kernel>> kernel, const Node& node) {
+  if (kernel.ok()) return kernel;
+  return kernel.status().WithContext(Describe(node));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeTreeEnsembleClassifier(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType("TreeEnsembleClassifier", type);
+  const bool wide = type == DataType::kDouble;
+  return Named(wide ? MakeClassifier<double>(info) : MakeClassifier<float>(info), info.node);
+}
+
+Result<std::unique_ptr<Kernel>> MakeTreeEnsembleRegressor(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType("TreeEnsembleRegressor", type);
+  const bool wide = type == DataType::kDouble;
+  return Named(wide ? MakeRegressor<double>(info) : MakeRegressor<float>(info), info.node);
 }
 
 }  // namespace onnxd

@@ -644,35 +644,6 @@ TEST(Recurrent, RefusesMoreStepsThanWorkingMemoryCanBeCountedFor) {
       << refused.status().ToString();
 }
 
-TEST(TreeEnsemble, RefusesTreesThatAreNone) {
-  const auto classifier = [](I yes, I no) {
-    return With({{"nodes_treeids", I{0, 0, 0}},
-                 {"nodes_nodeids", I{0, 1, 2}},
-                 {"nodes_featureids", I{0, 0, 0}},
-                 {"nodes_modes", std::vector<std::string>{"BRANCH_LEQ", "LEAF", "LEAF"}},
-                 {"nodes_values", F{0.5f, 0, 0}},
-                 {"nodes_truenodeids", std::move(yes)},
-                 {"nodes_falsenodeids", std::move(no)},
-                 {"class_treeids", I{0, 0}},
-                 {"class_nodeids", I{1, 2}},
-                 {"class_ids", I{0, 1}},
-                 {"class_weights", F{1, 1}},
-                 {"classlabels_int64s", I{7, 8}}});
-  };
-  const Tensor x = Floats(Shape{3, 1}, {0, 1, NAN});
-  const auto run = [&](I yes, I no) {
-    return RunOp("TreeEnsembleClassifier", {x}, classifier(std::move(yes), std::move(no)), 17, 0,
-                 "ai.onnx.ml", 2);
-  };
-  EXPECT_EQ(IntsOf(run({1, 0, 0}, {2, 0, 0})), (I{7, 8, 8}));
-  for (const auto& [yes, no] : std::vector<std::pair<I, I>>{{{0, 0, 0}, {2, 0, 0}},
-                                                            {{9, 0, 0}, {2, 0, 0}},
-                                                            {{1, 0, 0}, {1, 0, 0}},
-                                                            {{1, 0}, {2, 0}}}) {
-    EXPECT_FALSE(run(yes, no).ok());
-  }
-}
-
 int64_t ThreadsOfThisProcess() {
   const std::filesystem::directory_iterator tasks("/proc/self/task");
   return std::distance(begin(tasks), end(tasks));
