@@ -40,7 +40,7 @@ Result<std::vector<T>> NumbersOf(const Attributes& attributes, const std::string
 class NodeIndex {
  public:
   NodeIndex(const std::vector<int64_t>& trees, const std::vector<int64_t>& nodes)
-      : trees_(trees), nodes_(nodes), sorted_(nodes.size()) {
+      : trees_(trees), nodes_(nodes), sorted_(std::min(trees.size(), nodes.size())) {
     std::iota(sorted_.begin(), sorted_.end(), int64_t{0});
     const auto before = [&](int64_t a, int64_t b) { return KeyOf(a) < KeyOf(b); };
     if (!std::is_sorted(sorted_.begin(), sorted_.end(), before)) {

@@ -86,6 +86,18 @@ TEST(TreeEnsemble, RefusesTreesThatAreNone) {
   }
 }
 
+TEST(TreeEnsemble, RefusesListsOfDifferentLengths) {
+  const Tensor x = Column(F{0});
+  for (const char* name : {"nodes_treeids", "nodes_nodeids", "nodes_featureids",
+                           "nodes_truenodeids", "class_treeids", "class_nodeids", "class_ids"}) {
+    for (const I& values : {I{}, I{0}, I{0, 1, 2, 3}}) {
+      const auto outputs =
+          RunTrees("TreeEnsembleClassifier", x, With(Classifier(), {{name, values}}), 2);
+      EXPECT_FALSE(outputs.ok()) << name << " of " << values.size();
+    }
+  }
+}
+
 TEST(TreeEnsemble, RefusesAClassifierWithoutLabels) {
   const Tensor x = Column(F{0});
   const auto outputs =
