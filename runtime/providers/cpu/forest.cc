@@ -120,6 +120,8 @@ class ForestBuilder {
   Result<Forest<T>> Build() {
     ONNXD_RETURN_IF_ERROR(CheckSizes());
     seen_.assign(list_.nodes.size(), false);
+    forest_.blocks_.reserve(list_.nodes.size() / 3 + list_.roots.size() + 1);
+    forest_.exits_.reserve(forest_.blocks_.capacity());
     AddBlock();  // where walks end
     for (const Branch& root : list_.roots) {
       tree_begins_.push_back(forest_.blocks_.size());

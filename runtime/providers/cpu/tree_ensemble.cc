@@ -24,6 +24,14 @@ std::optional<TreeMode> ModeOf(std::string_view name) {
   return static_cast<TreeMode>(found - std::begin(kNames));
 }
 
+// Not a copy: lists have an entry for each node.
+template <typename T>
+const std::vector<T>& ListIn(const Attributes& attributes, std::string_view name) {
+  static const std::vector<T> kNone;
+  const auto* list = attributes.Find<std::vector<T>>(name);
+  return list == nullptr ? kNone : *list;
+}
+
 // A list of floats that version 3 may also give as a tensor.
 template <typename T>
 Result<std::vector<T>> NumbersOf(const Attributes& attributes, const std::string& name) {
@@ -32,7 +40,7 @@ Result<std::vector<T>> NumbersOf(const Attributes& attributes, const std::string
     if (!IsFloatOrDouble(values.type())) return DeclineType(name + "_as_tensor", values.type());
     return ElementsAs<T>(values);
   }
-  const auto floats = attributes.Floats(name);
+  const auto& floats = ListIn<float>(attributes, name);
   return std::vector<T>(floats.begin(), floats.end());
 }
 
@@ -58,14 +66,16 @@ class NodeIndex {
     return Status::Ok();
   }
 
-  Result<int64_t> Find(int64_t tree, int64_t node) const {
+  Result<int64_t> Find(int64_t tree, int64_t node) {
+    // Most lists have a tree's nodes one after another.
+    if (const int64_t guess = GuessAt(node); Has(guess, {tree, node})) return last_ = guess;
     const auto found =
         std::lower_bound(sorted_.begin(), sorted_.end(), Key(tree, node),
                          [&](int64_t at, const Key& key) { return KeyOf(at) < key; });
     if (found == sorted_.end() || KeyOf(*found) != Key(tree, node)) {
       return InvalidArgument(StrCat("tree ", tree, " has no node ", node));
     }
-    return *found;
+    return last_ = *found;
   }
 
  private:
@@ -74,8 +84,22 @@ class NodeIndex {
     return {trees_[static_cast<size_t>(at)], nodes_[static_cast<size_t>(at)]};
   }
 
+  bool Has(int64_t at, const Key& key) const {
+    return at >= 0 && at < std::ssize(sorted_) && KeyOf(at) == key;
+  }
+  // Where a node is if those between it and the last one that was found are all there.
+  int64_t GuessAt(int64_t node) const {
+    int64_t distance = 0, guess = 0;
+    if (sorted_.empty() || __builtin_sub_overflow(node, KeyOf(last_).second, &distance) ||
+        __builtin_add_overflow(last_, distance, &guess)) {
+      return -1;
+    }
+    return guess;
+  }
+
   const std::vector<int64_t>&trees_, &nodes_;
   std::vector<int64_t> sorted_;
+  int64_t last_ = 0;
 };
 
 // Reads the attributes nodes_* and, with a prefix that is the operator's, those of the weights.
@@ -85,8 +109,8 @@ class TreeReader {
   TreeReader(const Attributes& attributes, std::string_view prefix)
       : attributes_(attributes),
         prefix_(prefix),
-        trees_(attributes.Ints("nodes_treeids")),
-        nodes_(attributes.Ints("nodes_nodeids")),
+        trees_(ListIn<int64_t>(attributes, "nodes_treeids")),
+        nodes_(ListIn<int64_t>(attributes, "nodes_nodeids")),
         index_(trees_, nodes_) {}
 
   Result<TreeList<T>> Read(int64_t targets) {
@@ -106,11 +130,11 @@ class TreeReader {
 
   // What each listed node is: a leaf, or a branch of the list that is made.
   Status ReadBranches() {
-    const auto features = attributes_.Ints("nodes_featureids");
-    const auto modes = attributes_.Strings("nodes_modes");
-    const auto yes = attributes_.Ints("nodes_truenodeids");
-    const auto no = attributes_.Ints("nodes_falsenodeids");
-    const auto missing = attributes_.Ints("nodes_missing_value_tracks_true");
+    const auto& features = ListIn<int64_t>(attributes_, "nodes_featureids");
+    const auto& modes = ListIn<std::string>(attributes_, "nodes_modes");
+    const auto& yes = ListIn<int64_t>(attributes_, "nodes_truenodeids");
+    const auto& no = ListIn<int64_t>(attributes_, "nodes_falsenodeids");
+    const auto& missing = ListIn<int64_t>(attributes_, "nodes_missing_value_tracks_true");
     ONNXD_ASSIGN_OR_RETURN(const auto splits, NumbersOf<T>(attributes_, "nodes_values"));
     const size_t count = nodes_.size();
     for (const size_t size : {trees_.size(), features.size(), modes.size(), yes.size(), no.size(),
@@ -119,12 +143,14 @@ class TreeReader {
     }
     if (count == 0) return InvalidArgument("there are no nodes");
     int64_t branches = 0, leaves = 0;
+    at_.reserve(count);
     for (const std::string& mode : modes) {
       const bool leaf = mode == "LEAF";
       if (!leaf && !ModeOf(mode)) return InvalidArgument(StrCat("unknown node mode '", mode, "'"));
       at_.push_back({leaf ? leaves++ : branches++, leaf});
     }
     list_.leaves.resize(static_cast<size_t>(leaves));
+    list_.nodes.reserve(static_cast<size_t>(branches));
     std::vector<bool> is_child(count, false);
     for (size_t i = 0; i < count; ++i) {
       if (at_[i].leaf) continue;
@@ -152,9 +178,9 @@ class TreeReader {
   }
 
   Status ReadWeights() {
-    const auto trees = attributes_.Ints(prefix_ + "_treeids");
-    const auto nodes = attributes_.Ints(prefix_ + "_nodeids");
-    const auto targets = attributes_.Ints(prefix_ + "_ids");
+    const auto& trees = ListIn<int64_t>(attributes_, prefix_ + "_treeids");
+    const auto& nodes = ListIn<int64_t>(attributes_, prefix_ + "_nodeids");
+    const auto& targets = ListIn<int64_t>(attributes_, prefix_ + "_ids");
     ONNXD_ASSIGN_OR_RETURN(const auto weights, NumbersOf<T>(attributes_, prefix_ + "_weights"));
     if (nodes.size() != weights.size() || trees.size() != weights.size() ||
         targets.size() != weights.size()) {
@@ -170,8 +196,11 @@ class TreeReader {
     // Leaves take their weights in the order of the lists.
     std::vector<size_t> order(weights.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return leaf_of[a] < leaf_of[b]; });
+    if (!std::is_sorted(leaf_of.begin(), leaf_of.end())) {
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return leaf_of[a] < leaf_of[b]; });
+    }
+    list_.weights.reserve(weights.size());
     for (const size_t i : order) {
       if (leaf_of[i] == kOnBranch) continue;
       list_.weights.push_back({targets[i], weights[i]});
@@ -185,8 +214,8 @@ class TreeReader {
 
   const Attributes& attributes_;
   const std::string prefix_;
-  const std::vector<int64_t> trees_, nodes_;
-  const NodeIndex index_;
+  const std::vector<int64_t>&trees_, &nodes_;
+  NodeIndex index_;
   std::vector<Branch> at_;
   TreeList<T> list_;
 };

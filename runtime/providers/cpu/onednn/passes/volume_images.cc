@@ -44,6 +44,8 @@ Result<Tensor> PlanesAsChannels(const Tensor& w) {
   return out;
 }
 
+bool IsConv(const Node& node) { return node.Is("Conv") || node.Is("FusedConv", "com.microsoft"); }
+
 // Rebuilds the node list in order.
 class Rewriter {
  public:
@@ -63,7 +65,7 @@ class Rewriter {
 
  private:
   Result<bool> TryRewrite(const Node& node) {
-    if (!node.Is("Conv") && !node.Is("FusedConv", "com.microsoft")) return false;
+    if (!IsConv(node)) return false;
     const auto weights = graph_.initializers.find(node.input(1));
     const auto extents = Extents(graph_, node.inputs[0]);
     if (weights == graph_.initializers.end() || weights->second.shape().rank() != kRank ||
@@ -152,7 +154,11 @@ class Pass : public GraphPass {
   OptimizationLevel level() const override { return OptimizationLevel::kAll; }
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
-    return Rewriter(graph).Run();
+    // Before nodes are copied, of which some have a list as long as the model's file.
+    const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+      return IsConv(node) && RankOf(graph, node.inputs[0]) == kRank;
+    });
+    return any ? Rewriter(graph).Run() : Result<bool>(false);
   }
 };
 
