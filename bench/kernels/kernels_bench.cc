@@ -223,6 +223,36 @@ void QuantizedAdd(benchmark::State& state) {
   CountWork(state, kCount, 3 * kCount);
 }
 
+// Sums of complete trees six levels deep, for one row of which so many columns are asked for.
+void SumTrees(benchmark::State& state) {
+  const Simd& simd = ChosenSimd();
+  if (simd.sum_trees == nullptr) return state.SkipWithError("this instruction set has none");
+  constexpr size_t kTrees = 300, kBlocksOfTree = 1 + kTreeExits;
+  const int64_t columns = state.range(0);
+  std::vector<TreeBlock<float>> blocks(1 + kTrees * kBlocksOfTree);
+  std::vector<TreeExit> exits(kTreeExits * blocks.size());
+  const auto name = [](size_t block) { return static_cast<uint32_t>(block * kTreeExitBytes); };
+  for (size_t tree = 0; tree < kTrees; ++tree) {
+    const size_t root = 1 + tree * kBlocksOfTree, last = root + kBlocksOfTree;
+    const size_t following = tree + kTreeLanes < kTrees ? root + kTreeLanes * kBlocksOfTree : 0;
+    for (size_t block = root; block < last; ++block) {
+      for (size_t i = 0; i < kTreeExits; ++i) {
+        const auto column = static_cast<uint32_t>((block * 7 + i) % static_cast<size_t>(columns));
+        blocks[block].splits[i] = static_cast<float>((block + i) % 7);
+        blocks[block].nodes[i] = TreeNodeWord(column, kTreeLess);
+        exits[block * kTreeExits + i] =
+            block == root ? TreeExit{0, name(root + 1 + i)} : TreeExit{1, name(following)};
+      }
+    }
+  }
+  uint32_t roots[kTreeLanes];
+  for (size_t lane = 0; lane < kTreeLanes; ++lane) roots[lane] = name(1 + lane * kBlocksOfTree);
+  const TreeWalk walk{blocks.data(), exits.data(), roots, true, false, columns};
+  const AlignedArray<float> row(columns);
+  for (auto _ : state) benchmark::DoNotOptimize(simd.sum_trees(walk, row.data));
+  CountWork(state, kTrees * 6, kTrees * 2 * (sizeof(TreeBlock<float>) + kTreeExitBytes));
+}
+
 void ProductSizes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"m", "k", "n"});
   for (const int64_t m : {1, 4, 128}) {
@@ -272,6 +302,7 @@ BENCHMARK(UnaryLoop)->ArgName("op")->DenseRange(0, static_cast<int>(Unary::kNeg)
 BENCHMARK(Quantize);
 BENCHMARK(Dequantize);
 BENCHMARK(QuantizedAdd);
+BENCHMARK(SumTrees)->ArgName("columns")->Arg(30)->Arg(60);
 
 }  // namespace
 }  // namespace onnxd::math

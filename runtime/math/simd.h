@@ -450,7 +450,8 @@ struct Simd {
   // together (0 where they are nothing).
   bool (*any_overlap)(const BoxColumns& boxes, int64_t n, const Box& box, float threshold);
   // Writes the leaves of a row, as TreeExit::leaf has them, and returns how many; writes one more
-  // number behind them. The other one sums floats. Null where one node after another is as fast.
+  // number behind them. The other one sums floats. Rows are read up to TreeWalk::columns. Null
+  // where one node after another is as fast.
   size_t (*walk_trees)(const TreeWalk& walk, const float* row, uint32_t* leaves);
   double (*sum_trees)(const TreeWalk& walk, const float* row);
 };

@@ -10,6 +10,7 @@ constexpr int kTreeLanes = 8;  // trees that are walked at once
 constexpr int kTreeNodes = 7;  // of a block
 constexpr int kTreeExits = 8;  // of a block: one for each way through three comparisons
 constexpr size_t kTreeExitBytes = 64;
+constexpr int64_t kMostTreeColumns = 64;  // of a row that registers hold
 constexpr uint32_t kTreeLeaf = 1u << 31;  // set in TreeExit::leaf where one is reached
 
 // Nodes 2 i + 1 and 2 i + 2 are those that node i leads to when it says yes, and no. What is asked

@@ -446,9 +446,9 @@ void Forest<T>::AddScores(const T* rows, int64_t count, int64_t width, double* s
   const bool alike = all_less_ || all_leq_;
   if constexpr (std::is_same_v<T, float>) {
     const math::Simd& simd = math::CurrentSimd();
-    if (alike && simd.walk_trees != nullptr) {
+    if (alike && simd.walk_trees != nullptr && features_ <= math::kMostTreeColumns) {
       math::TreeWalk walk{blocks_.data(), exits_.data()->exits, nullptr, all_less_, missing_,
-                          width};
+                          features_};
       return by([&](const Group& group, const T* row, uint32_t* leaves, double* sum) -> size_t {
         walk.roots = group.roots;
         if (!exits_have_weights_) return simd.walk_trees(walk, row, leaves);
