@@ -62,6 +62,13 @@ struct GemmArguments {
   const float* ahead = nullptr;  // what is read next; null: what follows a panel
 };
 
+// x[rows, dimensions] and points[dimensions, n]; out[rows, n].
+struct PointsArguments {
+  int64_t rows, n, dimensions;
+  const float *x, *points;
+  float* out;
+};
+
 // Columns that few_columns takes.
 constexpr int64_t kMostFewColumns = 4;
 
@@ -449,11 +456,16 @@ struct Simd {
   // Whether what one of the boxes has in common with `box` is more than `threshold` of both
   // together (0 where they are nothing).
   bool (*any_overlap)(const BoxColumns& boxes, int64_t n, const Box& box, float threshold);
+  // The sums over d of (x[row, d] - points[d, i])^2, and of x[row, d] * points[d, i].
+  void (*squared_distances)(const PointsArguments& arguments);
+  void (*point_products)(const PointsArguments& arguments);
   // Writes the leaves of a row, as TreeExit::leaf has them, and returns how many; writes one more
-  // number behind them. The other one sums floats. Rows are read up to TreeWalk::columns. Null
-  // where one node after another is as fast.
+  // number behind them. The next one sums floats. The last one walks a tree, whose root is given
+  // for every lane, by as many rows, and writes the leaf of each. Rows are read up to
+  // TreeWalk::columns. Null where one node after another is as fast.
   size_t (*walk_trees)(const TreeWalk& walk, const float* row, uint32_t* leaves);
   double (*sum_trees)(const TreeWalk& walk, const float* row);
+  void (*walk_rows)(const TreeWalk& walk, const float* rows, int64_t width, uint32_t* leaves);
 };
 
 // The best of this processor, unless SetSimd capped it.

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/base/function_ref.h"
 #include "runtime/base/status.h"
 #include "runtime/math/tree_block.h"
 
@@ -68,8 +67,7 @@ class Forest {
   int64_t trees() const { return trees_; }
 
   // scores: [count, targets], of rows: [count, width], width at least features(). Sums are sums of
-  // doubles, in an order of trees that does not depend on count. A target that no reached leaf
-  // gives a weight scores 0.
+  // doubles. A target that no reached leaf gives a weight scores 0.
   void Score(const T* rows, int64_t count, int64_t width, double* scores) const;
 
  private:
@@ -88,18 +86,27 @@ class Forest {
     int64_t target;
     T value;
   };
-  // Of a row down the trees of a group: adds to *sum where exits have weights, else writes the
-  // leaves as exits have them, and one number more, and returns how many.
-  using Walker = FunctionRef<size_t(const Group&, const T* row, uint32_t* leaves, double* sum)>;
-
-  template <typename Test, typename Leaves>
-  void Walk(const Group& group, const T* row, Leaves& leaves) const;
+  struct Rows {
+    const T* data;
+    int64_t count, width;
+    const T* At(int64_t row) const { return data + row * width; }
+  };
+  class Walker;
   template <typename Test>
-  size_t WalkOrSum(const Group& group, const T* row, uint32_t* leaves, double* sum) const;
-  void AddScores(const T* rows, int64_t count, int64_t width, double* scores) const;
-  void AddScores(const T* rows, int64_t count, int64_t width, Walker walk, double* scores) const;
+  class NodeWalker;
+  class BlockWalker;  // of floats
+
+  template <typename Test, typename RowOf, typename Leaves>
+  void Walk(const uint32_t* roots, const RowOf& row_of, Leaves& leaves) const;
+  void AddScores(const Rows& rows, double* scores) const;
+  void AddScores(const Rows& rows, const Walker& walker, double* scores) const;
+  void AddSums(const Rows& rows, const Walker& walker, double* scores) const;
+  bool AreFew(const Rows& rows) const;
   template <typename Weights>
-  void AddScores(const T* rows, int64_t count, int64_t width, Walker walk, const Weights& weights,
+  void AddByTrees(const Rows& rows, const Walker& walker, const Weights& weights,
+                  double* scores) const;
+  template <typename Weights>
+  void AddByRows(const Rows& rows, const Walker& walker, const Weights& weights,
                  double* scores) const;
 
   int64_t targets_ = 1, features_ = 0, reached_ = 0, trees_ = 0;

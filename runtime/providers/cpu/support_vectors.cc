@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/function_ref.h"
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/post_transform.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -12,39 +14,132 @@ namespace {
 
 using Values = std::vector<Value>;
 
+constexpr int64_t kRowsTogether = 64, kKernelsTogether = 1 << 16;
+
+// Powers as libsvm has them: of an integer, by squares.
+void RaiseAll(float* values, int64_t count, int degree) {
+  constexpr int64_t kTogether = 256;
+  float power[kTogether];
+  for (int64_t first = 0; first < count; first += kTogether, values += kTogether) {
+    const int64_t n = std::min(kTogether, count - first);
+    std::fill_n(power, n, 1.0f);
+    for (unsigned left = static_cast<unsigned>(std::abs(degree)); left > 0; left >>= 1) {
+      if ((left & 1) != 0) {
+        for (int64_t i = 0; i < n; ++i) power[i] *= values[i];
+      }
+      for (int64_t i = 0; i < n; ++i) values[i] *= values[i];
+    }
+    for (int64_t i = 0; i < n; ++i) values[i] = degree < 0 ? 1 / power[i] : power[i];
+  }
+}
+
+// The kernel function between rows and the vectors that the model has.
 struct SvmKernel {
   std::string type;
   float gamma = 0, coef0 = 0;
   int degree = 0;
+  int64_t vectors = 0, features = 0;
+  std::vector<float> columns;  // [features, vectors]
 
-  float operator()(const float* a, const float* b, int64_t n) const {
-    float sum = 0;
-    if (type == "RBF") {
-      for (int64_t i = 0; i < n; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-      return std::exp(-gamma * sum);
+  // Of vectors: [vectors, features].
+  void Take(const std::vector<float>& list, int64_t count) {
+    vectors = count;
+    features = std::ssize(list) / count;
+    columns.resize(list.size());
+    for (int64_t v = 0; v < vectors; ++v) {
+      for (int64_t f = 0; f < features; ++f) {
+        columns[static_cast<size_t>(f * vectors + v)] = list[static_cast<size_t>(v * features + f)];
+      }
     }
-    for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
-    if (type == "POLY") return std::pow(gamma * sum + coef0, static_cast<float>(degree));
-    if (type == "SIGMOID") return std::tanh(gamma * sum + coef0);
-    return sum;
+  }
+
+  // x: [rows, features]; out: [rows, vectors].
+  void operator()(const float* x, int64_t rows, float* out) const {
+    const math::Simd& simd = math::CurrentSimd();
+    const auto combine = type == "RBF" ? simd.squared_distances : simd.point_products;
+    combine({rows, vectors, features, x, columns.data(), out});
+    const int64_t all = rows * vectors;
+    if (type == "RBF") {
+      simd.affine(out, out, all, -gamma, 0);
+      simd.unary(math::Unary::kExp, out, out, all);
+    } else if (type == "POLY") {
+      simd.affine(out, out, all, gamma, coef0);
+      RaiseAll(out, all, degree);
+    } else if (type == "SIGMOID") {
+      simd.affine(out, out, all, gamma, coef0);
+      simd.unary(math::Unary::kTanh, out, out, all);
+    }
   }
 };
 
 struct SvmModel {
   SvmKernel kernel;
-  std::vector<float> vectors, coefficients, rho, prob_a, prob_b;
+  std::vector<float> coefficients, rho, prob_a, prob_b;
   std::vector<int64_t> per_class, integers;
   std::vector<std::string> strings;
   PostTransform transform = PostTransform::kNone;
   int64_t supports = 0, classes = 1;
   bool one_class = false, all_positive = true;
+  bool is_summed = false;  // the kernel's vectors are sums, see SumVectors
 
-  int64_t features() const {
-    const int64_t rows = supports > 0 ? supports : classes;
-    const auto& table = supports > 0 ? vectors : coefficients;
-    return static_cast<int64_t>(table.size()) / std::max<int64_t>(rows, 1);
-  }
+  int64_t features() const { return kernel.features; }
 };
+
+// What one of two classes brings to the decision between them.
+struct Side {
+  const float* coefficients;  // of all vectors
+  struct {
+    int64_t begin, count;
+  } vectors;
+};
+
+// Calls body(i, j, side of i, side of j) for each pair of classes, in libsvm's order.
+template <typename Body>
+void ForEachDecision(const SvmModel& m, const Body& body) {
+  int64_t begin_i = 0;
+  for (int64_t i = 0; i < m.classes; ++i) {
+    const int64_t count_i = m.per_class[static_cast<size_t>(i)];
+    int64_t begin_j = begin_i + count_i;
+    for (int64_t j = i + 1; j < m.classes; ++j) {
+      const int64_t count_j = m.per_class[static_cast<size_t>(j)];
+      body(i, j, Side{m.coefficients.data() + (j - 1) * m.supports, {begin_i, count_i}},
+           Side{m.coefficients.data() + i * m.supports, {begin_j, count_j}});
+      begin_j += count_j;
+    }
+    begin_i += count_i;
+  }
+}
+
+// What a decision of a linear kernel multiplies with: its vectors, each by its coefficient, added
+// up. [decisions, features].
+std::vector<float> SumVectors(const SvmModel& m, const std::vector<float>& vectors,
+                              bool classifier) {
+  const size_t n = vectors.size() / static_cast<size_t>(m.supports);
+  std::vector<float> sums;
+  std::vector<double> sum(n);
+  const auto add = [&](const Side& side) {
+    for (int64_t s = side.vectors.begin; s < side.vectors.begin + side.vectors.count; ++s) {
+      const auto coefficient = static_cast<double>(side.coefficients[s]);
+      const float* vector = vectors.data() + static_cast<size_t>(s) * n;
+      for (size_t f = 0; f < n; ++f) sum[f] += coefficient * static_cast<double>(vector[f]);
+    }
+  };
+  const auto finish = [&] {
+    sums.insert(sums.end(), sum.begin(), sum.end());
+    std::fill(sum.begin(), sum.end(), 0.0);
+  };
+  if (classifier) {
+    ForEachDecision(m, [&](int64_t, int64_t, const Side& first, const Side& second) {
+      add(first);
+      add(second);
+      finish();
+    });
+  } else {
+    add({m.coefficients.data(), {0, m.supports}});
+    finish();
+  }
+  return sums;
+}
 
 Result<SvmModel> ModelOf(const Node& node, bool classifier) {
   const Attributes& a = node.attributes;
@@ -56,7 +151,7 @@ Result<SvmModel> ModelOf(const Node& node, bool classifier) {
     m.kernel.coef0 = parameters[1];
     m.kernel.degree = Truncated<int>(static_cast<double>(std::clamp(parameters[2], -1e6f, 1e6f)));
   }
-  m.vectors = a.Floats("support_vectors");
+  const std::vector<float> vectors = a.Floats("support_vectors");
   m.coefficients = a.Floats("coefficients");
   m.rho = a.Floats("rho");
   m.prob_a = a.Floats("prob_a");
@@ -73,7 +168,7 @@ Result<SvmModel> ModelOf(const Node& node, bool classifier) {
   m.classes = std::max<int64_t>(1, static_cast<int64_t>(m.integers.size() + m.strings.size()));
   if (classifier) {
     for (const int64_t count : m.per_class) {
-      if (count < 0 || count > static_cast<int64_t>(m.vectors.size()))
+      if (count < 0 || count > static_cast<int64_t>(vectors.size()))
         return fail("vectors_per_class");
       m.supports += count;
     }
@@ -86,17 +181,25 @@ Result<SvmModel> ModelOf(const Node& node, bool classifier) {
   if (m.supports == 0) {
     m.kernel.type = "LINEAR";
     if (static_cast<int64_t>(m.coefficients.size()) % m.classes != 0) return fail("coefficients");
+    m.kernel.Take(m.coefficients, m.classes);
     return m;
   }
   const int64_t pairs = m.classes * (m.classes - 1) / 2;
   const int64_t rows = classifier ? m.classes - 1 : 1;
-  const bool fits = static_cast<int64_t>(m.vectors.size()) % m.supports == 0 &&
+  const bool fits = !vectors.empty() && static_cast<int64_t>(vectors.size()) % m.supports == 0 &&
                     static_cast<int64_t>(m.coefficients.size()) >= rows * m.supports &&
                     (!classifier || (static_cast<int64_t>(m.per_class.size()) == m.classes &&
                                      static_cast<int64_t>(m.rho.size()) >= pairs)) &&
                     m.prob_a.size() == m.prob_b.size() &&
                     (m.prob_a.empty() || static_cast<int64_t>(m.prob_a.size()) >= pairs);
   if (!fits) return fail("the lists do not fit each other");
+  const int64_t decisions = classifier ? pairs : 1;
+  m.is_summed = m.kernel.type == "LINEAR" && decisions > 0 && decisions <= m.supports;
+  if (m.is_summed) {
+    m.kernel.Take(SumVectors(m, vectors, classifier), decisions);
+  } else {
+    m.kernel.Take(vectors, m.supports);
+  }
   return m;
 }
 
@@ -135,48 +238,50 @@ std::vector<float> CouplePairs(const std::vector<double>& r, size_t k) {
   return {p.begin(), p.end()};
 }
 
+float Dot(const float* a, const float* b, int64_t n) {
+  float sum = 0;
+  if (n > 0) math::CurrentSimd().few_columns({1, 1, n, a, n, b, &sum, 1});
+  return sum;
+}
+
 struct Decision {
   std::vector<float> scores;
   std::vector<float> votes;  // empty for linear models
 };
 
-Decision Decide(const SvmModel& m, const float* x) {
+// By what the kernel function gives for each vector.
+Decision Decide(const SvmModel& m, const float* kernels) {
   Decision d;
-  const int64_t n = m.features();
   if (m.supports == 0) {
-    for (int64_t c = 0; c < m.classes; ++c) {
-      d.scores.push_back(m.rho[0] + m.kernel(x, m.coefficients.data() + c * n, n));
-    }
+    for (int64_t c = 0; c < m.classes; ++c) d.scores.push_back(m.rho[0] + kernels[c]);
     return d;
   }
-  std::vector<float> kernels;
-  for (int64_t s = 0; s < m.supports; ++s) {
-    kernels.push_back(m.kernel(x, m.vectors.data() + s * n, n));
-  }
   d.votes.assign(static_cast<size_t>(m.classes), 0.0f);
-  const auto part = [&](int64_t row, int64_t begin, int64_t count) {
-    float sum = 0;
-    for (int64_t s = begin; s < begin + count; ++s) {
-      sum += m.coefficients[static_cast<size_t>(row * m.supports + s)] *
-             kernels[static_cast<size_t>(s)];
-    }
-    return sum;
+  const auto part = [&](const Side& side) {
+    const auto [begin, count] = side.vectors;
+    return Dot(side.coefficients + begin, kernels + begin, count);
   };
-  int64_t begin_i = 0;
-  for (int64_t i = 0; i < m.classes; ++i) {
-    const int64_t count_i = m.per_class[static_cast<size_t>(i)];
-    int64_t begin_j = begin_i + count_i;
-    for (int64_t j = i + 1; j < m.classes; ++j) {
-      const int64_t count_j = m.per_class[static_cast<size_t>(j)];
-      const float score =
-          m.rho[d.scores.size()] + part(j - 1, begin_i, count_i) + part(i, begin_j, count_j);
-      d.scores.push_back(score);
-      ++d.votes[static_cast<size_t>(score > 0 ? i : j)];
-      begin_j += count_j;
-    }
-    begin_i += count_i;
-  }
+  ForEachDecision(m, [&](int64_t i, int64_t j, const Side& first, const Side& second) {
+    const size_t decision = d.scores.size();
+    const float sum = m.is_summed ? kernels[decision] : part(first) + part(second);
+    const float score = m.rho[decision] + sum;
+    d.scores.push_back(score);
+    ++d.votes[static_cast<size_t>(score > 0 ? i : j)];
+  });
   return d;
+}
+
+// Calls finish(row, its kernels), some rows at a time.
+void ForEachRow(const SvmModel& m, const std::vector<float>& x,
+                FunctionRef<void(int64_t, const float*)> finish) {
+  const int64_t n = m.features(), rows = std::ssize(x) / n, vectors = m.kernel.vectors;
+  const int64_t together = std::clamp<int64_t>(kKernelsTogether / vectors, 1, kRowsTogether);
+  std::vector<float> kernels(static_cast<size_t>(std::min(rows, together) * vectors));
+  for (int64_t first = 0; first < rows; first += together) {
+    const int64_t count = std::min(together, rows - first);
+    m.kernel(x.data() + first * n, count, kernels.data());
+    for (int64_t i = 0; i < count; ++i) finish(first + i, kernels.data() + i * vectors);
+  }
 }
 
 std::vector<float> Probabilities(const SvmModel& m, const std::vector<float>& scores) {
@@ -246,8 +351,8 @@ Result<Values> Classify(const Node& node, std::span<const Value> inputs, const S
                          Tensor::Create(text ? DataType::kString : DataType::kInt64, Shape{rows}));
   std::vector<float> scores;
   int64_t columns = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    const Verdict v = Judge(m, Decide(m, in.data() + r * n));
+  ForEachRow(m, in, [&](int64_t r, const float* kernels) {
+    const Verdict v = Judge(m, Decide(m, kernels));
     columns = static_cast<int64_t>(v.scores.size());
     scores.insert(scores.end(), v.scores.begin(), v.scores.end());
     const auto at = static_cast<size_t>(v.label);
@@ -257,7 +362,7 @@ Result<Values> Classify(const Node& node, std::span<const Value> inputs, const S
       labels.mutable_data<int64_t>()[r] =
           !v.plain && at < m.integers.size() ? m.integers[at] : v.label;
     }
-  }
+  });
   ONNXD_ASSIGN_OR_RETURN(Tensor out, TensorFrom(DataType::kFloat, Shape{rows, columns}, scores));
   return Values{std::move(labels), std::move(out)};
 }
@@ -268,17 +373,14 @@ Result<Values> Regress(const Node& node, std::span<const Value> inputs, const Sv
   const std::vector<float> in = ElementsAs<float>(x);
   const int64_t n = m.features(), rows = x.ElementCount() / n;
   std::vector<float> out;
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = in.data() + r * n;
+  ForEachRow(m, in, [&](int64_t, const float* kernels) {
     float sum = m.rho[0];
-    if (m.supports == 0) sum += m.kernel(row, m.coefficients.data(), n);
-    for (int64_t s = 0; s < m.supports; ++s) {
-      sum += m.coefficients[static_cast<size_t>(s)] * m.kernel(row, m.vectors.data() + s * n, n);
-    }
+    const bool is_sum = m.supports == 0 || m.is_summed;
+    sum += is_sum ? kernels[0] : Dot(m.coefficients.data(), kernels, m.supports);
     if (m.one_class) sum = sum > 0 ? 1.0f : -1.0f;
     ApplyPostTransform(m.transform, &sum, 1);
     out.push_back(sum);
-  }
+  });
   return OneValue(TensorFrom(DataType::kFloat, Shape{rows, 1}, out));
 }
 

@@ -192,9 +192,11 @@ TEST_P(EverySimdOnForests, AggregateWeights) {
         kind.targets = targets;
         kind.weights_of_leaf = weights;
         kind.aggregate = aggregate;
-        kind.trees = 16;  // averages are exact
-        ExpectPlainScores<float>(kind, 20);
-        ExpectPlainScores<double>(kind, 20);
+        for (const int trees : {4, 16}) {  // averages are exact
+          kind.trees = trees;
+          ExpectPlainScores<float>(kind, 20);
+          ExpectPlainScores<double>(kind, 20);
+        }
       }
     }
   }
@@ -202,13 +204,15 @@ TEST_P(EverySimdOnForests, AggregateWeights) {
 
 // Several groups, lanes that are empty, and trees of one leaf.
 TEST_P(EverySimdOnForests, HaveAnyNumberOfTrees) {
-  for (const int trees : {0, 1, 7, 8, 9, 31, 33, 600}) {
+  for (const int trees : {0, 1, 2, 4, 5, 7, 8, 9, 31, 33, 600}) {
     for (const int depth : {0, 1, 3, 4, 12}) {
       SCOPED_TRACE(testing::Message() << trees << " trees, depth " << depth);
       Kind kind;
       kind.modes = {TreeMode::kLt};
       kind.trees = trees;
       kind.depth = depth;
+      for (const int64_t rows : {0, 1, 8, 9, 40}) ExpectPlainScores<float>(kind, rows);
+      kind.features = 50;
       ExpectPlainScores<float>(kind, 9);
     }
   }
