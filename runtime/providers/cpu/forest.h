@@ -63,7 +63,6 @@ class Forest {
   int64_t targets() const { return targets_; }
   int64_t features() const { return features_; }  // the columns that a row has at least
   int64_t nodes() const { return reached_; }      // of the list, that a root reaches
-
   int64_t trees() const { return trees_; }
 
   // scores: [count, targets], of rows: [count, width], width at least features(). Sums are sums of
@@ -73,6 +72,8 @@ class Forest {
  private:
   template <typename>
   friend class ForestBuilder;
+
+  static constexpr size_t kMostInGroup = 512;  // trees
 
   using Block = math::TreeBlock<T>;
   struct Exits {
