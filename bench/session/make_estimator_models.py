@@ -3,9 +3,9 @@
 and writes them as FOLDER/KIND_NAME/model.onnx. Ensembles have as many members as users give them.
 
 Needs what tests/differential/requirements.txt lists. The free dimension is the batch. Names those that do not convert.
-Usage: make_estimator_models.py FOLDER
 """
 
+import argparse
 import pathlib
 import sys
 import warnings
@@ -38,8 +38,9 @@ def convert(name, estimator, x, y):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    folder = parser.parse_args().folder
     x, labels = make_classification(2000, FEATURES, n_informative=10, n_classes=3, random_state=0)
     classes = abs(x), labels
     x, y = make_regression(2000, FEATURES, random_state=0)
@@ -53,7 +54,7 @@ def main():
             except Exception as error:
                 print(f"{kind}_{name}: {str(error).splitlines()[0][:100]}", flush=True)
                 continue
-            path = pathlib.Path(sys.argv[1]) / f"{kind}_{name}" / "model.onnx"
+            path = folder / f"{kind}_{name}" / "model.onnx"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(model.SerializeToString())
 

@@ -2,11 +2,10 @@
 """Trains tree ensembles as users have them and writes them as FOLDER/NAME/model.onnx.
 
 Needs scikit-learn, skl2onnx, xgboost, lightgbm and onnxmltools. The free dimension is the batch.
-Usage: make_tree_models.py FOLDER
 """
 
+import argparse
 import pathlib
-import sys
 import warnings
 
 from lightgbm import LGBMClassifier
@@ -45,10 +44,11 @@ def models():
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    folder = parser.parse_args().folder
     for name, model in models():
-        path = pathlib.Path(sys.argv[1]) / name / "model.onnx"
+        path = folder / name / "model.onnx"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(model.SerializeToString())
         print(path, flush=True)
