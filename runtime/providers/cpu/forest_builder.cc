@@ -57,6 +57,8 @@ class ForestBuilder {
     AddWeights();
     forest_.targets_ = list_.targets;
     forest_.aggregate_ = list_.aggregate;
+    // A walk reads a column even where nothing is asked.
+    if (!list_.roots.empty()) forest_.features_ = std::max<int64_t>(forest_.features_, 1);
     return std::move(forest_);
   }
 

@@ -251,6 +251,21 @@ TEST(Forest, RefusesWhatIsNoTree) {
   EXPECT_TRUE(refuses([](auto& list) { list.weights[0].target = -1; }));
 }
 
+TEST(Forest, ReadsAColumnOfRowsThatNothingIsAskedOf) {
+  auto list = OneNode();
+  list.nodes.clear();
+  list.roots = {{1, true}};
+  const auto forest = Forest<float>::Make(list);
+  ASSERT_TRUE(forest.ok()) << forest.status().ToString();
+  EXPECT_EQ(forest->features(), 1);
+  const float row = 0;
+  double score = 0;
+  forest->Score(&row, 1, 1, &score);
+  EXPECT_EQ(score, 2);
+  list.roots.clear();
+  EXPECT_EQ(Forest<float>::Make(list)->features(), 0);
+}
+
 // A set is a comparison for each member: a chain of them ends all the same.
 TEST(Forest, TakesLargeSetsAndDeepTrees) {
   TreeList<float> list;
