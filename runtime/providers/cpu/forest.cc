@@ -47,15 +47,14 @@ struct LeafSum {
   double sum = 0;
   void Take(int, uint32_t leaf) { sum += static_cast<double>(std::bit_cast<float>(leaf)); }
 };
-
 struct LeafEach {
   uint32_t* leaves;  // of as many rows as there are lanes, all 0
   void Take(int lane, uint32_t leaf) { leaves[lane] |= leaf; }
 };
 
-// Add a leaf's weights to the scores of a row; `leaf` is as exits have it.
 size_t IndexOf(uint32_t leaf) { return leaf & ~math::kTreeLeaf; }
 
+// Add a leaf's weights to the scores of a row; `leaf` is as exits have it.
 template <typename T, int numbers>
 struct DenseWeights {
   static constexpr int kNumbers = numbers;  // that are added up by themselves; 0: with the scores
