@@ -55,6 +55,7 @@ TEST_F(OwnProducts, ConvolutionsOfEveryWindow) {
       {"the same, few channels", 2, 4, 16, 30, 7, {5, 3}, {1, 1}, {9, 1}, {18, 1, 18, 1}, "Relu"},
       {"a signal", 1, 1, 36, 1, 700, {1, 256}, {1, 16}, {1, 1}, {0, 0, 0, 0}},
       {"a signal, few at a time", 2, 20, 1, 1, 700, {1, 5}, {1, 2}, {1, 1}, {0, 3, 0, 2}, "Relu"},
+      {"a narrow signal", 2, 40, 24, 1, 130, {1, 3}, {1, 2}, {1, 1}, {0, 1, 0, 1}, "Sigmoid", true},
   };
   for (const ConvCase& c : cases) {
     SCOPED_TRACE(c.what);

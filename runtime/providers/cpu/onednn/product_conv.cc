@@ -1,6 +1,7 @@
 // onnxd::ConvChannelsLast by products of our own, where these are faster than oneDNN's
 // convolutions (conv_pieces.h).
 #include <algorithm>
+#include <limits>
 
 #include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
@@ -17,17 +18,17 @@ namespace {
 
 constexpr int64_t kLeastPiece = 24;  // floats: shorter ones take as long to find as to multiply
 
-// Results wider than that, which are signals, take oneDNN tens of milliseconds and megabytes to
-// prepare.
-constexpr int64_t kWideSignal = 256;
+// Results of one row and at least that width, which are signals, take oneDNN milliseconds and up to
+// a megabyte each to prepare; with the second, even where windows are short.
+constexpr int64_t kWideSignal = 64, kWidestSignal = 256;
 
 bool HasFewOutputs(const Shape& weights) { return weights[0] <= math::kMostFewColumns; }
 
-// Of unknown width or a large one.
-bool IsWideSignal(const KernelInfo& info) {
+// The result's width where it is one row, the largest where that is unknown; of others 0.
+int64_t SignalWidth(const KernelInfo& info) {
   const auto& y = info.output_types[0].shape;
-  if (!y || y->size() != 4 || (*y)[1].value != 1) return false;
-  return !(*y)[2].known() || (*y)[2].value >= kWideSignal;
+  if (!y || y->size() != 4 || (*y)[1].value != 1) return 0;
+  return (*y)[2].known() ? (*y)[2].value : std::numeric_limits<int64_t>::max();
 }
 
 struct Plan : onednn::ConvPieces {
@@ -118,9 +119,11 @@ bool TakesProductConv(const KernelInfo& info) {
   const Shape& weights = info.constant_input(1)->shape();
   if (info.node.attributes.Int("group", 1) != 1) return false;
   const bool is_wide = math::CurrentSimd().few_rows != nullptr;  // 512 bits
-  if (is_wide && IsWideSignal(info)) return true;
+  const int64_t signal = SignalWidth(info);
+  if (is_wide && signal >= kWidestSignal) return true;
   if (SaturatingMultiply(weights[1], weights[3]) < kLeastPiece) return false;
-  return onednn::OwnProductsAreFaster() || (is_wide && HasFewOutputs(weights));
+  return onednn::OwnProductsAreFaster() ||
+         (is_wide && (HasFewOutputs(weights) || signal >= kWideSignal));
 }
 
 // Requires weights of floats, [out, in, height, width].
