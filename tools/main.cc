@@ -49,7 +49,8 @@ void AddSession(CLI::App& command, SessionFlags& flags) {
       .add_option_function<std::string>(
           "--log-level",
           [](const std::string& name) { ConfigureLog(LogLevels().at(name), LogFormat::kText); },
-          "Of lines on stderr; debug tells what each way of computing a node took on a device")
+          "Of lines on stderr; debug tells what each way of computing a node took, where that was "
+          "measured")
       ->check(CLI::IsMember(LogLevels()))
       ->default_str("info");
 }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
 
+#include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/session/node_runner.h"
@@ -110,6 +112,18 @@ size_t Race(std::vector<std::optional<Contestant>>& contestants, ThreadPool& poo
   return winner;
 }
 
+void Tell(const std::string& key, std::span<const Node> candidates,
+          const std::vector<std::optional<Contestant>>& contestants, size_t winner) {
+  std::string told;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const double seconds = contestants[i] ? contestants[i]->seconds : HUGE_VAL;
+    told += StrCat(i == winner ? " (chosen) " : " ", candidates[i].op_type);
+    told += seconds < HUGE_VAL ? StrCat(" ", std::round(seconds * 1e8) / 100, " us;")
+                               : std::string(" could not be timed;");
+  }
+  Log(LogLevel::kDebug, StrCat("kernels of ", Describe(candidates[0]), ", ", key, ":", told));
+}
+
 // The results of the process.
 class Memory {
  public:
@@ -147,6 +161,7 @@ KernelRace MakeKernelRace(std::vector<std::shared_ptr<const ExecutionProvider>> 
       contestants.push_back(Enter(providers, node, operands, pool->threads()));
     }
     const size_t winner = Race(contestants, *pool);
+    Tell(whole, candidates, contestants, winner);
     ProcessMemory().Keep(whole, winner);
     return winner;
   };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/log.h"
 #include "tests/support/test_model.h"
 
 namespace onnxd {
@@ -34,6 +35,21 @@ TEST_F(KernelRaceTest, LeavesOutNodesThatNoProviderComputes) {
             1u);
   EXPECT_EQ(race_("all unknown", std::vector{NodeOf("NoSuchOperator"), NodeOf("NorThis")}, kSquare),
             0u);
+}
+
+TEST_F(KernelRaceTest, TellsAtLevelDebugWhatEachTook) {
+  const LogConfiguration before = CurrentLog();
+  ConfigureLog(LogLevel::kDebug, LogFormat::kText);
+  testing::internal::CaptureStderr();
+  const std::vector candidates{NodeOf("NoSuchOperator"), NodeOf("Det"), NodeOf("Shape")};
+  race_("told", candidates, kSquare);
+  race_("told", candidates, kSquare);
+  const std::string log = testing::internal::GetCapturedStderr();
+  ConfigureLog(before.level, before.format);
+  EXPECT_NE(log.find("1 threads: told: NoSuchOperator could not be timed; Det "), std::string::npos)
+      << log;
+  EXPECT_NE(log.find(" us; (chosen) Shape "), std::string::npos) << log;
+  EXPECT_EQ(log.find("told"), log.rfind("told")) << "what is remembered is not measured: " << log;
 }
 
 TEST_F(KernelRaceTest, RemembersAResultByItsKey) {

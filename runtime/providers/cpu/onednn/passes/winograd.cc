@@ -85,7 +85,7 @@ std::vector<KernelRaceOperand> OperandsOf(const Graph& graph, const Node& node) 
 
 std::string RaceKey(const Node& node, std::span<const KernelRaceOperand> operands) {
   std::string key =
-      StrCat("winograd on ", math::CurrentSimd().name, ", ",
+      StrCat("direct or Winograd in tiles of 2 or 4, ", math::CurrentSimd().name, ", ",
              node.attributes.String("activation", ""), " ", node.attributes.String("auto_pad", ""));
   for (const int64_t pad : node.attributes.Ints("pads")) key += StrCat(" ", pad);
   for (const KernelRaceOperand& operand : operands) key += ", " + operand.shape.ToString();
