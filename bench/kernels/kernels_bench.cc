@@ -125,24 +125,24 @@ void Bfloat16Gemm(benchmark::State& state) {
   CountWork(state, z.operations(), (split ? 4 : 2) * z.weights());
 }
 
-void PackedPartsGemm(benchmark::State& state) {
+void PackedDigitsGemm(benchmark::State& state) {
   const Simd& simd = ChosenSimd();
-  if (simd.packed_parts_gemm == nullptr) return state.SkipWithError("no tiles");
+  if (simd.packed_digits_gemm == nullptr) return state.SkipWithError("no tiles");
   const Sizes z(state);
   AlignedArray<float> a(z.m * z.k), b(z.k * z.n), c(z.m * z.n);
-  AlignedArray<uint16_t> packed(simd.packed_parts_size(z.k, z.k, z.n));
-  AlignedArray<std::byte> scratch(simd.packed_parts_scratch(z.m, z.k, z.k, z.n));
-  PackedPartsArguments g{};
+  AlignedArray<std::byte> packed(simd.packed_digits_size(z.k, z.n));
+  AlignedArray<std::byte> scratch(simd.packed_digits_scratch(z.m, z.k, z.n));
+  PackedDigitsArguments g{};
   g.m = z.m, g.n = z.n, g.k = z.k;
   g.a = a.data, g.lda = z.k, g.piece = z.k;
-  g.fits = simd.pack_parts(b.data, z.k, z.k, z.n, packed.data);
+  g.fits = simd.pack_digits(b.data, z.k, z.n, packed.data);
   g.packed = packed.data;
   g.c = c.data, g.ldc = z.n;
   g.low = 0, g.high = 6;
   g.scratch = scratch.data;
   const int64_t panels = (z.n + simd.gemm_width - 1) / simd.gemm_width;
-  for (auto _ : state) simd.packed_parts_gemm(g, 0, panels);
-  CountWork(state, z.operations(), 6 * z.weights());
+  for (auto _ : state) simd.packed_digits_gemm(g, 0, panels);
+  CountWork(state, z.operations(), 3 * z.weights());
 }
 
 void NarrowFloats(benchmark::State& state) {
@@ -289,7 +289,7 @@ BENCHMARK(Bfloat16Gemm)
     ->ArgNames({"m", "k", "n", "split"})
     ->ArgsProduct({{1, 4, 128, 197}, {768}, {768, 3072}, {0, 1}})
     ->ArgsProduct({{128}, {3072}, {768}, {0, 1}});
-BENCHMARK(PackedPartsGemm)
+BENCHMARK(PackedDigitsGemm)
     ->ArgNames({"m", "k", "n"})
     ->Args({3136, 64, 256})
     ->Args({784, 512, 128})

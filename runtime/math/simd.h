@@ -244,18 +244,26 @@ struct PartsGemmArguments {
   int64_t next_floats = 0;
 };
 
-// The same with a constant matrix whose parts were made before, by pack_parts: row-major C[m, n] =
-// A[m, k] * B (+ bias) (+ sum), kept between `low` and `high`. A's rows are in pieces as those of
-// GemmArguments; without `pieces`, `piece` is k. Rows with NaN or numbers of 2^60 or larger are
-// multiplied as they are, slowly; products below 2^-126 count as 0.
-struct PackedPartsArguments {
+// Row-major C[m, n] = A[m, k] * B (+ bias) (+ sum), kept between `low` and `high`, of floats as
+// fixed-point numbers: of each row of A and each column of B the largest magnitude becomes a number
+// of 24 bits, whose three digits of base 256 are signed bytes. Of the nine products of two numbers'
+// digits all but the smallest are summed, exactly. An element is off by at most 2^-24 of what is the
+// largest in its row, or column, once elements of k are scaled so that their weights are about
+// alike: sums are as near as those of floats one after the other. Rows for which that says little
+// (with NaN, infinity or one element far above the others) are multiplied as they are, slowly. A's
+// rows are in pieces as those of GemmArguments; without `pieces`, `piece` is k. k is at most
+// kMostDigitDepth. Source: Ootomo, Ozaki and Yokota, "DGEMM on Integer Matrix Multiplication Unit",
+// 2024.
+constexpr int64_t kMostDigitDepth = 32768;  // so that sums of 32 bits hold
+
+struct PackedDigitsArguments {
   int64_t m, n, k;
   const float* a;
   int64_t lda;
   const float* const* pieces;
   int64_t piece;
-  const uint16_t* packed;
-  bool fits;  // what pack_parts returned
+  const std::byte* packed;
+  bool fits;  // what pack_digits returned
   float* c;
   int64_t ldc;
   const float* bias;  // [n]; null: none
@@ -264,7 +272,7 @@ struct PackedPartsArguments {
   // Whether several threads write C, whose memory another one than before may have: then lines are
   // asked for ahead.
   bool shares_results;
-  std::byte* scratch;  // packed_parts_scratch bytes, aligned to 64
+  std::byte* scratch;  // packed_digits_scratch bytes, aligned to 64
 };
 
 // A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple
@@ -442,14 +450,14 @@ struct Simd {
   bool (*split_panels)(const float* b, int64_t ldb, int64_t k, int64_t panels,
                        uint16_t* const* parts);
   void (*parts_gemm)(const PartsGemmArguments& arguments);
-  // The parts of B[n, k], whose columns are rows here, for rows of A in such pieces: as many
-  // elements as packed_parts_size tells, aligned to 64 bytes. Returns whether none is NaN or
-  // 2^60 or larger. These four are null where there are no tiles.
-  bool (*pack_parts)(const float* b, int64_t k, int64_t piece, int64_t n, uint16_t* out);
-  int64_t (*packed_parts_size)(int64_t k, int64_t piece, int64_t n);
-  int64_t (*packed_parts_scratch)(int64_t m, int64_t k, int64_t piece, int64_t n);
+  // The digits of B[n, k], whose columns are rows here: packed_digits_size bytes, aligned to 64.
+  // Returns whether they stand for all of its numbers; if not, those are packed as they are. These
+  // four are null where there are no tiles.
+  bool (*pack_digits)(const float* b, int64_t k, int64_t n, std::byte* out);
+  int64_t (*packed_digits_size)(int64_t k, int64_t n);
+  int64_t (*packed_digits_scratch)(int64_t m, int64_t k, int64_t n);
   // The columns of panels [first, last) of gemm_width.
-  void (*packed_parts_gemm)(const PackedPartsArguments& arguments, int64_t first, int64_t last);
+  void (*packed_digits_gemm)(const PackedDigitsArguments& arguments, int64_t first, int64_t last);
   // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they
   // are there for tests.
   bool fast_bfloat16;

@@ -1,5 +1,5 @@
 // Source of what the instructions do: Intel's Software Developer's Manual, volume 2, LDTILECFG,
-// TILELOADD, TDPBUSD, TDPBF16PS.
+// TILELOADD, TDPBUSD, TDPBSSD, TDPBF16PS.
 #include "tests/support/emulated_tiles.h"
 
 #if defined(__x86_64__)
@@ -104,10 +104,13 @@ inline float OfBits(uint32_t bits) {
   return number;
 }
 
-inline void AddBytes(int32_t& sum, uint32_t a, uint32_t b) {
+// Of bytes like `First` and signed ones.
+template <typename First>
+void AddBytes(int32_t& sum, uint32_t a, uint32_t b) {
   uint32_t added = static_cast<uint32_t>(sum);
   for (int shift = 0; shift < 32; shift += 8) {
-    added += ((a >> shift) & 0xff) * static_cast<uint32_t>(static_cast<int8_t>(b >> shift));
+    added += static_cast<uint32_t>(static_cast<First>(a >> shift)) *
+             static_cast<uint32_t>(static_cast<int8_t>(b >> shift));
   }
   sum = static_cast<int32_t>(added);
 }
@@ -127,6 +130,7 @@ inline void AddBfloat16(float& sum, uint32_t a, uint32_t b) {
 #undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_dpbusd
+#undef _tile_dpbssd
 #undef _tile_dpbf16ps
 #define _tile_loadconfig(shapes) UnitOfThread().Configure(shapes)
 #define _tile_release() UnitOfThread().Release()
@@ -134,7 +138,10 @@ inline void AddBfloat16(float& sum, uint32_t a, uint32_t b) {
 #define _tile_loadd(to, from, stride) UnitOfThread().Load(to, from, stride)
 #define _tile_stream_loadd(to, from, stride) UnitOfThread().Load(to, from, stride)
 #define _tile_stored(from, to, stride) UnitOfThread().Store(from, to, stride)
-#define _tile_dpbusd(sums, a, b) UnitOfThread().Multiply<int32_t>(sums, a, b, AddBytes)
+#define _tile_dpbusd(sums, a, b) \
+  UnitOfThread().Multiply<int32_t>(sums, a, b, math::AddBytes<uint8_t>)
+#define _tile_dpbssd(sums, a, b) \
+  UnitOfThread().Multiply<int32_t>(sums, a, b, math::AddBytes<int8_t>)
 #define _tile_dpbf16ps(sums, a, b) UnitOfThread().Multiply<float>(sums, a, b, math::AddBfloat16)
 
 #define ONNXD_SIMD_NAME EmulatedTilesSimd
@@ -149,7 +156,7 @@ namespace onnxd::math {
 
 bool SetEmulatedTiles() {
   const Simd& before = CurrentSimd();
-  const bool has_the_rest = SetSimd("avx512vnni");
+  const bool has_the_rest = __builtin_cpu_supports("avx512vbmi") && SetSimd("avx512vnni");
   SetSimd(has_the_rest ? EmulatedTilesSimd() : before);
   return has_the_rest;
 }

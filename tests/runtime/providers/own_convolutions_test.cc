@@ -419,7 +419,7 @@ TEST(SmallImageConv, AgreesWithPlainConvolutions) {
 
 // Of more pixels than a small image, or with as many results as elements of a window: products in
 // parts where the processor has tiles.
-TEST(PartsConv, AgreesWithPlainConvolutions) {
+TEST(DigitsConv, AgreesWithPlainConvolutions) {
   for (const ConvCase& c :
        {ConvCase{1, 64, 96, 1, 1, 1, 11, "Relu", true},
         ConvCase{3, 100, 130, 1, 2, 1, 21, "Sigmoid", false},
@@ -433,7 +433,7 @@ TEST(PartsConv, AgreesWithPlainConvolutions) {
 }
 
 // One matrix of weights for windows of pixels and of rows, and for images with and without padding.
-TEST(PartsConv, SharesWeightsAmongConvolutions) {
+TEST(DigitsConv, SharesWeightsAmongConvolutions) {
   TestModel model;
   model.Input("x", DataType::kFloat, {1, 20, 13, 14})
       .Constant("w", Ramp(Shape{100, 20, 3, 3}, 0.01f));

@@ -20,8 +20,8 @@ namespace onnxd {
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo&);
 bool TakesOnePixel(const KernelInfo&, const Shape& weights);
 Result<std::unique_ptr<Kernel>> MakeOnePixelConv(const KernelInfo&);
-bool TakesPartsConv(const KernelInfo&, const Shape& weights);
-Result<std::unique_ptr<Kernel>> MakePartsConv(const KernelInfo&);
+bool TakesDigitsConv(const KernelInfo&, const Shape& weights);
+Result<std::unique_ptr<Kernel>> MakeDigitsConv(const KernelInfo&);
 bool TakesSmallImage(const KernelInfo&, const Shape& weights);
 Result<std::unique_ptr<Kernel>> MakeSmallImageConv(const KernelInfo&);
 bool TakesProductConv(const KernelInfo&);
@@ -204,8 +204,8 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
   if (type == DataType::kFloat && TakesOnePixel(info, weights->shape())) {
     return MakeOnePixelConv(info);
   }
-  if (type == DataType::kFloat && TakesPartsConv(info, weights->shape())) {
-    return MakePartsConv(info);
+  if (type == DataType::kFloat && TakesDigitsConv(info, weights->shape())) {
+    return MakeDigitsConv(info);
   }
   if (type == DataType::kFloat && TakesSmallImage(info, weights->shape())) {
     return MakeSmallImageConv(info);

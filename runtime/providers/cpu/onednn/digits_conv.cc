@@ -1,7 +1,8 @@
-// onnxd::ConvChannelsLast where tiles multiply three bfloat16 parts of each float faster than
-// vectors multiply floats (math::Simd::packed_parts_gemm): as a product with the windows of pixels
+// onnxd::ConvChannelsLast where tiles multiply the digits of floats faster than vectors multiply
+// floats (math::Simd::packed_digits_gemm): as a product with the windows of pixels
 // (conv_pieces.h).
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/base/ceil_divide.h"
 #include "runtime/base/checked_math.h"
@@ -24,11 +25,8 @@ constexpr int64_t kLeastProducts = 1 << 20;  // multiply-adds that are worth a t
 constexpr int64_t kBlockRows = 32;           // that tiles take together
 constexpr int64_t kLeastBlocks = 2;          // of a thread; fewer: threads share columns
 
-// Where it is faster: from so many elements of a window on, and results, of which fewer need more
-// pixels. The weights of few pixels come at memory's pace, and parts are half as much again: there
-// it is where a window makes at least as many results, which nothing reads again.
-constexpr int64_t kLeastDepth = 64, kLeastOutputs = 64, kUsualOutputs = 96;
-constexpr int64_t kFewPixels = 40, kUsualPixels = 100, kManyPixels = 500;
+// Where it is faster: from so many elements of a window, results and pixels on.
+constexpr int64_t kLeastDepth = 64, kLeastOutputs = 64, kLeastPixels = 40;
 
 struct Plan : onednn::ConvPieces {
   bool has_sum;
@@ -57,17 +55,17 @@ void Cut(Plan& plan, int64_t panels, int threads, bool reads_again) {
   plan.workers = std::min(worth, plan.units());
 }
 
-class PartsConv : public Kernel {
+class DigitsConv : public Kernel {
  public:
   // Packed weights are for one kind of pieces, whatever the padding of an image is.
-  PartsConv(const Activation& activation, Initializer weights, bool whole_rows,
-            const math::Simd& simd)
+  DigitsConv(const Activation& activation, Initializer weights, bool whole_rows,
+             const math::Simd& simd)
       : activation_(BoundsOf(activation)),
         weight_shape_(weights.shape()),
         whole_rows_(whole_rows),
         weights_(std::make_unique<LazyForm>(
             std::move(weights),
-            StrCat(whole_rows ? "rows" : "pixels", " of windows in parts, ", simd.name))),
+            StrCat(whole_rows ? "rows" : "pixels", " of windows in digits, ", simd.name))),
         simd_(simd) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
@@ -91,8 +89,7 @@ class PartsConv : public Kernel {
     const auto found = plan.ScratchBytes(plan.rows);
     if (!found) return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
     plan.found_bytes = *found;
-    plan.worker_bytes =
-        *found + simd_.packed_parts_scratch(plan.rows, plan.k, plan.piece, plan.out);
+    plan.worker_bytes = *found + simd_.packed_digits_scratch(plan.rows, plan.k, plan.out);
     if (!CheckedMultiply(plan.worker_bytes, plan.workers)) {
       return ResourceExhausted(StrCat(Describe(context.node), ": too large windows"));
     }
@@ -109,8 +106,8 @@ class PartsConv : public Kernel {
   }
 
  private:
-  // Elements behind packed weights, of which the first tells whether parts stand for them.
-  static constexpr int64_t kMark = 32;
+  // Bytes behind packed weights, of which the first tells whether digits stand for them.
+  static constexpr int64_t kMark = 64;
 
   int64_t Panels(const Plan& plan) const { return CeilDivide(plan.out, simd_.gemm_width); }
 
@@ -119,11 +116,12 @@ class PartsConv : public Kernel {
     if (plan.k != plan.in) {
       ONNXD_ASSIGN_OR_RETURN(rows, FilterRows(plain));
     }
-    const int64_t size = simd_.packed_parts_size(plan.k, plan.piece, plan.out);
-    ONNXD_ASSIGN_OR_RETURN(Tensor packed, Tensor::Create(DataType::kBfloat16, Shape{size + kMark}));
-    auto* to = packed.mutable_data<uint16_t>();
-    const bool fits = simd_.pack_parts(rows.data<float>(), plan.k, plan.piece, plan.out, to);
-    std::fill_n(to + size, kMark, fits ? 1 : 0);
+    const int64_t size = simd_.packed_digits_size(plan.k, plan.out);
+    ONNXD_ASSIGN_OR_RETURN(Tensor packed, Tensor::Create(DataType::kUint8, Shape{size + kMark}));
+    auto* to = reinterpret_cast<std::byte*>(packed.mutable_data<uint8_t>());
+    std::memset(to, 0, static_cast<size_t>(size + kMark));
+    const bool fits = simd_.pack_digits(rows.data<float>(), plan.k, plan.out, to);
+    to[size] = std::byte{fits};
     return packed;
   }
 
@@ -143,7 +141,7 @@ class PartsConv : public Kernel {
     const int64_t count = rows.end - rows.begin, at = rows.begin * plan.out;
     const math::GemmArguments found =
         onednn::FindRows(plan, {0, plan.piece_rows}, k.input<float>(0), rows.begin, count, scratch);
-    math::PackedPartsArguments g{};
+    math::PackedDigitsArguments g{};
     g.m = count;
     g.n = plan.out;
     g.k = plan.k;
@@ -151,8 +149,8 @@ class PartsConv : public Kernel {
     g.lda = found.lda;
     g.pieces = found.pieces;
     g.piece = plan.piece;
-    g.packed = packed.data<uint16_t>();
-    g.fits = g.packed[packed.shape()[0] - kMark] != 0;
+    g.packed = reinterpret_cast<const std::byte*>(packed.data<uint8_t>());
+    g.fits = g.packed[packed.shape()[0] - kMark] != std::byte{0};
     g.c = k.output<float>(0) + at;
     g.ldc = plan.out;
     g.bias = k.input<float>(2);
@@ -161,7 +159,7 @@ class PartsConv : public Kernel {
     g.high = activation_.high;
     g.shares_results = plan.workers > 1;
     g.scratch = scratch + plan.found_bytes;
-    simd_.packed_parts_gemm(g, panels.begin, panels.end);
+    simd_.packed_digits_gemm(g, panels.begin, panels.end);
     const Activation& rest = activation_.rest;
     if (rest.kind == Activation::Kind::kNone) return;
     const int64_t first = panels.begin * simd_.gemm_width;
@@ -179,22 +177,20 @@ class PartsConv : public Kernel {
 
 }  // namespace
 
-bool TakesPartsConv(const KernelInfo& info, const Shape& weights) {
+bool TakesDigitsConv(const KernelInfo& info, const Shape& weights) {
   const math::Simd& simd = math::CurrentSimd();
-  if (simd.packed_parts_gemm == nullptr || info.node.attributes.Int("group", 1) != 1) return false;
+  if (simd.packed_digits_gemm == nullptr || info.node.attributes.Int("group", 1) != 1) return false;
   const int64_t depth = SaturatingMultiply(weights[1], SaturatingMultiply(weights[2], weights[3]));
-  if (depth < kLeastDepth || weights[0] < kLeastOutputs) return false;
+  if (depth < kLeastDepth || depth > math::kMostDigitDepth || weights[0] < kLeastOutputs) {
+    return false;
+  }
   const auto& y = info.output_types[0].shape;
   if (!y || y->size() != 4 || !(*y)[1].known() || !(*y)[2].known()) return false;
-  const int64_t pixels = SaturatingMultiply((*y)[1].value, (*y)[2].value);
-  if (pixels >= kUsualPixels) return weights[0] >= kUsualOutputs || pixels >= kManyPixels;
-  const auto activation = ActivationOf(info.node);
-  return pixels >= kFewPixels && weights[0] >= depth && activation.ok() &&
-         BoundsOf(*activation).rest.kind == Activation::Kind::kNone;
+  return SaturatingMultiply((*y)[1].value, (*y)[2].value) >= kLeastPixels;
 }
 
 // Requires weights of floats, [out, in, height, width].
-Result<std::unique_ptr<Kernel>> MakePartsConv(const KernelInfo& info) {
+Result<std::unique_ptr<Kernel>> MakeDigitsConv(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   const Initializer& weights = *info.constant_input(1);
   ONNXD_RETURN_IF_ERROR(weights.Load());
@@ -202,7 +198,7 @@ Result<std::unique_ptr<Kernel>> MakePartsConv(const KernelInfo& info) {
   const bool whole_rows =
       onednn::AlwaysTakesWholeRows(dilations.size() == 2 ? dilations[1] : 1, weights.shape());
   return std::unique_ptr<Kernel>(
-      std::make_unique<PartsConv>(activation, weights, whole_rows, math::CurrentSimd()));
+      std::make_unique<DigitsConv>(activation, weights, whole_rows, math::CurrentSimd()));
 }
 
 }  // namespace onnxd

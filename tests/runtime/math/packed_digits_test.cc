@@ -1,4 +1,4 @@
-// Products of floats in three bfloat16 parts with a matrix that was packed before, against sums in
+// Products of floats in digits with a matrix that was packed before, against sums in
 // double: where there are tiles.
 #include <gtest/gtest.h>
 
@@ -26,10 +26,10 @@ std::vector<float> RandomFloats(int64_t n, unsigned seed) {
   return x;
 }
 
-class PackedParts : public testing::Test {
+class PackedDigits : public testing::Test {
  protected:
   void SetUp() override {
-    if (CurrentSimd().packed_parts_gemm == nullptr) GTEST_SKIP() << "this processor has no tiles";
+    if (CurrentSimd().packed_digits_gemm == nullptr) GTEST_SKIP() << "this processor has no tiles";
   }
 };
 
@@ -65,12 +65,12 @@ struct Product {
 std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
   const Simd& simd = CurrentSimd();
   const int64_t piece = p.piece == 0 ? p.k : p.piece, pieces = p.k / piece;
-  std::vector<uint16_t> packed(static_cast<size_t>(simd.packed_parts_size(p.k, piece, p.n)) + 32);
+  std::vector<std::byte> packed(static_cast<size_t>(simd.packed_digits_size(p.k, p.n)) + 64);
   auto* aligned =
-      reinterpret_cast<uint16_t*>((reinterpret_cast<uintptr_t>(packed.data()) + 63) / 64 * 64);
-  PackedPartsArguments g{};
+      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(packed.data()) + 63) / 64 * 64);
+  PackedDigitsArguments g{};
   g.m = p.m, g.n = p.n, g.k = p.k, g.piece = piece;
-  g.fits = simd.pack_parts(p.b.data(), p.k, piece, p.n, aligned);
+  g.fits = simd.pack_digits(p.b.data(), p.k, p.n, aligned);
   g.packed = aligned;
   std::vector<const float*> found;
   for (int64_t i = 0; i < p.m * pieces; ++i) found.push_back(p.a.data() + i * piece);
@@ -84,13 +84,13 @@ std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
   g.sum = in_place ? c.data() : p.sum.data();
   g.low = p.low, g.high = p.high;
   g.shares_results = panels == 1;
-  std::vector<std::byte> scratch(
-      static_cast<size_t>(simd.packed_parts_scratch(p.m, p.k, piece, p.n)) + 64);
+  std::vector<std::byte> scratch(static_cast<size_t>(simd.packed_digits_scratch(p.m, p.k, p.n)) +
+                                 64);
   g.scratch =
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
   const int64_t all = (p.n + simd.gemm_width - 1) / simd.gemm_width;
   for (int64_t first = 0; first < all; first += panels) {
-    simd.packed_parts_gemm(g, first, std::min(all, first + panels));
+    simd.packed_digits_gemm(g, first, std::min(all, first + panels));
   }
   return c;
 }
@@ -107,7 +107,7 @@ void ExpectExact(Product& p, const std::vector<float>& c) {
   }
 }
 
-TEST_F(PackedParts, AreAsExactAsFloats) {
+TEST_F(PackedDigits, AreAsExactAsFloats) {
   // Rows of less than a tile, of blocks and chunks of several sizes, and k in one slice or more.
   for (const auto& [m, k, n] : {std::array<int64_t, 3>{1, 1, 1},
                                 {5, 33, 17},
@@ -125,7 +125,58 @@ TEST_F(PackedParts, AreAsExactAsFloats) {
   }
 }
 
-TEST_F(PackedParts, TakeRowsInPieces) {
+// What a sum of products may be off by, in units of what the largest sums are made of.
+double RootMeanSquareError(Product& p, const std::vector<float>& c) {
+  double errors = 0, sums = 0;
+  for (int64_t row = 0; row < p.m; ++row) {
+    for (int64_t column = 0; column < p.n; ++column) {
+      const double exact = p.Exact(row, column);
+      errors += std::pow(c[static_cast<size_t>(row * p.n + column)] - exact, 2);
+      sums += exact * exact;
+    }
+  }
+  return std::sqrt(errors / sums);
+}
+
+// Rounding is to either side: what elements are off by does not add up where none is negative.
+TEST_F(PackedDigits, AreAsExactForLongRowsOfOneSign) {
+  for (const int64_t k : {64, 512, 4608}) {
+    Product p(20, k, 40);
+    for (float& a : p.a) a = std::abs(a);
+    std::fill(p.bias.begin(), p.bias.end(), 0.0f);
+    std::fill(p.sum.begin(), p.sum.end(), 0.0f);
+    EXPECT_LT(RootMeanSquareError(p, Multiply(p, 1 << 20, false)), 2.5e-7) << k;
+  }
+}
+
+// Inputs whose units differ by far, and weights that make up for that.
+TEST_F(PackedDigits, WeighElementsByWhatTheyAddToSums) {
+  Product p(40, 96, 40);
+  for (int64_t i = 0; i < p.k; ++i) {
+    const float unit = std::pow(10.0f, static_cast<float>(i % 13 - 6));
+    for (int64_t row = 0; row < p.m; ++row) p.A(row, i) *= unit;
+    for (int64_t column = 0; column < p.n; ++column) p.B(column, i) /= unit;
+  }
+  ExpectExact(p, Multiply(p, 1 << 20, false));
+}
+
+// One element of a row is far above the others, and weighs nothing for some columns.
+TEST_F(PackedDigits, LeaveRowsOfOneLargeElementAsTheyAre) {
+  Product p(40, 700, 40);
+  for (int64_t column = 0; column < 8; ++column) p.B(column, 5) = 0;
+  p.A(3, 5) = 3e5f;
+  p.A(20, 5) = -1e9f;
+  const std::vector<float> c = Multiply(p, 1 << 20, false);
+  for (const int64_t row : {3, 20, 21}) {
+    for (int64_t column = 0; column < p.n; ++column) {
+      const double exact = p.Exact(row, column);
+      EXPECT_NEAR(c[static_cast<size_t>(row * p.n + column)], exact, 3e-5 + 4e-6 * std::abs(exact))
+          << row << " " << column;
+    }
+  }
+}
+
+TEST_F(PackedDigits, TakeRowsInPieces) {
   for (const auto& [pieces, piece] :
        {std::array<int64_t, 2>{9, 32}, {3, 5}, {9, 48}, {4, 100}, {25, 7}, {9, 256}}) {
     Product p(150, pieces * piece, 35);
@@ -134,14 +185,14 @@ TEST_F(PackedParts, TakeRowsInPieces) {
   }
 }
 
-TEST_F(PackedParts, KeepBoundsOfWholeSums) {
+TEST_F(PackedDigits, KeepBoundsOfWholeSums) {
   Product p(130, 2500, 33);  // several slices: parts of a sum are not bounded
   p.low = -10;
   p.high = 20;
   ExpectExact(p, Multiply(p, 1 << 20, true));
 }
 
-TEST_F(PackedParts, LeaveNumbersBeyondPartsAsTheyAre) {
+TEST_F(PackedDigits, LeaveNumbersBeyondDigitsAsTheyAre) {
   Product p(150, 70, 40);
   p.A(3, 5) = kNan;
   p.A(4, 69) = kInfinity;
@@ -158,7 +209,7 @@ TEST_F(PackedParts, LeaveNumbersBeyondPartsAsTheyAre) {
   }
 }
 
-TEST_F(PackedParts, LeaveWeightsBeyondPartsAsTheyAre) {
+TEST_F(PackedDigits, LeaveWeightsBeyondDigitsAsTheyAre) {
   Product p(40, 70, 40);
   p.B(3, 5) = kNan;
   p.B(4, 69) = -kInfinity;
@@ -179,7 +230,7 @@ TEST_F(PackedParts, LeaveWeightsBeyondPartsAsTheyAre) {
 }
 
 // Filters that training has switched off are tiny, and no reason to leave the tiles.
-TEST_F(PackedParts, TakeTinyWeights) {
+TEST_F(PackedDigits, TakeTinyWeights) {
   Product p(40, 64, 33);
   for (int64_t i = 0; i < p.k; ++i) p.B(7, i) *= 1e-25f;
   p.bias[7] = 0;
