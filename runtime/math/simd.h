@@ -221,35 +221,13 @@ struct NarrowRowsArguments {
   float high = std::numeric_limits<float>::infinity();
 };
 
-// A float as the sum of three bfloat16, the largest first. Of the nine products of two floats'
-// parts the six largest are taken: as exact as a float's rounding, since what is left out is below
-// 2^-23 of the product. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
-// Intelligence Datatype For Higher-Precision Computations", 2019.
-constexpr int kFloatParts = 3;
-
-// Row-major C[m, n] = A[m, k] * B (+ bias) (+ C when accumulate), n up to gemm_width, of floats in
-// parts: rows of A as split_row makes them, each followed by zeros up to PaddedBytes(2 * k), one
-// panel of B by split_panels. What `next` points to, which will be split soon, is brought to the
-// second-level cache meanwhile.
-struct PartsGemmArguments {
-  int64_t m, n, k;
-  const uint16_t* a[kFloatParts];
-  int64_t lda;
-  const uint16_t* b[kFloatParts];
-  float* c;
-  int64_t ldc;
-  const float* bias = nullptr;  // [n]; null: none
-  bool accumulate = false;
-  const float* next = nullptr;
-  int64_t next_floats = 0;
-};
-
 // Row-major C[m, n] = A[m, k] * B (+ bias) (+ sum), kept between `low` and `high`, of floats as
-// fixed-point numbers: of each row of A and each column of B the largest magnitude becomes a number
-// of 24 bits, whose three digits of base 256 are signed bytes. Of the nine products of two numbers'
-// digits all but the smallest are summed, exactly. An element is off by at most 2^-24 of what is the
-// largest in its row, or column, once elements of k are scaled so that their weights are about
-// alike: sums are as near as those of floats one after the other. Rows for which that says little
+// fixed-point numbers: by a power of 2 for each row of A and each column of B the largest magnitude
+// becomes a number of 23 or 24 bits with its sign, whose three digits of base 256 are signed bytes.
+// Of the nine products of two numbers' digits all but the smallest are summed, exactly, and rounded
+// once. An element is off by at most 2^-23 of what is the largest in its row, or column, once
+// elements of k are scaled so that their weights are about alike: sums are as near as those of
+// floats one after the other, and exact where numbers have few digits, such as whole ones. Rows for which that says little
 // (with NaN, infinity or one element far above the others) are multiplied as they are, slowly. A's
 // rows are in pieces as those of GemmArguments; without `pieces`, `piece` is k. k is at most
 // kMostDigitDepth. Source: Ootomo, Ozaki and Yokota, "DGEMM on Integer Matrix Multiplication Unit",
@@ -273,6 +251,40 @@ struct PackedDigitsArguments {
   // asked for ahead.
   bool shares_results;
   std::byte* scratch;  // packed_digits_scratch bytes, aligned to 64
+};
+
+// The same, up to kDigitColumns columns of a matrix of floats, which become digits anew: for
+// matrices that are there as floats for other products. A's digits are as split_digits makes them.
+constexpr int64_t kDigitPlaces = 3, kDigitColumns = 16;
+
+// Of a row's digits of a place: so that the rows of a tile are not all at one place of a page.
+constexpr int64_t DigitRowBytes(int64_t k) { return ((k + 63) / 64 | 1) * 64; }
+
+// Of scratch memory for digits_gemm.
+constexpr int64_t DigitColumnBytes(int64_t k) {
+  return 4096 + (k + 63) / 64 * kDigitPlaces * 64 * kDigitColumns;
+}
+
+struct DigitsGemmArguments {
+  int64_t m, n, k;
+  const std::byte* a;  // rows of DigitRowBytes(k), as many as whole blocks have
+  int64_t place_bytes;
+  const float* row_scales;
+  int64_t block_rows;  // at most 16
+  const bool* fits;    // of blocks: of the others nothing is computed
+  const float* b;      // kDigitColumns columns, rows of ldb
+  int64_t ldb;
+  const float* inverse;        // of balance_digits; null: all are 1
+  const float* column_scales;  // kDigitColumns
+  float* c;
+  int64_t ldc;
+  const float* bias;  // [n]; null: none
+  const float* sum;   // [m, n], rows of ldc; may be c; null: none
+  // What to bring to the second-level cache meanwhile: so many bytes in a row or, where that is 0,
+  // columns like these. Null: nothing.
+  const float* next;
+  int64_t next_bytes;
+  std::byte* scratch;  // DigitColumnBytes(k), aligned to 64
 };
 
 // A matrix B[k, n] of 2, 4 or 8 bits an element, in blocks of `block` elements along k (a multiple
@@ -442,24 +454,28 @@ struct Simd {
                         uint16_t* out);
   // The columns of panels [first, last).
   void (*bfloat16_gemm)(const Bfloat16GemmArguments& arguments, int64_t first, int64_t last);
-  // Both return whether parts stand for the elements: that no row, or column, is of numbers below
-  // 2^-60 alone but for zeros, whose parts might be lost, and no number is 2^60 or larger, or none.
-  bool (*split_row)(const float* x, int64_t n, uint16_t* const* parts);
-  // Some gemm_width columns of B[k, ...], rows of which begin ldb elements after each other; each
-  // part gets as many panels of PackedBfloat16Size(k, gemm_width) elements.
-  bool (*split_panels)(const float* b, int64_t ldb, int64_t k, int64_t panels,
-                       uint16_t* const* parts);
-  void (*parts_gemm)(const PartsGemmArguments& arguments);
   // The digits of B[n, k], whose columns are rows here: packed_digits_size bytes, aligned to 64.
   // Returns whether they stand for all of its numbers; if not, those are packed as they are. These
-  // four are null where there are no tiles.
+  // nine are null where there are no tiles.
   bool (*pack_digits)(const float* b, int64_t k, int64_t n, std::byte* out);
   int64_t (*packed_digits_size)(int64_t k, int64_t n);
   int64_t (*packed_digits_scratch)(int64_t m, int64_t k, int64_t n);
   // The columns of panels [first, last) of gemm_width.
   void (*packed_digits_gemm)(const PackedDigitsArguments& arguments, int64_t first, int64_t last);
-  // Whether bfloat16_gemm is several times as fast as gemm, and parts_gemm twice; elsewhere they
-  // are there for tests.
+  // A row's digits, place_bytes from place to place, of elements times factors (null: 1), and what
+  // the last place is worth. Returns whether they stand for the row.
+  bool (*split_digits)(const float* x, const float* factors, int64_t k, std::byte* to,
+                       int64_t place_bytes, float* scale);
+  // Adds the magnitudes of kDigitColumns columns, rows of ldb, to the sums of rows.
+  void (*add_magnitudes)(const float* b, int64_t ldb, int64_t k, float* sums);
+  // From these sums over all columns, what the matrix's elements of k are multiplied by so that all
+  // weigh about the same: powers of 2, whose inverses rows are multiplied by, and 0 where no column
+  // reads an element. False where they are alike, within 16 times: then all are 1.
+  bool (*balance_digits)(int64_t k, float* sums);
+  // What the last places of kDigitColumns columns are worth. Whether digits stand for them all.
+  bool (*scale_digits)(const float* b, int64_t ldb, int64_t k, const float* inverse, float* scales);
+  void (*digits_gemm)(const DigitsGemmArguments& arguments);
+  // Whether bfloat16_gemm is several times as fast as gemm; elsewhere it is there for tests.
   bool fast_bfloat16;
   // Whether what one of the boxes has in common with `box` is more than `threshold` of both
   // together (0 where they are nothing).

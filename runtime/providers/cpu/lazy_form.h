@@ -26,6 +26,17 @@ class LazyForm {
     return made_;
   }
 
+  // A form that is made of the first one, once.
+  Result<Tensor> GetDerived(const std::string& form, FunctionRef<Result<Tensor>()> make) {
+    std::lock_guard lock(mutex_);
+    Tensor derived = weights_.FindForm(form);
+    if (!derived.defined()) {
+      ONNXD_ASSIGN_OR_RETURN(derived, make());
+      weights_.AddForm(form, derived);
+    }
+    return derived;
+  }
+
  private:
   std::mutex mutex_;
   Initializer weights_;  // guarded by mutex_

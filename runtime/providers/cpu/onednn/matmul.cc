@@ -11,11 +11,11 @@
 #include "runtime/providers/cpu/bfloat16_product.h"
 #include "runtime/providers/cpu/lazy_form.h"
 #include "runtime/providers/cpu/onednn/bfloat16_speed.h"
+#include "runtime/providers/cpu/onednn/digits_product.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 #include "runtime/providers/cpu/onednn/few_rows.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
 #include "runtime/providers/cpu/onednn/packed_weights.h"
-#include "runtime/providers/cpu/onednn/parts_product.h"
 #include "runtime/providers/cpu/onednn/post_ops.h"
 #include "runtime/providers/cpu/onednn/product.h"
 #include "runtime/providers/cpu/packed_product.h"
@@ -27,6 +27,7 @@ namespace {
 using dnnl::memory;
 
 constexpr int64_t kLeastElements = 1 << 14;  // of the right side
+constexpr char kDigitScales[] = "digit scales";
 
 // Rows [first, first + the primitive's rows) of A.
 struct Chunk {
@@ -85,10 +86,13 @@ class OwnProduct : public Kernel {
         }));
     const int64_t m = elements / k_;
     const bool has_sum = context.HasInput(3);
-    if (is_narrow() && onednn::PartsAreFaster(m, k_, n_)) {
+    if (is_narrow() && onednn::DigitsAreFaster(m, k_, n_)) {
       const onednn::NarrowPanels panels{packed.data<uint16_t>(), NarrowFloatOf(type_)};
-      return onednn::PreparePartsProduct(
-          {m, k_, n_, panels, activation_, has_sum, context.threads});
+      ONNXD_ASSIGN_OR_RETURN(const Tensor scales, weights_->GetDerived(kDigitScales, [&] {
+        return onednn::MakeDigitScales(panels, k_, n_);
+      }));
+      return onednn::PrepareDigitsProduct(
+          {m, k_, n_, panels, scales, activation_, has_sum, context.threads});
     }
     return PreparePackedProduct(
         {m, {&simd_, packed, k_, n_, NarrowFloatOf(type_)}, activation_, has_sum, context.threads});
@@ -138,11 +142,14 @@ class ConstantProduct : public Kernel {
         return onednn::PrepareFewRows({m, k_, n_, *panels, activation_, has_sum, context.threads});
       }
     }
-    if (type_ == memory::data_type::f32 && onednn::PartsAreFaster(m, k_, n_)) {
+    if (type_ == memory::data_type::f32 && onednn::DigitsAreFaster(m, k_, n_)) {
       ONNXD_ASSIGN_OR_RETURN(const memory weights, InPanels());
       if (const auto panels = onednn::PanelsOf(weights)) {
-        return onednn::PreparePartsProduct(
-            {m, k_, n_, *panels, activation_, has_sum, context.threads});
+        ONNXD_ASSIGN_OR_RETURN(const Tensor scales, weights_->DerivedForm(kDigitScales, [&] {
+          return onednn::MakeDigitScales(*panels, k_, n_);
+        }));
+        return onednn::PrepareDigitsProduct(
+            {m, k_, n_, *panels, scales, activation_, has_sum, context.threads});
       }
     }
     // Each thread takes as many rows, the last one what is left.

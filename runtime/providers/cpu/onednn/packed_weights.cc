@@ -65,6 +65,17 @@ Result<dnnl::memory> PackedWeights::InLayout(const dnnl::memory::desc& wanted,
   return packed_.back().first;
 }
 
+Result<Tensor> PackedWeights::DerivedForm(const std::string& form,
+                                          FunctionRef<Result<Tensor>()> make) {
+  std::lock_guard lock(mutex_);
+  Tensor elements = weights_.FindForm(form);
+  if (!elements.defined()) {
+    ONNXD_ASSIGN_OR_RETURN(elements, make());
+    weights_.AddForm(form, elements);
+  }
+  return elements;
+}
+
 // From a layout that exists: the plain elements are gone.
 Result<Tensor> PackedWeights::FromAnother(const dnnl::memory::desc& wanted) const {
   if (!packed_.empty()) return Reorder(packed_[0].first.get_desc(), packed_[0].second, wanted);

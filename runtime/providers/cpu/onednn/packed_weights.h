@@ -3,8 +3,10 @@
 
 #include <dnnl.hpp>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "runtime/base/function_ref.h"
 #include "runtime/base/status.h"
 #include "runtime/graph/initializer.h"
 
@@ -19,6 +21,9 @@ class PackedWeights {
   // `plain` describes the weights as they are. kInternal when oneDNN fails. The memory lives as
   // long as this.
   Result<dnnl::memory> InLayout(const dnnl::memory::desc& wanted, const dnnl::memory::desc& plain);
+
+  // A form that is made of another one, once.
+  Result<Tensor> DerivedForm(const std::string& form, FunctionRef<Result<Tensor>()> make);
 
  private:
   Result<Tensor> FromAnother(const dnnl::memory::desc& wanted) const;

@@ -1,5 +1,5 @@
 // Products of many rows of floats with a constant matrix: where the processor has tiles, or they
-// are emulated, they are made of bfloat16 parts (parts_product.h), elsewhere oneDNN or plain loops
+// are emulated, they are made of digits (digits_product.h), elsewhere oneDNN or plain loops
 // compute the same.
 #include <gtest/gtest.h>
 
@@ -131,10 +131,10 @@ void ExpectExactProduct(const Sizes& s, const Tensor& x, const Tensor& w) {
   }
 }
 
-// Numbers whose parts would be lost or would be no numbers: rows, and columns, of these alone.
-class PartsProduct : public math::WithSimd {};
+// Numbers whose digits would be lost or would be no numbers: rows, and columns, of these alone.
+class DigitsProduct : public math::WithSimd {};
 
-TEST_P(PartsProduct, TakesTinyHugeAndNonFiniteNumbers) {
+TEST_P(DigitsProduct, TakesTinyHugeAndNonFiniteNumbers) {
   const Sizes s{64, 256, 224};
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float odd : {1e-36f, 1e-25f, 0.0f, 3e35f, 1e37f, 3.4e38f, infinity, -infinity,
@@ -159,7 +159,7 @@ TEST_P(PartsProduct, TakesTinyHugeAndNonFiniteNumbers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, PartsProduct, math::EverySimdName());
+INSTANTIATE_TEST_SUITE_P(Sets, DigitsProduct, math::EverySimdName());
 
 }  // namespace
 }  // namespace onnxd
