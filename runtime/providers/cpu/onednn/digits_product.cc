@@ -292,9 +292,9 @@ void ForStrips(const MatrixPanels& panels, int64_t k, int64_t n, float* wide, F 
 }  // namespace
 
 bool DigitsAreFaster(int64_t m, int64_t k, int64_t n) {
-  constexpr int64_t kLeastSize = 64;
+  constexpr int64_t kLeastDepth = 128, kLeastColumns = 64;
   const math::Simd& simd = math::CurrentSimd();
-  return simd.digits_gemm != nullptr && m >= kLeastRows && k >= kLeastSize && n >= kLeastSize &&
+  return simd.digits_gemm != nullptr && m >= kLeastRows && k >= kLeastDepth && n >= kLeastColumns &&
          k <= math::kMostDigitDepth;
 }
 
