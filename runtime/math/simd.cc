@@ -46,8 +46,8 @@ bool Supports(std::string_view name) {
   if (name == "amx") {
     return Supports("avx512vnni") && __builtin_cpu_supports("amx-tile") &&
            __builtin_cpu_supports("amx-int8") && __builtin_cpu_supports("amx-bf16") &&
-           __builtin_cpu_supports("avx512bf16") &&
-           __builtin_cpu_supports("avx512vbmi") && MayUseTiles();
+           __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
+           MayUseTiles();
   }
 #endif
   return name == "baseline";

@@ -227,11 +227,11 @@ struct NarrowRowsArguments {
 // Of the nine products of two numbers' digits all but the smallest are summed, exactly, and rounded
 // once. An element is off by at most 2^-23 of what is the largest in its row, or column, once
 // elements of k are scaled so that their weights are about alike: sums are as near as those of
-// floats one after the other, and exact where numbers have few digits, such as whole ones. Rows for which that says little
-// (with NaN, infinity or one element far above the others) are multiplied as they are, slowly. A's
-// rows are in pieces as those of GemmArguments; without `pieces`, `piece` is k. k is at most
-// kMostDigitDepth. Source: Ootomo, Ozaki and Yokota, "DGEMM on Integer Matrix Multiplication Unit",
-// 2024.
+// floats one after the other, and exact where numbers have few digits, such as whole ones. Rows for
+// which that says little (with NaN, infinity or one element far above the others) are multiplied as
+// they are, slowly. A's rows are in pieces as those of GemmArguments; without `pieces`, `piece` is
+// k. k is at most kMostDigitDepth. Source: Ootomo, Ozaki and Yokota, "DGEMM on Integer Matrix
+// Multiplication Unit", 2024.
 constexpr int64_t kMostDigitDepth = 32768;  // so that sums of 32 bits hold
 
 struct PackedDigitsArguments {
