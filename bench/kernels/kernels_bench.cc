@@ -135,7 +135,7 @@ void PackedDigitsGemm(benchmark::State& state) {
   PackedDigitsArguments g{};
   g.m = z.m, g.n = z.n, g.k = z.k;
   g.a = a.data, g.lda = z.k, g.piece = z.k;
-  g.fits = simd.pack_digits(b.data, z.k, z.n, packed.data);
+  simd.pack_digits(b.data, z.k, z.n, packed.data);
   g.packed = packed.data;
   g.c = c.data, g.ldc = z.n;
   g.low = 0, g.high = 6;

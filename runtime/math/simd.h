@@ -241,7 +241,6 @@ struct PackedDigitsArguments {
   const float* const* pieces;
   int64_t piece;
   const std::byte* packed;
-  bool fits;  // what pack_digits returned
   float* c;
   int64_t ldc;
   const float* bias;  // [n]; null: none
@@ -454,10 +453,10 @@ struct Simd {
                         uint16_t* out);
   // The columns of panels [first, last).
   void (*bfloat16_gemm)(const Bfloat16GemmArguments& arguments, int64_t first, int64_t last);
-  // The digits of B[n, k], whose columns are rows here: packed_digits_size bytes, aligned to 64.
-  // Returns whether they stand for all of its numbers; if not, those are packed as they are. These
-  // nine are null where there are no tiles.
-  bool (*pack_digits)(const float* b, int64_t k, int64_t n, std::byte* out);
+  // The digits of B[n, k], whose columns are rows here, or its numbers as they are where digits do
+  // not stand for them: packed_digits_size bytes of zeros before, aligned to 64. These nine are
+  // null where there are no tiles.
+  void (*pack_digits)(const float* b, int64_t k, int64_t n, std::byte* out);
   int64_t (*packed_digits_size)(int64_t k, int64_t n);
   int64_t (*packed_digits_scratch)(int64_t m, int64_t k, int64_t n);
   // The columns of panels [first, last) of gemm_width.

@@ -9,6 +9,17 @@
 
 namespace onnxd {
 
+// A form that is made of another one of these weights, once.
+inline Result<Tensor> DerivedForm(const Initializer& weights, const std::string& form,
+                                  FunctionRef<Result<Tensor>()> make) {
+  Tensor derived = weights.FindForm(form);
+  if (!derived.defined()) {
+    ONNXD_ASSIGN_OR_RETURN(derived, make());
+    weights.AddForm(form, derived);
+  }
+  return derived;
+}
+
 // A form of an initializer. While a model loads, others hold its plain elements too; made later, it
 // is in memory beside those of one initializer alone. Any thread.
 class LazyForm {
@@ -26,15 +37,10 @@ class LazyForm {
     return made_;
   }
 
-  // A form that is made of the first one, once.
+  // A form that is made of the first one.
   Result<Tensor> GetDerived(const std::string& form, FunctionRef<Result<Tensor>()> make) {
     std::lock_guard lock(mutex_);
-    Tensor derived = weights_.FindForm(form);
-    if (!derived.defined()) {
-      ONNXD_ASSIGN_OR_RETURN(derived, make());
-      weights_.AddForm(form, derived);
-    }
-    return derived;
+    return DerivedForm(weights_, form, make);
   }
 
  private:

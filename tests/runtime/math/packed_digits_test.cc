@@ -70,7 +70,7 @@ std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(packed.data()) + 63) / 64 * 64);
   PackedDigitsArguments g{};
   g.m = p.m, g.n = p.n, g.k = p.k, g.piece = piece;
-  g.fits = simd.pack_digits(p.b.data(), p.k, p.n, aligned);
+  simd.pack_digits(p.b.data(), p.k, p.n, aligned);
   g.packed = aligned;
   std::vector<const float*> found;
   for (int64_t i = 0; i < p.m * pieces; ++i) found.push_back(p.a.data() + i * piece);

@@ -106,9 +106,6 @@ class DigitsConv : public Kernel {
   }
 
  private:
-  // Bytes behind packed weights, of which the first tells whether digits stand for them.
-  static constexpr int64_t kMark = 64;
-
   int64_t Panels(const Plan& plan) const { return CeilDivide(plan.out, simd_.gemm_width); }
 
   Result<Tensor> Pack(const Plan& plan, const Tensor& plain) const {
@@ -117,11 +114,10 @@ class DigitsConv : public Kernel {
       ONNXD_ASSIGN_OR_RETURN(rows, FilterRows(plain));
     }
     const int64_t size = simd_.packed_digits_size(plan.k, plan.out);
-    ONNXD_ASSIGN_OR_RETURN(Tensor packed, Tensor::Create(DataType::kUint8, Shape{size + kMark}));
+    ONNXD_ASSIGN_OR_RETURN(Tensor packed, Tensor::Create(DataType::kUint8, Shape{size}));
     auto* to = reinterpret_cast<std::byte*>(packed.mutable_data<uint8_t>());
-    std::memset(to, 0, static_cast<size_t>(size + kMark));
-    const bool fits = simd_.pack_digits(rows.data<float>(), plan.k, plan.out, to);
-    to[size] = std::byte{fits};
+    std::memset(to, 0, static_cast<size_t>(size));
+    simd_.pack_digits(rows.data<float>(), plan.k, plan.out, to);
     return packed;
   }
 
@@ -150,7 +146,6 @@ class DigitsConv : public Kernel {
     g.pieces = found.pieces;
     g.piece = plan.piece;
     g.packed = reinterpret_cast<const std::byte*>(packed.data<uint8_t>());
-    g.fits = g.packed[packed.shape()[0] - kMark] != std::byte{0};
     g.c = k.output<float>(0) + at;
     g.ldc = plan.out;
     g.bias = k.input<float>(2);

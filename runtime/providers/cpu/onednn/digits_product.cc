@@ -1,8 +1,6 @@
 #include "runtime/providers/cpu/onednn/digits_product.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 
 #include "runtime/base/ceil_divide.h"
 #include "runtime/math/simd.h"
@@ -11,20 +9,20 @@ namespace onnxd::onednn {
 namespace {
 
 constexpr int64_t kBlockRows = 16, kMostRows = 512, kLeastRows = 64;
-constexpr int64_t kCachedBytes = 1280
-                                 << 10;  // of the digits of rows, which pass by for all columns
-constexpr int64_t kCachedPanels = 1536 << 10;  // of these and of panels
+// Bytes: of the digits of rows, which pass by for all columns, and of these and panels.
+constexpr int64_t kCachedBytes = 1280 << 10, kCachedPanels = 1536 << 10;
 constexpr int64_t kPanel = math::kFewRowsPanel, kStrip = math::kDigitColumns;
 constexpr int64_t kSplitElements = 1 << 14;  // of rows, which are worth a thread
 
 // In a tensor of floats: whether digits stand for the matrix, whether elements of k have factors,
 // the inverse factors, the factors, and the scales of columns, of whole panels.
 struct ScaleLayout {
+  static constexpr int64_t kFlags = 16;  // floats, of a line; the others begin with one, too
   int64_t k, columns;
 
   ScaleLayout(int64_t depth, int64_t n)
-      : k(CeilDivide(depth, kBlockRows) * kBlockRows), columns(CeilDivide(n, kPanel) * kPanel) {}
-  int64_t inverse() const { return kBlockRows; }
+      : k(CeilDivide(depth, kFlags) * kFlags), columns(CeilDivide(n, kPanel) * kPanel) {}
+  int64_t inverse() const { return kFlags; }
   int64_t factors() const { return inverse() + k; }
   int64_t scales() const { return factors() + k; }
   int64_t size() const { return scales() + columns; }

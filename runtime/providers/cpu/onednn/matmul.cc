@@ -145,7 +145,7 @@ class ConstantProduct : public Kernel {
     if (type_ == memory::data_type::f32 && onednn::DigitsAreFaster(m, k_, n_)) {
       ONNXD_ASSIGN_OR_RETURN(const memory weights, InPanels());
       if (const auto panels = onednn::PanelsOf(weights)) {
-        ONNXD_ASSIGN_OR_RETURN(const Tensor scales, weights_->DerivedForm(kDigitScales, [&] {
+        ONNXD_ASSIGN_OR_RETURN(const Tensor scales, weights_->GetDerived(kDigitScales, [&] {
           return onednn::MakeDigitScales(*panels, k_, n_);
         }));
         return onednn::PrepareDigitsProduct(

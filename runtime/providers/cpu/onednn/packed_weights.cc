@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/providers/cpu/lazy_form.h"
 #include "runtime/providers/cpu/onednn/engine.h"
 
 namespace onnxd::onednn {
@@ -65,15 +66,10 @@ Result<dnnl::memory> PackedWeights::InLayout(const dnnl::memory::desc& wanted,
   return packed_.back().first;
 }
 
-Result<Tensor> PackedWeights::DerivedForm(const std::string& form,
-                                          FunctionRef<Result<Tensor>()> make) {
+Result<Tensor> PackedWeights::GetDerived(const std::string& form,
+                                         FunctionRef<Result<Tensor>()> make) {
   std::lock_guard lock(mutex_);
-  Tensor elements = weights_.FindForm(form);
-  if (!elements.defined()) {
-    ONNXD_ASSIGN_OR_RETURN(elements, make());
-    weights_.AddForm(form, elements);
-  }
-  return elements;
+  return DerivedForm(weights_, form, make);
 }
 
 // From a layout that exists: the plain elements are gone.

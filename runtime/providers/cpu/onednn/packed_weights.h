@@ -22,8 +22,8 @@ class PackedWeights {
   // long as this.
   Result<dnnl::memory> InLayout(const dnnl::memory::desc& wanted, const dnnl::memory::desc& plain);
 
-  // A form that is made of another one, once.
-  Result<Tensor> DerivedForm(const std::string& form, FunctionRef<Result<Tensor>()> make);
+  // A form that is made of another one.
+  Result<Tensor> GetDerived(const std::string& form, FunctionRef<Result<Tensor>()> make);
 
  private:
   Result<Tensor> FromAnother(const dnnl::memory::desc& wanted) const;
