@@ -41,6 +41,7 @@ FUNCTION u16 f32_to_f16(f32 x) {
   vstore_half_rte(x, 0, (half*)&bits);
   return bits;
 }
+#define MAX_OR_NAN(x, y) ((x) < (y) ? (y) : (x))
 #define QUICK_EXP2(x) exp2(x)
 #define QUICK_DIVIDE(a, b) ((a) / (b))
 #define PAIR_OF_F16(low, high) ((u32)f32_to_f16(low) | (u32)f32_to_f16(high) << 16)
@@ -95,6 +96,16 @@ FUNCTION u16 f32_to_f16(f32 x) {
   u16 bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
+}
+// The larger; NaN if x is.
+FUNCTION f32 MAX_OR_NAN(f32 x, f32 y) {
+#if __CUDA_ARCH__ >= 800
+  f32 larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(x), "f"(y));
+  return larger;
+#else
+  return x < y ? y : x;
+#endif
 }
 // Of numbers up to 0, and of what is far from the largest: for results of 16 bits.
 FUNCTION f32 QUICK_EXP2(f32 x) {

@@ -63,7 +63,7 @@ FUNCTION void SIGNAL_WAIT(u32 at, u32 phase) {
                :: "r"(to), "l"(&(map)), "r"(signal), "r"(column), "r"(row), "h"((u16)3) : "memory")
 #define AWAIT_TURN(own) asm volatile("bar.sync %0, 256;" :: "r"(1 + (own)) : "memory")
 #define GIVE_TURN(other) asm volatile("bar.arrive %0, 256;" :: "r"(1 + (other)) : "memory")
-#define WARPGROUP_BARRIER(own) asm volatile("bar.sync %0, 128;" :: "r"(3 + (own)) : "memory")
+#define WARP_BARRIER() __syncwarp()
 #define PRODUCTS_BEGIN() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 #define PRODUCTS_END() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
 #define PRODUCTS_WAIT(left) asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(left) : "memory")

@@ -44,7 +44,7 @@
 //   COPY_TILE_TO_PAIR(...)         likewise, to the same place in both groups, and their signals
 //   AWAIT_TURN(own),               between two warpgroups: waits until the other has given it
 //   GIVE_TURN(other)
-//   WARPGROUP_BARRIER(own)         of the lanes of one of them
+//   WARP_BARRIER()                 of the lanes of a warp
 //
 // A tile is of rows of 128 bytes, 64 elements, in eights that stand together (1024 bytes); of the
 // eight parts of 16 bytes of row r, part p is at place p ^ (r % 8).

@@ -48,11 +48,9 @@ FLOAT_FUNCTIONS(f64)
 // reweighted until the largest error was smallest. Beyond 8 that is less than 16 bits tell from 0.
 FUNCTION f32 gelu_of_16(f32 x) {
   const f32 m = fmin(fabs(x), 8.0f);
-  const f32 low = -1.00004315f + m * (-1.15060985f + m * (-0.459956944f + m * -0.0526353084f));
-  const f32 high =
-      0.00794455502f + m * (-0.00080724404f + m * (4.820291e-05f + m * -1.26244458e-06f));
-  const f32 m2 = m * m;
-  return (x < 0.0f ? 0.0f : x) - m * QUICK_EXP2(low + m2 * m2 * high);
+  const f32 high = 0.00794455502f + m * (-0.00080724404f + m * (4.820291e-05f + m * -1.26244458e-06f));
+  const f32 log2 = -1.00004315f + m * (-1.15060985f + m * (-0.459956944f + m * (-0.0526353084f + m * high)));
+  return MAX_OR_NAN(x, 0.0f) - m * QUICK_EXP2(log2);
 }
 #define SIGNED_FUNCTIONS(T, U) \
   FUNCTION T quotient_##T(T x, T y) { return y == 0 ? 0 : y == -1 ? (T)(0 - (U)x) : (T)(x / y); } \

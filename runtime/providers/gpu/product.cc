@@ -273,10 +273,12 @@ Variant MatrixVariant(const ProductPlan& plan, bool wide, const MatrixTile& tile
                  {static_cast<uint32_t>(tile.lanes()), 1, 1});
 }
 
-Variant WarpgroupVariant(const GpuDevice& device, const ProductPlan& plan, bool wide) {
-  Variant variant = TiledBy(plan.sizes, kWarpgroupRows, kWarpgroupColumns,
-                            WarpgroupProductSource(plan.text, wide), "warpgroup_product", {});
-  variant.grid = WarpgroupGrid(device.properties(), device.dialect(), plan.sizes);
+Variant WarpgroupVariant(const GpuDevice& device, const ProductPlan& plan, bool wide,
+                         WarpgroupSchedule schedule) {
+  Variant variant =
+      TiledBy(plan.sizes, kWarpgroupRows, static_cast<int>(WarpgroupColumns(schedule)),
+              WarpgroupProductSource(plan.text, wide, schedule), "warpgroup_product", {});
+  variant.grid = WarpgroupGrid(device.properties(), device.dialect(), plan.sizes, schedule);
   variant.has_maps = true;
   return variant;
 }
@@ -311,7 +313,10 @@ std::vector<Variant> VariantsOf(const GpuDevice& device, const ProductPlan& plan
   if (sizes.m <= kFew || sizes.n <= kFew) return NarrowVariants(properties, plan, wide);
   if (properties.has_warpgroup_units && HasRoomForWarpgroups(properties) &&
       IsForWarpgroups(plan.text, sizes)) {
-    variants.push_back(WarpgroupVariant(device, plan, wide));
+    for (const WarpgroupSchedule schedule :
+         {WarpgroupSchedule::kInTurns, WarpgroupSchedule::kTogether}) {
+      variants.push_back(WarpgroupVariant(device, plan, wide, schedule));
+    }
   }
   if (properties.has_matrix_units && IsForMatrixUnits(plan.text, properties.use_tf32)) {
     AddMatrixVariants(properties, plan, wide, variants);

@@ -79,8 +79,8 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
   }
 
   // What the program makes of a, [m, k], and b, [k, n] or [n, k].
-  Tensor Product(const ProductText& text, const ProductSizes& sizes, const Tensor& a,
-                 const Tensor& b) {
+  Tensor Product(const ProductText& text, WarpgroupSchedule schedule, const ProductSizes& sizes,
+                 const Tensor& a, const Tensor& b) {
     Tensor results = *Tensor::Create(text.y, {sizes.m, sizes.n});
     const auto upload = [&](const Tensor& tensor) {
       const Tensor narrow = *Converted(tensor, text.a);
@@ -88,7 +88,7 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
     };
     const DeviceBuffer on_a = upload(a), on_b = upload(b);
     const auto kernel =
-        device_->FindKernel(WarpgroupProductSource(text, false), "warpgroup_product");
+        device_->FindKernel(WarpgroupProductSource(text, false, schedule), "warpgroup_product");
     EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
     const auto maps = MapsOf(*device_, text.b_rows, sizes, on_a.get(), on_b.get());
     EXPECT_TRUE(maps.ok()) << maps.status().ToString();
@@ -98,13 +98,45 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
     arguments.Pointer(on_a.get()).Pointer(on_b.get()).Pointer(y.get());
     arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
     arguments.Value((sizes.m - 1) / kWarpgroupRows + 1);
-    arguments.Value((sizes.n - 1) / kWarpgroupColumns + 1).Value(maps->a).Value(maps->b);
-    const LaunchGrid grid = WarpgroupGrid(device_->properties(), device_->dialect(), sizes);
+    arguments.Value((sizes.n - 1) / WarpgroupColumns(schedule) + 1);
+    arguments.Value(maps->a).Value(maps->b);
+    const LaunchGrid grid =
+        WarpgroupGrid(device_->properties(), device_->dialect(), sizes, schedule);
     const auto stream = *device_->MakeStream();
     EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
     EXPECT_TRUE(stream->CopyOut(results.mutable_raw(), y.get(), results.bytes()).ok());
     EXPECT_TRUE(stream->Synchronize().ok());
     return results;
+  }
+
+  // As floats, whose sums are exact.
+  static Tensor Expected(const ProductSizes& sizes, const Tensor& a, const Tensor& b,
+                         bool by_rows) {
+    Tensor sums = *Tensor::Create(DataType::kFloat, {sizes.m, sizes.n});
+    const float* left = a.data<float>();
+    const float* right = b.data<float>();
+    for (int64_t i = 0; i < sizes.m; ++i) {
+      float* const row = sums.mutable_data<float>() + i * sizes.n;
+      std::fill_n(row, sizes.n, 0.0f);
+      for (int64_t p = 0; p < sizes.k; ++p) {
+        for (int64_t j = 0; j < sizes.n; ++j) {
+          row[j] += left[i * sizes.k + p] * right[by_rows ? j * sizes.k + p : p * sizes.n + j];
+        }
+      }
+    }
+    return *Converted(*Converted(sums, GetParam()), DataType::kFloat);
+  }
+
+  static void ExpectEqual(const Tensor& got, const Tensor& wanted) {
+    const int64_t columns = wanted.shape()[1];
+    int wrong = 0;
+    for (int64_t i = 0; i < wanted.shape().ElementCount(); ++i) {
+      const float of_got = got.data<float>()[i], of_wanted = wanted.data<float>()[i];
+      if (of_got == of_wanted || ++wrong > 3) continue;
+      ADD_FAILURE() << "row " << i / columns << ", column " << i % columns << ": " << of_got
+                    << " instead of " << of_wanted;
+    }
+    EXPECT_EQ(wrong, 0);
   }
 
   std::shared_ptr<GpuDevice> device_;
@@ -115,43 +147,25 @@ TEST_P(WarpgroupProduct, EveryTileIsComputed) {
   device_ = *FindMatrixDevice({.emulate_warpgroup_units = true});
   ASSERT_TRUE(HasRoomForWarpgroups(device_->properties()));
   const bool is_emulated = device_->dialect() == Dialect::kOpenCl;
-  for (const bool by_rows : {false, true}) {
-    ProductText text;
-    text.a = text.b = text.y = GetParam();
-    text.accumulator = "f32";
-    text.a_rows = true;
-    (by_rows ? text.b_rows : text.b_columns) = true;
-    for (const ProductSizes& sizes :
-         {ProductSizes{1, 150, 264, 72}, ProductSizes{1, 64, 64, 64}, ProductSizes{1, 300, 72, 456},
-          is_emulated ? ProductSizes{1, 260, 136, 400} : ProductSizes{1, 2500, 2056, 456}}) {
+  for (const ProductSizes& sizes :
+       {ProductSizes{1, 150, 264, 72}, ProductSizes{1, 64, 64, 64}, ProductSizes{1, 300, 72, 456},
+        is_emulated ? ProductSizes{1, 260, 136, 400} : ProductSizes{1, 2500, 4104, 456}}) {
+    for (const bool by_rows : {false, true}) {
+      ProductText text;
+      text.a = text.b = text.y = GetParam();
+      text.accumulator = "f32";
+      text.a_rows = true;
+      (by_rows ? text.b_rows : text.b_columns) = true;
       ASSERT_TRUE(IsForWarpgroups(text, sizes));
       const Tensor a = Numbers(sizes.m, sizes.k, 3);
       const Tensor b = by_rows ? Numbers(sizes.n, sizes.k, 5) : Numbers(sizes.k, sizes.n, 5);
-      const Tensor got = *Converted(Product(text, sizes, a, b), DataType::kFloat);
-      Tensor wanted = *Tensor::Create(DataType::kFloat, {sizes.m, sizes.n});
-      const float* left = a.data<float>();
-      const float* right = b.data<float>();
-      for (int64_t i = 0; i < sizes.m; ++i) {
-        float* const sums = wanted.mutable_data<float>() + i * sizes.n;
-        std::fill_n(sums, sizes.n, 0.0f);
-        const float* const row = left + i * sizes.k;
-        for (int64_t p = 0; p < sizes.k && !by_rows; ++p) {
-          for (int64_t j = 0; j < sizes.n; ++j) sums[j] += row[p] * right[p * sizes.n + j];
-        }
-        for (int64_t j = 0; j < sizes.n && by_rows; ++j) {
-          sums[j] = std::inner_product(row, row + sizes.k, right + j * sizes.k, 0.0f);
-        }
+      const Tensor wanted = Expected(sizes, a, b, by_rows);
+      for (const WarpgroupSchedule schedule :
+           {WarpgroupSchedule::kInTurns, WarpgroupSchedule::kTogether}) {
+        SCOPED_TRACE(StrCat(sizes.m, " by ", sizes.n, ", by rows ", by_rows, ", ",
+                            WarpgroupColumns(schedule), " columns at a time"));
+        ExpectEqual(*Converted(Product(text, schedule, sizes, a, b), DataType::kFloat), wanted);
       }
-      wanted = *Converted(*Converted(wanted, GetParam()), DataType::kFloat);
-      int64_t wrong = 0;
-      for (int64_t i = 0; i < sizes.m * sizes.n; ++i) {
-        // Every sum is exact.
-        if (got.data<float>()[i] == wanted.data<float>()[i] || ++wrong > 3) continue;
-        ADD_FAILURE() << "row " << i / sizes.n << ", column " << i % sizes.n << " of " << sizes.m
-                      << " by " << sizes.n << ", by rows " << by_rows << ": "
-                      << got.data<float>()[i] << " instead of " << wanted.data<float>()[i];
-      }
-      EXPECT_EQ(wrong, 0);
     }
   }
 }
@@ -201,8 +215,12 @@ TEST(WarpgroupGrid, HasAPairOfGroupsForEachTwoMultiprocessors) {
   properties.multiprocessors = 132;
   properties.room_bytes = 227 << 10;
   EXPECT_TRUE(HasRoomForWarpgroups(properties));
-  EXPECT_EQ(WarpgroupGrid(properties, Dialect::kCuda, {1, 8192, 768, 768}).groups[0], 132u);
-  EXPECT_EQ(WarpgroupGrid(properties, Dialect::kCuda, {1, 300, 768, 768}).groups[0], 24u);
+  const auto groups = [&](const ProductSizes& sizes, WarpgroupSchedule schedule) {
+    return WarpgroupGrid(properties, Dialect::kCuda, sizes, schedule).groups[0];
+  };
+  EXPECT_EQ(groups({1, 8192, 768, 768}, WarpgroupSchedule::kInTurns), 132u);
+  EXPECT_EQ(groups({1, 300, 768, 768}, WarpgroupSchedule::kInTurns), 24u);
+  EXPECT_EQ(groups({1, 300, 768, 768}, WarpgroupSchedule::kTogether), 12u);
   properties.room_bytes = 163 << 10;
   EXPECT_FALSE(HasRoomForWarpgroups(properties));
 }
