@@ -62,45 +62,46 @@ constexpr std::string_view kSource = R"(
       } \
     } \
   }
-// Where 8 results of a row are, so that neither writing nor reading them meets a bank twice.
-#define RESULTS_OF(row, part) ((row) * 16 + (((part) & 8) | (((part) ^ (row)) & 7)))
 // Results of a warp become rows, which are written whole, 128 columns at a time: first those of half
-// of its sums.
+// of its sums. 8 results of a row are at place (part ^ row) % 8 of their 64 columns, so that neither
+// writing nor reading them meets a bank twice.
 #define FINISH_TILE(own, is_mine, SYNCHRONIZE) \
   UNROLL \
   for (i32 of_two = 0; of_two < 2; ++of_two) { \
-    const i32 own_lane = lane % 128; \
-    const i64 half_down = down + (OWN_BLOCK(own) + (IN_TURNS ? of_two : 0)) * 64; \
-    const i64 half_across = across + (IN_TURNS ? 0 : of_two) * 128; \
-    LOCAL_POINTER uint4* results = room + RESULTS_AT / 16 + (own) * 1024; \
+    const i32 of_warp = lane % 32, first_row = lane % 128 / 32 * 16; \
+    const IX half_down = (IX)down + (IX)(OWN_BLOCK(own) + (IN_TURNS ? of_two : 0)) * 64 + first_row; \
+    const IX half_across = (IX)across + (IN_TURNS ? 0 : of_two * 128); \
+    LOCAL_POINTER uint4* rows = room + RESULTS_AT / 16 + (own) * 1024 + first_row * 16; \
     SYNCHRONIZE; \
     if (is_mine) { \
+      LOCAL_POINTER u32* words = (LOCAL_POINTER u32*)(rows + of_warp / 4 * 16) + of_warp % 4; \
       UNROLL \
       for (i32 e = 0; e < SUMS / 4; ++e) { \
         const i32 part = e / 2, below = e % 2; \
-        const i32 row = own_lane / 32 * 16 + own_lane % 32 / 4 + below * 8; \
-        const IX i = (IX)(half_down + row < m ? half_down + row : m - 1); \
+        const IX row = half_down + of_warp / 4 + below * 8, i = row < (IX)m ? row : (IX)m - 1; \
         Y pair[2]; \
         UNROLL \
         for (i32 odd = 0; odd < 2; ++odd) { \
-          const i64 column = half_across + part * 8 + own_lane % 4 * 2 + odd; \
-          const IX j = (IX)(column < n ? column : n - 1); \
+          const IX column = half_across + part * 8 + of_warp % 4 * 2 + odd; \
+          const IX j = column < (IX)n ? column : (IX)n - 1; \
           const ACC sum = sums[of_two * (SUMS / 2) + part * 4 + below * 2 + odd]; \
           const i64 at = (i64)i * n + j; \
           const ACC value = RESULT; \
           Y_PUT(pair, odd, FINISHED); \
         } \
-        ((LOCAL_POINTER u32*)(results + RESULTS_OF(row, part)))[own_lane % 4] = \
+        words[below * 512 + part / 8 * 32 + (part % 8 ^ of_warp / 4) * 4] = \
             (u32)pair[0] | (u32)pair[1] << 16; \
       } \
     } \
     SYNCHRONIZE; \
     if (is_mine) { \
-      for (i32 e = own_lane % 32; e < 256; e += 32) { \
-        const i32 row = own_lane / 32 * 16 + e / 16, part = e % 16; \
-        if (half_down + row < m && half_across + part * 8 < n) { \
-          *(GLOBAL uint4*)(y + (half_down + row) * n + half_across + part * 8) = \
-              results[RESULTS_OF(row, part)]; \
+      const IX column = half_across + of_warp % 16 * 8; \
+      UNROLL \
+      for (i32 e = 0; e < 8; ++e) { \
+        const i32 row = e * 2 + of_warp / 16; \
+        if (half_down + row < (IX)m && column < (IX)n) { \
+          *(GLOBAL uint4*)(y + (i64)(half_down + row) * n + column) = \
+              rows[row * 16 + (of_warp % 16 ^ row % 8)]; \
         } \
       } \
     } \
