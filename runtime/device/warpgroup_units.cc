@@ -23,8 +23,8 @@ struct __align__(128) TileMap { u64 words[16]; };
 #define ROOM_ADDRESS(room) local_address(room)
 #define COPIES_TO_PRODUCTS() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 #define IN_PAIRS __cluster_dims__(2, 1, 1)
-#define FEWER_REGISTERS() asm volatile("setmaxnreg.dec.sync.aligned.u32 40;")
-#define MORE_REGISTERS() asm volatile("setmaxnreg.inc.sync.aligned.u32 232;")
+#define FEWER_REGISTERS() asm volatile("setmaxnreg.dec.sync.aligned.u32 24;")
+#define MORE_REGISTERS() asm volatile("setmaxnreg.inc.sync.aligned.u32 240;")
 FUNCTION u32 PAIR_RANK() {
   u32 rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

@@ -30,8 +30,8 @@
 //                                  no memory but what products and copies of tiles use: what does
 //                                  would cost a thousand cycles
 //   FEWER_REGISTERS()              by all lanes of a warpgroup, in a kernel of three: it gives
-//                                  registers up to 40
-//   MORE_REGISTERS()               likewise, and takes up to 232
+//                                  registers up to 24
+//   MORE_REGISTERS()               likewise, and takes up to 240
 //   SIGNAL_INIT(at, count)         a signal in local memory, 8 bytes at that address, that is given
 //                                  once it was signalled so often; SIGNALS_VISIBLE() behind them
 //   SIGNAL_EXPECT(at, bytes)       signals, and that so many bytes of copies must come as well

@@ -206,7 +206,7 @@ struct Variant {
   std::string name, source, entry;
   LaunchGrid grid;
   int64_t down = 0, across = 0;  // tiles; 0: a lane for each result
-  bool has_maps = false;         // its arguments end with WarpgroupMaps
+  int64_t of_warpgroups = 0;     // columns, where its arguments end with WarpgroupMaps
 };
 
 Variant PlainVariant(const ProductPlan& plan, bool wide) {
@@ -274,12 +274,11 @@ Variant MatrixVariant(const ProductPlan& plan, bool wide, const MatrixTile& tile
 }
 
 Variant WarpgroupVariant(const GpuDevice& device, const ProductPlan& plan, bool wide,
-                         WarpgroupSchedule schedule) {
-  Variant variant =
-      TiledBy(plan.sizes, kWarpgroupRows, static_cast<int>(WarpgroupColumns(schedule)),
-              WarpgroupProductSource(plan.text, wide, schedule), "warpgroup_product", {});
-  variant.grid = WarpgroupGrid(device.properties(), device.dialect(), plan.sizes, schedule);
-  variant.has_maps = true;
+                         int64_t columns) {
+  Variant variant = TiledBy(plan.sizes, kWarpgroupRows, static_cast<int>(columns),
+                            WarpgroupProductSource(plan, wide, columns), "warpgroup_product", {});
+  variant.grid = WarpgroupGrid(device.properties(), device.dialect(), plan.sizes, columns);
+  variant.of_warpgroups = columns;
   return variant;
 }
 
@@ -313,9 +312,8 @@ std::vector<Variant> VariantsOf(const GpuDevice& device, const ProductPlan& plan
   if (sizes.m <= kFew || sizes.n <= kFew) return NarrowVariants(properties, plan, wide);
   if (properties.has_warpgroup_units && HasRoomForWarpgroups(properties) &&
       IsForWarpgroups(plan.text, sizes)) {
-    for (const WarpgroupSchedule schedule :
-         {WarpgroupSchedule::kInTurns, WarpgroupSchedule::kTogether}) {
-      variants.push_back(WarpgroupVariant(device, plan, wide, schedule));
+    for (const int64_t columns : kWarpgroupColumns) {
+      variants.push_back(WarpgroupVariant(device, plan, wide, columns));
     }
   }
   if (properties.has_matrix_units && IsForMatrixUnits(plan.text, properties.use_tf32)) {
@@ -331,16 +329,17 @@ Result<PreparedKernel> Prepare(GpuDevice& device, const ProductPlan& plan, const
   ONNXD_ASSIGN_OR_RETURN(const GpuProgram kernel, device.FindKernel(variant.source, variant.entry));
   PreparedKernel prepared;
   prepared.compute = [=, sizes = plan.sizes, grid = variant.grid, down = variant.down,
-                      across = variant.across, a = plan.a, b = plan.b, fill = plan.fill,
-                      has_maps = variant.has_maps, b_rows = plan.text.b_rows,
+                      across = variant.across, a = plan.a, b = plan.b,
+                      fill = variant.of_warpgroups > 0 ? WarpgroupFill(plan) : plan.fill,
+                      columns = variant.of_warpgroups, b_rows = plan.text.b_rows,
                       &device](const KernelContext& k) -> Status {
     LaunchArguments arguments;
     arguments.Pointer(k.input<void>(a)).Pointer(k.input<void>(b)).Pointer(k.output<void>(0));
     fill(k, arguments);
     arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
-    if (has_maps) {
-      ONNXD_ASSIGN_OR_RETURN(const WarpgroupMaps maps,
-                             MapsOf(device, b_rows, sizes, k.input<void>(a), k.input<void>(b)));
+    if (columns > 0) {
+      ONNXD_ASSIGN_OR_RETURN(const WarpgroupMaps maps, MapsOf(device, b_rows, sizes, columns,
+                                                              k.input<void>(a), k.input<void>(b)));
       arguments.Value(down).Value(across).Value(maps.a).Value(maps.b);
     } else if (down > 0) {
       arguments.Value(down).Value(across);

@@ -51,6 +51,9 @@ struct DepthwiseWindow {
   std::array<int64_t, 2> kernel, strides, dilations, pads;  // along height and width
 };
 
+// Adds the arguments of ProductText::parameters.
+using ProductFill = std::function<void(const KernelContext&, LaunchArguments&)>;
+
 // Inputs of a node that are added to sums.
 struct ProductAddends {
   std::optional<size_t> row;     // [n], to each row
@@ -63,7 +66,7 @@ struct ProductRest {
   size_t row;  // of the node's inputs
   // Of what it finishes: parameters, functions, setup and finished are its own.
   ProductText text;
-  std::function<void(const KernelContext&, LaunchArguments&)> fill;
+  ProductFill fill;
 };
 
 // A product of a node's inputs: what PrepareProduct runs.
@@ -71,8 +74,7 @@ struct ProductPlan {
   ProductText text;
   ProductSizes sizes;
   size_t a = 0, b = 1;  // inputs of the node
-  // Adds the arguments of ProductText::parameters.
-  std::function<void(const KernelContext&, LaunchArguments&)> fill;
+  ProductFill fill;
   // The sums, where a library may compute them, in either form; types are those of the text.
   std::optional<LibraryProduct> product = std::nullopt;
   std::optional<LibraryConvolution> convolution = std::nullopt;

@@ -61,6 +61,35 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
     ExpectSame(m.Answer("y"), m.inputs(), true);
   }
 
+  // With Relu behind them, where `clips`.
+  void WithARowAndAMatrix(bool clips) {
+    CastModel m(GetParam());
+    const std::string a = m.Input({150, 64}), b = m.Input({64, 200}), row = m.Input({200});
+    const std::string matrix = m.Input({150, 200});
+    m.model().Node("MatMul", {a, b}, {"product"}).Node("Add", {"product", row}, {"sum"});
+    m.model().Node("Add", {"sum", matrix}, {"whole"});
+    if (clips) m.model().Node("Relu", {"whole"}, {"clipped"});
+    m.model().Node("Transpose", {clips ? "clipped" : "whole"}, {"y"});
+    ExpectSame(m.Answer("y"), m.inputs(), true);
+  }
+
+  void WithARowAndRelu() {
+    CastModel m(GetParam());
+    const std::string a = m.Input({70, 64}), b = m.Input({64, 72}), row = m.Input({72});
+    m.model().Node("MatMul", {a, b}, {"product"}).Node("Add", {"product", row}, {"sum"});
+    m.model().Node("Relu", {"sum"}, {"z"}).Node("Transpose", {"z"}, {"y"});
+    ExpectSame(m.Answer("y"), m.inputs(), true);
+  }
+
+  // Programs that add it to whole rows.
+  int ProgramsWithAMatrix() const {
+    int count = 0;
+    for (const std::string& source : device_->sources()) {
+      count += source.find("#define ADDS_MATRIX 1") != std::string::npos ? 1 : 0;
+    }
+    return count;
+  }
+
   int Programs() const {
     int count = 0;
     for (const std::string& source : device_->sources()) {
@@ -79,8 +108,10 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
   }
 
   // What the program makes of a, [m, k], and b, [k, n] or [n, k].
-  Tensor Product(const ProductText& text, WarpgroupSchedule schedule, const ProductSizes& sizes,
+  Tensor Product(const ProductText& text, int64_t columns, const ProductSizes& sizes,
                  const Tensor& a, const Tensor& b) {
+    ProductPlan plan;
+    plan.text = text;
     Tensor results = *Tensor::Create(text.y, {sizes.m, sizes.n});
     const auto upload = [&](const Tensor& tensor) {
       const Tensor narrow = *Converted(tensor, text.a);
@@ -88,9 +119,9 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
     };
     const DeviceBuffer on_a = upload(a), on_b = upload(b);
     const auto kernel =
-        device_->FindKernel(WarpgroupProductSource(text, false, schedule), "warpgroup_product");
+        device_->FindKernel(WarpgroupProductSource(plan, false, columns), "warpgroup_product");
     EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
-    const auto maps = MapsOf(*device_, text.b_rows, sizes, on_a.get(), on_b.get());
+    const auto maps = MapsOf(*device_, text.b_rows, sizes, columns, on_a.get(), on_b.get());
     EXPECT_TRUE(maps.ok()) << maps.status().ToString();
     if (!kernel.ok() || !maps.ok()) return results;
     const DeviceBuffer y = *device_->Allocate(results.bytes());
@@ -98,10 +129,10 @@ class WarpgroupProduct : public testing::TestWithParam<DataType> {
     arguments.Pointer(on_a.get()).Pointer(on_b.get()).Pointer(y.get());
     arguments.Value(sizes.m).Value(sizes.n).Value(sizes.k);
     arguments.Value((sizes.m - 1) / kWarpgroupRows + 1);
-    arguments.Value((sizes.n - 1) / WarpgroupColumns(schedule) + 1);
+    arguments.Value((sizes.n - 1) / columns + 1);
     arguments.Value(maps->a).Value(maps->b);
     const LaunchGrid grid =
-        WarpgroupGrid(device_->properties(), device_->dialect(), sizes, schedule);
+        WarpgroupGrid(device_->properties(), device_->dialect(), sizes, columns);
     const auto stream = *device_->MakeStream();
     EXPECT_TRUE(static_cast<GpuStream&>(*stream).Launch(**kernel, grid, arguments).ok());
     EXPECT_TRUE(stream->CopyOut(results.mutable_raw(), y.get(), results.bytes()).ok());
@@ -160,11 +191,10 @@ TEST_P(WarpgroupProduct, EveryTileIsComputed) {
       const Tensor a = Numbers(sizes.m, sizes.k, 3);
       const Tensor b = by_rows ? Numbers(sizes.n, sizes.k, 5) : Numbers(sizes.k, sizes.n, 5);
       const Tensor wanted = Expected(sizes, a, b, by_rows);
-      for (const WarpgroupSchedule schedule :
-           {WarpgroupSchedule::kInTurns, WarpgroupSchedule::kTogether}) {
-        SCOPED_TRACE(StrCat(sizes.m, " by ", sizes.n, ", by rows ", by_rows, ", ",
-                            WarpgroupColumns(schedule), " columns at a time"));
-        ExpectEqual(*Converted(Product(text, schedule, sizes, a, b), DataType::kFloat), wanted);
+      for (const int64_t columns : kWarpgroupColumns) {
+        SCOPED_TRACE(StrCat(sizes.m, " by ", sizes.n, ", by rows ", by_rows, ", ", columns,
+                            " columns at a time"));
+        ExpectEqual(*Converted(Product(text, columns, sizes, a, b), DataType::kFloat), wanted);
       }
     }
   }
@@ -180,6 +210,15 @@ TEST_P(WarpgroupProduct, OfStackedRowsAndOfATransposedMatrix) {
 TEST_P(WarpgroupProduct, WithARowAndGeluAndAMatrixBehindIt) {
   WithARowAndGeluAndAMatrix();
   EXPECT_GE(Programs(), 1);
+}
+
+TEST_P(WarpgroupProduct, WithARowAndAMatrixAndReluBehindThem) {
+  const int before = ProgramsWithAMatrix();
+  WithARowAndRelu();
+  EXPECT_EQ(ProgramsWithAMatrix(), before);
+  WithARowAndAMatrix(false);
+  WithARowAndAMatrix(true);
+  EXPECT_EQ(ProgramsWithAMatrix(), before + 2);
 }
 
 TEST_P(WarpgroupProduct, LeavesSmallOnesAndWhatVectorsDoNotLoadToOthers) {
@@ -200,6 +239,8 @@ TEST_P(WarpgroupProduct, CompilesForTensorCoresWithAllThatFollows) {
   OfStackedRows();
   OfATransposedMatrix();
   WithARowAndGeluAndAMatrix();
+  WithARowAndAMatrix(true);
+  WithARowAndRelu();
   int programs = 0;
   for (const std::string& source : device_->sources()) {
     if (source.find("warpgroup_product(GLOBAL") == std::string::npos) continue;
@@ -207,7 +248,7 @@ TEST_P(WarpgroupProduct, CompilesForTensorCoresWithAllThatFollows) {
     const auto cubin = cuda::CompileToCubin(**nvrtc, StrCat(Prelude(Dialect::kCuda), source), 90);
     EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
   }
-  EXPECT_GE(programs, 3);
+  EXPECT_GE(programs, 5);
 }
 
 TEST(WarpgroupGrid, HasAPairOfGroupsForEachTwoMultiprocessors) {
@@ -215,12 +256,12 @@ TEST(WarpgroupGrid, HasAPairOfGroupsForEachTwoMultiprocessors) {
   properties.multiprocessors = 132;
   properties.room_bytes = 227 << 10;
   EXPECT_TRUE(HasRoomForWarpgroups(properties));
-  const auto groups = [&](const ProductSizes& sizes, WarpgroupSchedule schedule) {
-    return WarpgroupGrid(properties, Dialect::kCuda, sizes, schedule).groups[0];
+  const auto groups = [&](const ProductSizes& sizes, int64_t columns) {
+    return WarpgroupGrid(properties, Dialect::kCuda, sizes, columns).groups[0];
   };
-  EXPECT_EQ(groups({1, 8192, 768, 768}, WarpgroupSchedule::kInTurns), 132u);
-  EXPECT_EQ(groups({1, 300, 768, 768}, WarpgroupSchedule::kInTurns), 24u);
-  EXPECT_EQ(groups({1, 300, 768, 768}, WarpgroupSchedule::kTogether), 12u);
+  EXPECT_EQ(groups({1, 8192, 768, 768}, 128), 132u);
+  EXPECT_EQ(groups({1, 300, 768, 768}, 128), 24u);
+  EXPECT_EQ(groups({1, 300, 768, 768}, 192), 16u);
   properties.room_bytes = 163 << 10;
   EXPECT_FALSE(HasRoomForWarpgroups(properties));
 }
