@@ -50,9 +50,9 @@ constexpr std::string_view kSource = R"(
       } \
     } \
   }
-// What is finished before any is stored, so that what it reads is on its way at once; then rows of 64
-// results, which are written whole. 8 of them are at place part ^ row % 8, so that neither writing
-// nor reading them meets a bank twice.
+// Results are finished before any is stored, so that what they read is on its way together; then all
+// that is added to whole rows is asked for. Rows of 64 results are written whole: 8 of them are at
+// place part ^ row % 8 until then, so that neither writing nor reading them meets a bank twice.
 #define FINISH_TILE(own, is_mine, SYNCHRONIZE) \
   { \
     const i32 of_warp = lane % 32, first_row = lane % 128 / 32 * 16; \
@@ -79,9 +79,13 @@ constexpr std::string_view kSource = R"(
       } \
     } \
     uint4 added[COLUMNS / 32 * 4]; \
-    if (is_mine) { \
-      LOAD_ADDED(0) \
-      LOAD_ADDED(1) \
+    if (ADDS_MATRIX && is_mine) { \
+      UNROLL \
+      for (i32 e = 0; e < COLUMNS / 32 * 4; ++e) { \
+        const IX row = ROW_OF(e / 4, e % 4), column = COLUMN_OF(e / 4); \
+        const IX i = row < (IX)m ? row : (IX)m - 1, j = column < (IX)n ? column : (IX)n - 8; \
+        added[e] = *(GLOBAL const uint4*)(MATRIX_ADDED + (i64)i * n + j); \
+      } \
     } \
     UNROLL \
     for (i32 piece = 0; piece < COLUMNS / 32; ++piece) { \
@@ -93,32 +97,24 @@ constexpr std::string_view kSource = R"(
           words[below * 256 + (part ^ of_warp / 4) * 4] = \
               results[(piece / 2 * 8 + part) * 4 + piece % 2 * 2 + below]; \
         } \
-        if (piece + 2 < COLUMNS / 32) LOAD_ADDED(piece + 2) \
       } \
       SYNCHRONIZE; \
       if (is_mine) { \
+        uint4 whole[4]; \
         UNROLL \
         for (i32 e = 0; e < 4; ++e) { \
           const i32 row = e * 4 + of_warp / 8; \
+          whole[e] = rows[row * 8 + (of_warp % 8 ^ row % 8)]; \
+        } \
+        UNROLL \
+        for (i32 e = 0; e < 4; ++e) { \
           const IX i = ROW_OF(piece, e), j = COLUMN_OF(piece); \
-          const uint4 sum = rows[row * 8 + (of_warp % 8 ^ row % 8)]; \
           if (i < (IX)m && j < (IX)n) { \
             *(GLOBAL uint4*)(y + (i64)i * n + j) = \
-                ADDS_MATRIX ? with_added(sum, added[piece * 4 + e]) : sum; \
+                ADDS_MATRIX ? with_added(whole[e], added[piece * 4 + e]) : whole[e]; \
           } \
         } \
       } \
-    } \
-  }
-// Of what is added to rows, which is asked for two pieces ahead: 8 elements at each of a lane's places,
-// or of others that are there.
-#define LOAD_ADDED(piece) \
-  if (ADDS_MATRIX) { \
-    UNROLL \
-    for (i32 e = 0; e < 4; ++e) { \
-      const IX row = ROW_OF(piece, e), column = COLUMN_OF(piece); \
-      const IX i = row < (IX)m ? row : (IX)m - 1, j = column < (IX)n ? column : (IX)n - 8; \
-      added[(piece) * 4 + e] = *(GLOBAL const uint4*)(MATRIX_ADDED + (i64)i * n + j); \
     } \
   }
 // Of a lane's four places in a piece, 64 rows and columns.
