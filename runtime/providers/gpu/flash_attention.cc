@@ -162,32 +162,22 @@ void AddSplitWays(const GpuDevice& device, const AttentionText& text, const Flas
   }
 }
 
-// Two that share keys come first where both have queries.
-void AddWarpgroupWays(const GpuProperties& properties, const AttentionText& text,
-                      const FlashSizes& sizes, std::vector<Way>& ways) {
-  for (const int64_t warpgroups : {2, 1}) {
-    const int64_t room = WarpgroupRoomBytes(sizes, warpgroups);
-    if (sizes.queries <= (warpgroups - 1) * kWarpgroupQueries || properties.room_bytes < room) {
-      continue;
-    }
-    ways.push_back({StrCat("warpgroup_attention ", warpgroups),
-                    WarpgroupAttentionSource(text, sizes, warpgroups),
-                    "warpgroup_attention",
-                    warpgroups * kWarpgroupQueries,
-                    static_cast<uint32_t>(warpgroups * kWarpgroupLanes),
-                    {},
-                    static_cast<size_t>(room)});
-  }
-}
-
 // The best guess first.
 Result<std::vector<Way>> WaysOf(const GpuDevice& device, const AttentionText& text,
                                 const FlashSizes& sizes) {
   const GpuProperties& properties = device.properties();
   const bool fits = sizes.batch.size() < kMostDeviceDims;
   std::vector<Way> ways;
-  if (fits && properties.has_warpgroup_units && IsForWarpgroups(text, sizes)) {
-    AddWarpgroupWays(properties, text, sizes, ways);
+  const bool has_warpgroups =
+      properties.has_warpgroup_units && properties.room_bytes >= WarpgroupRoomBytes(sizes);
+  if (fits && has_warpgroups && IsForWarpgroups(text, sizes)) {
+    ways.push_back({"warpgroup_attention",
+                    WarpgroupAttentionSource(text, sizes),
+                    "warpgroup_attention",
+                    kWarpgroupQueries,
+                    128,
+                    {},
+                    static_cast<size_t>(WarpgroupRoomBytes(sizes))});
   }
   if (fits && properties.has_matrix_units && IsForMatrixUnits(text, sizes)) {
     for (const auto& tile : MatrixAttentionTiles(sizes, properties.multiprocessors)) {

@@ -10,11 +10,11 @@ namespace {
 
 constexpr int64_t kKeys = 64, kTileBytes = 8192;
 
-// Local memory has tiles of 64 rows of 64 elements: of each warpgroup's queries, then twice those
-// of keys and of values, then of each warpgroup's shares, which only the emulation reads there.
+// Local memory has tiles of 64 rows of 64 elements: of queries, then twice those of keys and of
+// values, then of shares, which only the emulation reads there.
 constexpr std::string_view kSizes = R"(
-#define LANES_IN_ALL (128 * WARPGROUPS)
-#define QUERIES (64 * WARPGROUPS)
+#define LANES_IN_ALL 128
+#define QUERIES 64
 #define VALUE_ROW (VALUE_HEAD / 8 + 1)
 #define SCORE_PARTS (KEYS / 8)
 #define RESULT_PARTS (VALUE_HEAD / 8)
@@ -22,12 +22,9 @@ constexpr std::string_view kSizes = R"(
 #define TILE 512
 #define TILE_BYTES 8192
 #define QUERY_TILES (HEAD / 64)
-#define KEY_TILES QUERY_TILES
 #define VALUE_TILES (VALUE_HEAD / 64)
-#define HALF_TILES (KEY_TILES + VALUE_TILES)
-#define KEYS_TILE(half) (WARPGROUPS * QUERY_TILES + (half) * HALF_TILES)
-#define VALUES_TILE(half) (KEYS_TILE(half) + KEY_TILES)
-#define SHARE_TILE KEYS_TILE(2)
+#define HALF_TILES (QUERY_TILES + VALUE_TILES)
+#define SHARE_TILE (QUERY_TILES + 2 * HALF_TILES)
 )";
 
 constexpr std::string_view kMacros = R"(
@@ -41,17 +38,19 @@ constexpr std::string_view kMacros = R"(
   } \
   COPIES_END();
 #define LOAD_KEYS(half, begin, there) \
-  LOAD_TILES(KEYS_TILE(half), KEY_TILES, k + k_at + (begin) * k_row, k_row, there)
+  LOAD_TILES(QUERY_TILES + (half) * HALF_TILES, QUERY_TILES, k + k_at + (begin) * k_row, k_row, \
+             there)
 #define LOAD_VALUES(half, begin, there) \
-  LOAD_TILES(VALUES_TILE(half), VALUE_TILES, v + v_at + (begin) * v_row, v_row, there)
+  LOAD_TILES(2 * QUERY_TILES + (half) * HALF_TILES, VALUE_TILES, v + v_at + (begin) * v_row, v_row, \
+             there)
 #define TILE_AT(tile) (room_begin + (u32)(tile) * TILE_BYTES)
 
-KERNEL BOUNDS(LANES_IN_ALL, GROUPS_AT_ONCE)
+KERNEL BOUNDS(128, GROUPS_AT_ONCE)
 warpgroup_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLOBAL X* y,
                     PARAMETERS i64 queries, i64 keys, f32 scale, Dims batch, Dims q_strides,
                     Dims k_strides, Dims v_strides, Dims y_strides, i64 blocks) {
   LOCAL_ROOM(room, ROOM_BYTES / 16)
-  EXCHANGE(LANES_IN_ALL)
+  EXCHANGE(128)
   const i32 lane = LANE(0), lane_row = lane % 32 / 4, lane_word = lane % 4;
   FIND_HEAD
   SETUP
@@ -59,11 +58,7 @@ warpgroup_attention(GLOBAL const X* q, GLOBAL const X* k, GLOBAL const X* v, GLO
   const i64 first_key = FIRST_KEY, end_key = END_KEY;
   const i64 begin = first_key / KEYS * KEYS;
   const i32 queries_there = (i32)(queries - down < QUERIES ? queries - down : QUERIES);
-  UNROLL
-  for (i32 of_group = 0; of_group < WARPGROUPS; ++of_group) {
-    LOAD_TILES(of_group * QUERY_TILES, QUERY_TILES, q + q_at + (down + of_group * 64) * q_row, q_row,
-               queries_there - of_group * 64)
-  }
+  LOAD_TILES(0, QUERY_TILES, q + q_at + down * q_row, q_row, queries_there)
   const i32 at_first = begin < end_key ? KEYS_FROM(begin) : 0;
   LOAD_KEYS(0, begin, at_first)
   LOAD_VALUES(0, begin, at_first)
@@ -82,7 +77,7 @@ constexpr std::string_view kTile = R"(
   i32 now_in = 0;  // the half of the room that has the tile
   for (i64 first = begin; first < end_key; first += KEYS) {
     const bool is_last = first + KEYS >= end_key;
-    const i32 keys_now = KEYS_TILE(now_in), values_now = VALUES_TILE(now_in);
+    const i32 keys_now = QUERY_TILES + now_in * HALF_TILES, values_now = keys_now + QUERY_TILES;
     const i32 there = KEYS_FROM(first);
     BARRIER();
 )";
@@ -103,7 +98,7 @@ constexpr std::string_view kScores = R"(
     for (i32 s = 0; s < SCORE_PARTS * 4; ++s) sums[s] = 0.0f;
     SUMS_STAY(sums, SCORE_PARTS * 4);
     PRODUCTS_BEGIN();
-    const u64 of_queries = TILE_DESCRIPTOR(TILE_AT(lane / 128 * QUERY_TILES), 16, 1024);
+    const u64 of_queries = TILE_DESCRIPTOR(TILE_AT(0), 16, 1024);
     const u64 of_keys = TILE_DESCRIPTOR(TILE_AT(keys_now), 16, 1024);
     UNROLL
     for (i32 step = 0; step < HEAD / 16; ++step) {
@@ -150,20 +145,18 @@ constexpr std::string_view kShares = R"(
 #else
 #define PUT_SHARES() \
   for (i32 word = 0; word < KEYS / 16 * 4; ++word) { \
-    const i32 row = lane % 128 / 32 * 16 + lane_row + word % 2 * 8, part = word / 2; \
-    const i32 tile = SHARE_TILE + lane / 128; \
-    ((LOCAL_POINTER u32*)(room + tile * TILE + row * 8 + (part ^ row % 8)))[lane_word] = \
+    const i32 row = lane / 32 * 16 + lane_row + word % 2 * 8, part = word / 2; \
+    ((LOCAL_POINTER u32*)(room + SHARE_TILE * TILE + row * 8 + (part ^ row % 8)))[lane_word] = \
         words[word]; \
   }
 #define ADD_SHARES(of_results, step, right) \
   multiply_values(of_results, \
-                  TILE_DESCRIPTOR(TILE_AT(SHARE_TILE + lane / 128) + (u32)(step) * 32, 16, 1024), \
-                  right, room)
+                  TILE_DESCRIPTOR(TILE_AT(SHARE_TILE) + (u32)(step) * 32, 16, 1024), right, room)
 #endif
 )";
 
-int64_t TilesOf(const FlashSizes& sizes, int64_t warpgroups) {
-  return (warpgroups * sizes.head + 2 * sizes.head + 2 * sizes.value_head) / 64 + warpgroups;
+int64_t TilesOf(const FlashSizes& sizes) {
+  return (3 * sizes.head + 2 * sizes.value_head) / 64 + 1;
 }
 
 bool IsWidth(int64_t width) { return width == 64 || width == 128; }
@@ -174,17 +167,13 @@ bool IsForWarpgroups(const AttentionText& text, const FlashSizes& sizes) {
   return IsForMatrixUnits(text, sizes) && IsWidth(sizes.head) && IsWidth(sizes.value_head);
 }
 
-int64_t WarpgroupRoomBytes(const FlashSizes& sizes, int64_t warpgroups) {
-  return TilesOf(sizes, warpgroups) * kTileBytes;
-}
+int64_t WarpgroupRoomBytes(const FlashSizes& sizes) { return TilesOf(sizes) * kTileBytes; }
 
-std::string WarpgroupAttentionSource(const AttentionText& text, const FlashSizes& sizes,
-                                     int64_t warpgroups) {
+std::string WarpgroupAttentionSource(const AttentionText& text, const FlashSizes& sizes) {
   const bool is_narrow = sizes.head + sizes.value_head <= 128;
   return StrCat(RowDefinitions(text, sizes.scale), Define("KEYS", kKeys),
-                Define("WARPGROUPS", warpgroups),
-                Define("ROOM_BYTES", WarpgroupRoomBytes(sizes, warpgroups)),
-                Define("GROUPS_AT_ONCE", (is_narrow ? 4 : 2) / warpgroups),
+                Define("ROOM_BYTES", WarpgroupRoomBytes(sizes)),
+                Define("GROUPS_AT_ONCE", is_narrow ? 4 : 2),
                 AttentionDefinitions(WithoutBias(text), sizes),
                 WarpgroupMultiply("multiply_keys", text.type, kKeys, false),
                 WarpgroupMultiplyWords("multiply_values", text.type, sizes.value_head), kSizes,
