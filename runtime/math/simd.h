@@ -355,6 +355,8 @@ struct Simd {
   void (*max_rows)(const float* const* rows, int64_t count, float* out, int64_t n);
   void (*pool_row)(const PoolRowArguments& arguments);
   float (*max)(const float* x, int64_t n);
+  // ranks[i] = how many of keys[n] come before keys[i]: lower ones, and equal ones of a lower index
+  void (*ranks)(const int32_t* keys, int64_t n, int32_t* ranks);
   float (*min)(const float* x, int64_t n);  // of the numbers that are not NaN; inf when none is
   // out = exp((x - subtract) * scale); returns the sum of out.
   float (*exp_sum)(const float* x, float* out, int64_t n, float subtract, float scale);

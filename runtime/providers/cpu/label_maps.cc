@@ -8,13 +8,13 @@
 #include <variant>
 
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/key_index.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
 
 using Values = std::vector<Value>;
-using Key = std::variant<int64_t, double, std::string>;
 
 Status Fail(const Node& node, std::string_view why) {
   return InvalidArgument(StrCat(Describe(node), ": ", why));
@@ -45,75 +45,55 @@ Result<std::vector<Key>> Keys(const Attributes& a, const std::string& prefix) {
   return keys;
 }
 
-// NaN is a key like any other.
-struct KeyLess {
-  bool operator()(const Key& a, const Key& b) const {
-    const double* x = std::get_if<double>(&a);
-    const double* y = std::get_if<double>(&b);
-    if (x == nullptr || y == nullptr) return a < b;
-    return std::isnan(*y) ? !std::isnan(*x) : *x < *y;
-  }
-};
-
 class Encoder {
  public:
   static Result<Encoder> Make(const Node& node, DataType out) {
     Encoder e;
-    e.out_ = out;
+    std::vector<Key> keys, values;
     const Attributes& a = node.attributes;
     if (a.Has("classes_strings") || a.Has("cats_strings")) {
-      ONNXD_RETURN_IF_ERROR(e.AddClasses(node));
+      ONNXD_RETURN_IF_ERROR(AddClasses(node, out, keys, values));
     } else {
-      ONNXD_ASSIGN_OR_RETURN(const auto keys, Keys(a, "keys"));
-      ONNXD_ASSIGN_OR_RETURN(const auto values, Keys(a, "values"));
+      ONNXD_ASSIGN_OR_RETURN(keys, Keys(a, "keys"));
+      ONNXD_ASSIGN_OR_RETURN(values, Keys(a, "values"));
       if (keys.size() != values.size()) return Fail(node, "keys and values differ in number");
-      for (size_t i = 0; i < keys.size(); ++i) e.map_.emplace(keys[i], values[i]);
     }
-    if (out == DataType::kString) {
-      e.fallback_ = a.String("default_string", "_Unused");
-    } else if (IsFloatingPoint(out)) {
-      e.fallback_ = static_cast<double>(a.Float("default_float", -0.0f));
-    } else {
-      e.fallback_ = a.Int("default_int64", -1);
-    }
-    if (const Initializer* fallback = a.TensorValue("default_tensor")) {
-      ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, fallback->Materialize());
-      const auto keys = Keys(tensor);
-      if (keys.size() == 1) e.fallback_ = keys[0];
-    }
+    ONNXD_ASSIGN_OR_RETURN(Key fallback, Fallback(a, out));
+    values.push_back(std::move(fallback));
+    e.keys_ = KeyIndex(keys);
+    ONNXD_ASSIGN_OR_RETURN(e.values_, ValuesOf(out, values));
     return e;
   }
 
+  // Of numbers, to numbers.
+  void Encode(DataType type, const void* elements, int64_t count, void* out) const {
+    DispatchWidth(values_.type(), [&]<typename T>() {
+      const auto* values = static_cast<const T*>(values_.raw());
+      const T* const fallback = values + values_.ElementCount() - 1;
+      auto* const to = static_cast<T*>(out);
+      keys_.Find(type, elements, 0, count, false,
+                 [&](int64_t i, int32_t place) { to[i] = place < 0 ? *fallback : values[place]; });
+    });
+  }
+
   Result<Tensor> Encode(const Tensor& x) const {
-    const std::vector<Key> keys = Keys(x);
-    std::vector<const Key*> found;
-    for (const Key& key : keys) {
-      const auto at = map_.find(key);
-      found.push_back(at == map_.end() ? &fallback_ : &at->second);
-    }
-    if (out_ == DataType::kString) {
-      ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(out_, x.shape()));
-      for (size_t i = 0; i < found.size(); ++i) {
-        const std::string* text = std::get_if<std::string>(found[i]);
-        if (text != nullptr) out.mutable_data<std::string>()[i] = *text;
-      }
+    ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(values_.type(), x.shape()));
+    if (values_.type() != DataType::kString) {
+      Encode(x.type(), x.raw(), x.ElementCount(), out.mutable_raw());
       return out;
     }
-    std::vector<double> real;
-    std::vector<int64_t> whole;
-    for (const Key* key : found) {
-      const int64_t* number = std::get_if<int64_t>(key);
-      const double* fraction = std::get_if<double>(key);
-      whole.push_back(number != nullptr ? *number : 0);
-      real.push_back(fraction != nullptr ? *fraction : static_cast<double>(whole.back()));
-    }
-    return IsFloatingPoint(out_) ? TensorFrom(out_, x.shape(), real)
-                                 : TensorFrom(out_, x.shape(), whole);
+    const auto* values = values_.data<std::string>();
+    const std::string& fallback = values[values_.ElementCount() - 1];
+    auto* const to = out.mutable_data<std::string>();
+    keys_.Find(x.type(), x.raw(), 0, x.ElementCount(), false,
+               [&](int64_t i, int32_t place) { to[i] = place < 0 ? fallback : values[place]; });
+    return out;
   }
 
  private:
   // Both directions between strings and integers.
-  Status AddClasses(const Node& node) {
+  static Status AddClasses(const Node& node, DataType out, std::vector<Key>& keys,
+                           std::vector<Key>& values) {
     const auto names = node.attributes.Strings(
         node.attributes.Has("cats_strings") ? "cats_strings" : "classes_strings");
     const auto numbers = node.attributes.Ints("cats_int64s");
@@ -121,19 +101,48 @@ class Encoder {
       return Fail(node, "cats_int64s and cats_strings differ in number");
     }
     for (size_t i = 0; i < names.size(); ++i) {
-      const int64_t number = numbers.empty() ? static_cast<int64_t>(i) : numbers[i];
-      if (out_ == DataType::kString) {
-        map_.emplace(number, names[i]);
-      } else {
-        map_.emplace(names[i], number);
-      }
+      keys.emplace_back(names[i]);
+      values.emplace_back(numbers.empty() ? static_cast<int64_t>(i) : numbers[i]);
     }
+    if (out == DataType::kString) std::swap(keys, values);
     return Status::Ok();
   }
 
-  DataType out_ = DataType::kUndefined;
-  std::map<Key, Key, KeyLess> map_;
-  Key fallback_;
+  static Result<Key> Fallback(const Attributes& a, DataType out) {
+    if (const Initializer* fallback = a.TensorValue("default_tensor")) {
+      ONNXD_ASSIGN_OR_RETURN(const Tensor tensor, fallback->Materialize());
+      const auto keys = Keys(tensor);
+      if (keys.size() == 1) return keys[0];
+    }
+    if (out == DataType::kString) return Key(a.String("default_string", "_Unused"));
+    if (IsFloatingPoint(out)) return Key(static_cast<double>(a.Float("default_float", -0.0f)));
+    return Key(a.Int("default_int64", -1));
+  }
+
+  // As elements of `out`: those of another kind are empty, or 0.
+  static Result<Tensor> ValuesOf(DataType out, const std::vector<Key>& values) {
+    const Shape shape{static_cast<int64_t>(values.size())};
+    if (out == DataType::kString) {
+      ONNXD_ASSIGN_OR_RETURN(Tensor texts, Tensor::Create(out, shape));
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto* text = std::get_if<std::string>(&values[i]);
+        if (text != nullptr) texts.mutable_data<std::string>()[i] = *text;
+      }
+      return texts;
+    }
+    std::vector<double> reals;
+    std::vector<int64_t> integers;
+    for (const Key& value : values) {
+      const auto* integer = std::get_if<int64_t>(&value);
+      const auto* real = std::get_if<double>(&value);
+      integers.push_back(integer != nullptr ? *integer : 0);
+      reals.push_back(real != nullptr ? *real : static_cast<double>(integers.back()));
+    }
+    return IsFloatingPoint(out) ? TensorFrom(out, shape, reals) : TensorFrom(out, shape, integers);
+  }
+
+  KeyIndex keys_;
+  Tensor values_;  // by key, then the one of no key
 };
 
 Result<Values> ArrayFeatureExtractor(const Node& node, std::span<const Value> inputs) {
@@ -199,35 +208,46 @@ Result<Values> Imputer(const Node& node, std::span<const Value> inputs) {
   return OneValue(TensorFrom(x.type(), x.shape(), values));
 }
 
-Result<Values> OneHotEncoder(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  std::map<Key, int64_t, KeyLess> columns;
-  const auto add = [&](Key key) {
-    columns.emplace(std::move(key), static_cast<int64_t>(columns.size()));
-  };
-  for (const std::string& name : node.attributes.Strings("cats_strings")) add(name);
-  for (const int64_t number : node.attributes.Ints("cats_int64s")) add(number);
-  const auto width = static_cast<int64_t>(columns.size());
-  const bool zeros = node.attributes.Int("zeros", 1) != 0;
-  std::vector<Key> keys;
-  if (x.type() == DataType::kString) {
-    keys = Keys(x);
-  } else {
-    for (const int64_t number : ElementsAs<int64_t>(x)) keys.emplace_back(number);
+class OneHot {
+ public:
+  static OneHot Make(const Node& node) {
+    OneHot made;
+    std::vector<Key> keys;
+    for (std::string& name : node.attributes.Strings("cats_strings")) {
+      keys.emplace_back(std::move(name));
+    }
+    for (const int64_t number : node.attributes.Ints("cats_int64s")) keys.emplace_back(number);
+    made.width_ = static_cast<int64_t>(keys.size());
+    made.zeros_ = node.attributes.Int("zeros", 1) != 0;
+    made.keys_ = KeyIndex(keys);
+    return made;
   }
-  Shape shape = x.shape();
-  shape.Append(width);
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, shape));
-  float* to = out.mutable_data<float>();
-  std::fill_n(to, out.ElementCount(), 0.0f);
-  for (const Key& key : keys) {
-    const auto found = columns.find(key);
-    if (found == columns.end() && !zeros) return Fail(node, "a category is unknown");
-    if (found != columns.end()) to[found->second] = 1;
-    to += width;
+
+  int64_t width() const { return width_; }
+
+  // out: [count, width]
+  Status Encode(const Node& node, DataType type, const void* elements, int64_t count,
+                float* out) const {
+    // Zeros are still near when ones are put among them.
+    constexpr int64_t kNear = 8192;
+    const int64_t some = std::max<int64_t>(1, kNear / std::max<int64_t>(1, width_));
+    bool are_known = true;
+    for (int64_t first = 0; first < count; first += some) {
+      const int64_t end = std::min(count, first + some);
+      std::fill(out + first * width_, out + end * width_, 0.0f);
+      keys_.Find(type, elements, first, end, true, [&](int64_t i, int32_t place) {
+        are_known = are_known && place >= 0;
+        if (place >= 0) out[i * width_ + place] = 1;
+      });
+    }
+    return are_known || zeros_ ? Status::Ok() : Fail(node, "a category is unknown");
   }
-  return Values{std::move(out)};
-}
+
+ private:
+  KeyIndex keys_;
+  int64_t width_ = 0;
+  bool zeros_ = true;  // of an unknown category, rather than an error
+};
 
 Result<Values> FeatureVectorizer(const Node& node, std::span<const Value> inputs) {
   const auto widths = node.attributes.Ints("inputdimensions");
@@ -266,7 +286,7 @@ Result<Values> FeatureVectorizer(const Node& node, std::span<const Value> inputs
 Result<Values> DictVectorizer(const Node& node, std::span<const Value> inputs, DataType type) {
   const Map* map = inputs[0].map();
   if (map == nullptr) return Fail(node, "the input is no map");
-  std::map<Key, size_t, KeyLess> columns;
+  std::map<Key, size_t> columns;
   const auto add = [&](Key key) { columns.emplace(std::move(key), columns.size()); };
   for (const std::string& name : node.attributes.Strings("string_vocabulary")) add(name);
   for (const int64_t number : node.attributes.Ints("int64_vocabulary")) add(number);
@@ -332,9 +352,45 @@ Result<Values> CastMap(const Node& node, std::span<const Value> inputs, DataType
 Result<std::unique_ptr<Kernel>> MakeLabelEncoder(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(Encoder made, Encoder::Make(info.node, info.OutputType(0)));
   auto encoder = std::make_shared<const Encoder>(std::move(made));
-  return MakeEagerKernel([encoder](const Node&, std::span<const Value> inputs) {
-    return OneValue(encoder->Encode(inputs[0].tensor()));
+  const DataType type = info.InputType(0);
+  if (type == DataType::kString || info.OutputType(0) == DataType::kString) {
+    return MakeEagerKernel([encoder](const Node&, std::span<const Value> inputs) {
+      return OneValue(encoder->Encode(inputs[0].tensor()));
+    });
+  }
+  return MakeKernel([encoder, type](const PrepareContext& context) -> Result<PreparedKernel> {
+    PreparedKernel prepared;
+    prepared.compute = [=, count = context.InputShape(0).ElementCount()](const KernelContext& k) {
+      encoder->Encode(type, k.input<void>(0), count, k.output<void>(0));
+      return Status::Ok();
+    };
+    return prepared;
   });
+}
+
+Result<std::unique_ptr<Kernel>> MakeOneHotEncoder(const KernelInfo& info) {
+  const auto encoder = std::make_shared<const OneHot>(OneHot::Make(info.node));
+  const DataType type = info.InputType(0);
+  if (type != DataType::kString) {
+    return MakeKernel([encoder, type](const PrepareContext& context) -> Result<PreparedKernel> {
+      PreparedKernel prepared;
+      prepared.compute = [=, &node = context.node,
+                          count = context.InputShape(0).ElementCount()](const KernelContext& k) {
+        return encoder->Encode(node, type, k.input<void>(0), count, k.output<float>(0));
+      };
+      return prepared;
+    });
+  }
+  return MakeEagerKernel(
+      [encoder](const Node& node, std::span<const Value> inputs) -> Result<Values> {
+        const Tensor& x = inputs[0].tensor();
+        Shape shape = x.shape();
+        shape.Append(encoder->width());
+        ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kFloat, shape));
+        ONNXD_RETURN_IF_ERROR(
+            encoder->Encode(node, x.type(), x.raw(), x.ElementCount(), out.mutable_data<float>()));
+        return Values{std::move(out)};
+      });
 }
 
 Result<std::unique_ptr<Kernel>> MakeDictVectorizer(const KernelInfo& info) {
@@ -354,7 +410,6 @@ Result<std::unique_ptr<Kernel>> MakeCastMap(const KernelInfo& info) {
 EAGER(ArrayFeatureExtractor)
 EAGER(Binarizer)
 EAGER(Imputer)
-EAGER(OneHotEncoder)
 EAGER(FeatureVectorizer)
 #undef EAGER
 

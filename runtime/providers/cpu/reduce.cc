@@ -1,8 +1,9 @@
 // Reduce*, ArgMax, ArgMin, CumSum.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <type_traits>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
@@ -81,6 +82,34 @@ T Finish(Reduction op, T total, int64_t count) {
       return static_cast<T>(std::log(static_cast<double>(total)));
     default:
       return total;
+  }
+}
+
+template <Reduction op>
+using ReductionConstant = std::integral_constant<Reduction, op>;
+
+// Calls body(ReductionConstant<op>()); any but kLogSumExp.
+template <typename Body>
+void DispatchReduction(Reduction op, const Body& body) {
+  switch (op) {
+    case Reduction::kMean:
+      return body(ReductionConstant<Reduction::kMean>());
+    case Reduction::kMax:
+      return body(ReductionConstant<Reduction::kMax>());
+    case Reduction::kMin:
+      return body(ReductionConstant<Reduction::kMin>());
+    case Reduction::kProd:
+      return body(ReductionConstant<Reduction::kProd>());
+    case Reduction::kL1:
+      return body(ReductionConstant<Reduction::kL1>());
+    case Reduction::kL2:
+      return body(ReductionConstant<Reduction::kL2>());
+    case Reduction::kSumSquare:
+      return body(ReductionConstant<Reduction::kSumSquare>());
+    case Reduction::kLogSum:
+      return body(ReductionConstant<Reduction::kLogSum>());
+    default:
+      return body(ReductionConstant<Reduction::kSum>());
   }
 }
 
@@ -285,6 +314,24 @@ void ReduceRows(const ReducePlan& plan, Reduction op, const float* in, float* ou
   });
 }
 
+// Of rows of few neighbours, for which a call each would take most of the time.
+constexpr int64_t kShort = 8;
+
+// outputs[i] of the row that begins at in[i * step].
+template <typename T>
+void ReduceShortRows(Reduction op, const T* in, int64_t step, int64_t elements, T* out,
+                     int64_t outputs) {
+  const auto reduce = [&](auto constant) {
+    constexpr Reduction kOp = decltype(constant)::value;
+    for (int64_t i = 0; i < outputs; ++i) {
+      T total = Initial<T>(kOp);
+      for (int64_t e = 0; e < elements; ++e) total = Accumulate(kOp, total, in[i * step + e]);
+      out[i] = Finish(kOp, total, elements);
+    }
+  };
+  DispatchReduction(op, reduce);
+}
+
 template <typename T>
 void RunReduce(const ReducePlan& plan, Reduction op, const T* in, T* out, ThreadPool& pool) {
   if (plan.outputs == 0) return;
@@ -297,9 +344,15 @@ void RunReduce(const ReducePlan& plan, Reduction op, const T* in, T* out, Thread
   }
   const int64_t inner = plan.kept.inner_count(), step = plan.kept.inner_stride(0);
   const int64_t rows = plan.kept.outer_count();
+  const bool is_short = plan.contiguous && plan.elements <= kShort && op != Reduction::kLogSumExp;
   pool.ParallelFor(rows, 1 + 16384 / (inner * plan.elements + 1), [&](int64_t begin, int64_t end) {
     T* to = out + begin * inner;
     plan.kept.ForOuter(begin, end, [&](const std::array<int64_t, 1>& at) {
+      if (is_short) {
+        ReduceShortRows(op, in + at[0], step, plan.elements, to, inner);
+        to += inner;
+        return;
+      }
       for (int64_t i = 0; i < inner; ++i, ++to) {
         const T* base = in + at[0] + i * step;
         if constexpr (std::is_same_v<T, float>) {
@@ -422,6 +475,28 @@ Result<std::unique_ptr<Kernel>> MakeArgReduce(const KernelInfo& info) {
   });
 }
 
+namespace {
+
+// So many rows side by side: each waits for its sum before.
+constexpr int64_t kRowsAtOnce = 8;
+
+template <typename T>
+void SumRowsAlong(const T* in, int64_t extent, bool exclusive, T* out) {
+  std::array<T, kRowsAtOnce> sums{};
+  for (int64_t i = 0; i < extent; ++i) {
+    for (int64_t row = 0; row < kRowsAtOnce; ++row) {
+      T& sum = sums[static_cast<size_t>(row)];
+      const int64_t at = row * extent + i;
+      // The first is taken as it is: with a zero before it, a negative one would lose its sign.
+      const T next = i == 0 && !exclusive ? in[at] : static_cast<T>(sum + in[at]);
+      out[at] = exclusive ? sum : next;
+      sum = next;
+    }
+  }
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsNumber(type)) return DeclineType("CumSum", type);
@@ -439,7 +514,14 @@ Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
-        for (int64_t row = 0; row < outer; ++row) {
+        int64_t row = 0;
+        if (inner == 1 && !reverse) {
+          for (; row + kRowsAtOnce <= outer; row += kRowsAtOnce) {
+            SumRowsAlong(k.input<T>(0) + row * extent, extent, exclusive,
+                         k.output<T>(0) + row * extent);
+          }
+        }
+        for (; row < outer; ++row) {
           const int64_t base = row * extent * inner;
           const auto at = [&](int64_t i) { return base + (reverse ? extent - 1 - i : i) * inner; };
           for (int64_t i = 0; i < extent; ++i) {
@@ -451,84 +533,6 @@ Result<std::unique_ptr<Kernel>> MakeCumSum(const KernelInfo& info) {
               for (int64_t c = 0; c < inner; ++c) out[c] = exclusive ? T{} : in[c];
             } else {
               for (int64_t c = 0; c < inner; ++c) out[c] = static_cast<T>(before[c] + in[c]);
-            }
-          }
-        }
-      });
-      return Status::Ok();
-    };
-    return prepared;
-  });
-}
-
-namespace {
-
-// The first `count` of the numbers below `extent`, in the order of `comes_before`, in
-// order[extent]. `is_behind` may say sooner that a number does not come before a lower one.
-template <typename Before, typename Behind>
-void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before,
-               Behind is_behind) {
-  constexpr int64_t kMostInserted = 32;
-  if (count == 0) return;
-  const bool by_insertion = count <= kMostInserted && count <= extent / 4;
-  std::iota(order, order + (by_insertion ? count : extent), int64_t{0});
-  if (!by_insertion) {
-    std::partial_sort(order, order + count, order + extent, comes_before);
-    return;
-  }
-  std::sort(order, order + count, comes_before);
-  for (int64_t i = count; i < extent; ++i) {
-    const int64_t last = order[count - 1];
-    if (is_behind(i, last) || !comes_before(i, last)) continue;
-    int64_t at = count - 1;
-    for (; at > 0 && comes_before(i, order[at - 1]); --at) order[at] = order[at - 1];
-    order[at] = i;
-  }
-}
-
-}  // namespace
-
-// TopK: values and indices, sorted; equal values in index order.
-Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
-  const DataType type = info.InputType(0);
-  if (!IsNumber(type)) return DeclineType("TopK", type);
-  const bool largest = info.node.attributes.Int("largest", 1) != 0;
-  return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
-    if (context.outputs[0].shape == nullptr && context.outputs[1].shape == nullptr) {
-      return FailedPrecondition("k is not known yet");
-    }
-    const Shape& in = context.InputShape(0);
-    const Shape& out = context.outputs[0].present ? context.OutputShape(0) : context.OutputShape(1);
-    ONNXD_ASSIGN_OR_RETURN(const int axis,
-                           NormalizeAxis(context.node.attributes.Int("axis", -1), in.rank()));
-    const int64_t outer = in.ElementCount(0, axis), extent = in[axis], count = out[axis];
-    const int64_t inner = in.ElementCount(axis + 1, in.rank());
-    PreparedKernel prepared;
-    prepared.scratch_bytes = static_cast<size_t>(extent) * sizeof(int64_t);
-    prepared.compute = [=](const KernelContext& k) {
-      DispatchNumber(type, [&]<typename T>() {
-        auto* order = k.scratch<int64_t>();
-        for (int64_t row = 0; row < outer; ++row) {
-          for (int64_t column = 0; column < inner; ++column) {
-            const T* base = k.input<T>(0) + row * extent * inner + column;
-            const auto comes_before = [&](int64_t a, int64_t b) {
-              const T x = base[a * inner], y = base[b * inner];
-              // NaN sorts as the largest, so that the order is total.
-              if (x != x || y != y) {
-                if ((x != x) == (y != y)) return a < b;
-                return largest ? x != x : y != y;
-              }
-              if (x == y) return a < b;
-              return largest ? x > y : x < y;
-            };
-            FirstOnes(order, count, extent, comes_before, [&](int64_t a, int64_t b) {
-              const T x = base[a * inner], y = base[b * inner];
-              return largest ? x <= y : x >= y;
-            });
-            for (int64_t i = 0; i < count; ++i) {
-              const int64_t at = (row * count + i) * inner + column;
-              if (k.output<T>(0) != nullptr) k.output<T>(0)[at] = base[order[i] * inner];
-              if (k.output<int64_t>(1) != nullptr) k.output<int64_t>(1)[at] = order[i];
             }
           }
         }

@@ -454,6 +454,25 @@ TEST_P(EverySimd, ReductionsAgree) {
   EXPECT_EQ(CurrentSimd().max(x.data(), n), 9.0f);
 }
 
+TEST_P(EverySimd, RanksAreThoseOfAStableSort) {
+  for (int64_t n = 0; n <= 70; ++n) {
+    std::vector<int32_t> keys, ranks(static_cast<size_t>(n) + 20, -7);
+    for (int64_t i = 0; i < n; ++i) {
+      keys.push_back(static_cast<int32_t>(i * 37 % 11 - 5) * 400000000);
+    }
+    CurrentSimd().ranks(keys.data(), n, ranks.data());
+    for (int64_t i = 0; i < n; ++i) {
+      int32_t before = 0;
+      for (int64_t j = 0; j < n; ++j) {
+        const int32_t own = keys[static_cast<size_t>(i)], other = keys[static_cast<size_t>(j)];
+        before += other < own || (other == own && j < i) ? 1 : 0;
+      }
+      EXPECT_EQ(ranks[static_cast<size_t>(i)], before) << i << " of " << n;
+    }
+    EXPECT_EQ(ranks[static_cast<size_t>(n)], -7);
+  }
+}
+
 TEST_P(EverySimd, SoftmaxsPartsHoldForEveryLength) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const math::Simd& simd = CurrentSimd();

@@ -149,6 +149,9 @@ double Reduced(const std::string& op, const std::vector<double>& x) {
   if (op == "ReduceLogSumExp") return std::log(powers);
   if (op == "ReduceLogSum") return std::log(sum);
   if (op == "ReduceProd") return product;
+  if (op == "ReduceSum") return sum;
+  if (op == "ReduceMean") return sum / static_cast<double>(x.size());
+  if (op == "ReduceMax") return *std::max_element(x.begin(), x.end());
   return least;
 }
 
@@ -172,6 +175,28 @@ TEST(ReductionRows, AgreeWithPlainSumsAlongEitherAxis) {
         ExpectNear(Elements(RunOp(op, {x, Ints(Shape{1}, {axis})}, {})), wanted,
                    StrCat(op, " of ", length, " along ", axis));
       }
+    }
+  }
+}
+
+TEST(ReductionRows, OfFewNeighboursAgreeWithPlainSums) {
+  for (int64_t length = 1; length <= 9; ++length) {
+    Tensor x = Numbers(Shape{5, 8, length}, 0.1f);
+    // Sums near 0 have logarithms far apart.
+    for (int64_t i = 0; i < x.ElementCount(); ++i) {
+      float& element = x.mutable_data<float>()[i];
+      if (i % 7 != 0 || length == 1) element = std::abs(element) + 0.1f;
+    }
+    for (const char* op :
+         {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum",
+          "ReduceProd", "ReduceMin", "ReduceMax", "ReduceSum", "ReduceMean"}) {
+      std::vector<double> wanted;
+      for (int64_t row = 0; row < 40; ++row) {
+        const float* begin = x.data<float>() + row * length;
+        wanted.push_back(Reduced(op, {begin, begin + length}));
+      }
+      ExpectNear(Elements(RunOp(op, {x, Ints(Shape{1}, {2})}, {})), wanted,
+                 StrCat(op, " of ", length));
     }
   }
 }
@@ -213,6 +238,53 @@ TEST(TopK, TakesFewOfManyInOrder) {
     });
     order.resize(static_cast<size_t>(count));
     EXPECT_EQ(Elements<int64_t>(RunOp("TopK", {x, Ints(Shape{1}, {count})}, {}, 20, 2), 1), order);
+  }
+}
+
+// The first of equals comes first, zeros of both signs are equal, and NaN is the largest.
+TEST(TopK, OrdersAllOfARow) {
+  for (const int64_t extent : {1, 2, 15, 16, 17, 50, 255, 256, 257}) {
+    Tensor x = Numbers(Shape{3, extent});
+    for (int64_t i = 0; i < 3 * extent; i += 5) {
+      const float special[] = {kNan, -kInfinity, kInfinity, 0.0f, -0.0f, -kNan, 1.5f};
+      x.mutable_data<float>()[i] = special[static_cast<size_t>(i / 5 % 7)];
+    }
+    for (const bool largest : {false, true}) {
+      I wanted;
+      for (int64_t row = 0; row < 3; ++row) {
+        I order(static_cast<size_t>(extent));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          const float p = x.data<float>()[row * extent + a], q = x.data<float>()[row * extent + b];
+          if (std::isnan(p) || std::isnan(q)) return largest ? !std::isnan(q) : !std::isnan(p);
+          return largest ? p > q : p < q;
+        });
+        wanted.insert(wanted.end(), order.begin(), order.end());
+      }
+      const auto got = RunOp("TopK", {x, Ints(Shape{1}, {extent})},
+                             With({{"largest", int64_t{largest}}}), 20, 2);
+      EXPECT_EQ(Elements<int64_t>(got, 1), wanted) << extent << ", largest " << largest;
+    }
+  }
+}
+
+TEST(CumSum, OfManyRowsIsThatOfEach) {
+  const int64_t rows = 19, extent = 11;
+  const Tensor x = Numbers(Shape{rows, extent});
+  for (const int64_t exclusive : {0, 1}) {
+    for (const int64_t reverse : {0, 1}) {
+      const auto attributes = With({{"exclusive", exclusive}, {"reverse", reverse}});
+      const auto got = Elements(RunOp("CumSum", {x, Tensor::Scalar(int64_t{1})}, attributes));
+      for (int64_t row = 0; row < rows; ++row) {
+        float sum = 0;
+        for (int64_t i = 0; i < extent; ++i) {
+          const int64_t at = row * extent + (reverse != 0 ? extent - 1 - i : i);
+          const float next = sum + x.data<float>()[at];
+          EXPECT_EQ(got[static_cast<size_t>(at)], exclusive != 0 ? sum : next) << at;
+          sum = next;
+        }
+      }
+    }
   }
 }
 
