@@ -21,6 +21,7 @@ std::vector<const GraphPass*> StandardPasses() {
           GeluFusion(),
           LayerNormalizationFusion(),
           MatMulScaleFusion(),
+          DenormalWeights(),
           BlockedProducts(),
           ConvActivationFusion(),
           DeadCodeElimination()};

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "runtime/tensor/convert.h"
@@ -517,6 +519,42 @@ TEST(ConvBiasFusion, LeavesOneNumberPerColumn) {
   model.Constant("b", Ramp(Shape{3}, 0.7f));
   model.Node("Conv", {"x", "w"}, {"c"}).Node("Add", {"b", "c"}, {"y"}).Output("y");
   EXPECT_EQ(After(model, {ConvBiasFusion(), DeadCodeElimination()}), "Conv Add");
+}
+
+// How many of the weights that the first node reads are denormal.
+int64_t DenormalsOf(const Graph& graph) {
+  const auto weights = graph.initializers.at(graph.nodes[0].inputs[1]).Materialize();
+  const auto elements = weights->elements<float>();
+  return std::count_if(elements.begin(), elements.end(),
+                       [](float x) { return x != 0.0f && std::abs(x) < 1e-38f; });
+}
+
+TEST(DenormalWeights, AreZeroBesideOthers) {
+  for (const char* op : {"MatMul", "Gemm"}) {
+    Tensor weights = Ramp(Shape{3, 4}, 0.1f);
+    weights.mutable_data<float>()[5] = 1e-40f;
+    weights.mutable_data<float>()[7] = -1e-45f;
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 3}).Constant("w", weights);
+    model.Node(op, {"x", "w"}, {"y"}).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {DenormalWeights(), DeadCodeElimination()}), op);
+    EXPECT_EQ(DenormalsOf(model.model().graph), 0);
+    ExpectSameResults(copy, {Ramp(Shape{2, 3}, 0.5f)});
+  }
+}
+
+TEST(DenormalWeights, StayWhereAllAreSmallOrAreNoWeights) {
+  for (const bool is_product : {true, false}) {
+    Tensor weights = *Tensor::Create(DataType::kFloat, Shape{3, 3});
+    std::fill_n(weights.mutable_data<float>(), 9, is_product ? 1e-30f : 1.0f);
+    weights.mutable_data<float>()[5] = 1e-40f;
+    TestModel model;
+    model.Input("x", DataType::kFloat, {3, 3}).Constant("w", weights);
+    model.Node(is_product ? "MatMul" : "Mul", {"x", "w"}, {"y"}).Output("y");
+    After(model, DenormalWeights());
+    EXPECT_EQ(DenormalsOf(model.model().graph), 1);
+  }
 }
 
 }  // namespace
