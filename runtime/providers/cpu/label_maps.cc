@@ -145,32 +145,43 @@ class Encoder {
   Tensor values_;  // by key, then the one of no key
 };
 
+// Columns of rows: out[row, i] = x[row, positions[i]].
+struct ColumnPick {
+  int64_t rows, width;
+  std::vector<int64_t> positions;
+
+  // kInvalidArgument where a position is outside of the rows.
+  static Result<ColumnPick> Make(const Node& node, const Shape& shape,
+                                 std::vector<int64_t> positions) {
+    if (shape.rank() < 1) return Fail(node, "the input is a scalar");
+    const int64_t width = shape[shape.rank() - 1];
+    for (const int64_t at : positions) {
+      if (at < 0 || at >= width) return Fail(node, StrCat("index ", at, " is outside ", width));
+    }
+    return ColumnPick{shape.ElementCount(0, shape.rank() - 1), width, std::move(positions)};
+  }
+
+  template <typename T>
+  void Run(const T* x, T* out) const {
+    for (int64_t row = 0; row < rows; ++row, x += width) {
+      for (const int64_t at : positions) *out++ = x[at];
+    }
+  }
+};
+
 Result<Values> ArrayFeatureExtractor(const Node& node, std::span<const Value> inputs) {
   const Tensor& x = inputs[0].tensor();
-  const auto positions = ElementsAs<int64_t>(inputs[1].tensor());
   const Shape& shape = x.shape();
-  if (shape.rank() < 1) return Fail(node, "the input is a scalar");
-  const int64_t width = shape[shape.rank() - 1];
-  const auto picked = static_cast<int64_t>(positions.size());
-  for (const int64_t at : positions) {
-    if (at < 0 || at >= width) return Fail(node, StrCat("index ", at, " is outside ", width));
-  }
+  ONNXD_ASSIGN_OR_RETURN(const ColumnPick pick,
+                         ColumnPick::Make(node, shape, ElementsAs<int64_t>(inputs[1].tensor())));
   std::vector<int64_t> dims(shape.begin(), shape.end() - 1);
   if (dims.empty()) dims.push_back(1);
-  dims.push_back(picked);
+  dims.push_back(static_cast<int64_t>(pick.positions.size()));
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(x.type(), Shape(dims)));
-  const int64_t rows = shape.ElementCount(0, shape.rank() - 1);
-  const auto pick = [&]<typename T>() {
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t i = 0; i < picked; ++i) {
-        out.mutable_data<T>()[r * picked + i] =
-            x.data<T>()[r * width + positions[static_cast<size_t>(i)]];
-      }
-    }
-  };
+  const auto run = [&]<typename T>() { pick.Run(x.data<T>(), out.mutable_data<T>()); };
   if (x.type() == DataType::kString) {
-    pick.operator()<std::string>();
-  } else if (!DispatchWidth(x.type(), pick)) {
+    run.operator()<std::string>();
+  } else if (!DispatchWidth(x.type(), run)) {
     return DeclineType("ArrayFeatureExtractor", x.type());
   }
   return Values{std::move(out)};
@@ -393,6 +404,24 @@ Result<std::unique_ptr<Kernel>> MakeOneHotEncoder(const KernelInfo& info) {
       });
 }
 
+Result<std::unique_ptr<Kernel>> MakeArrayFeatureExtractor(const KernelInfo& info) {
+  const Initializer* constant = info.constant_input(1);
+  const DataType type = info.InputType(0);
+  if (constant == nullptr || !IsMovable(type)) return MakeEagerKernel(ArrayFeatureExtractor);
+  ONNXD_ASSIGN_OR_RETURN(const Tensor positions, constant->Materialize());
+  return MakeKernel([type, columns = ElementsAs<int64_t>(positions)](
+                        const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(ColumnPick pick,
+                           ColumnPick::Make(context.node, context.InputShape(0), columns));
+    PreparedKernel prepared;
+    prepared.compute = [type, pick = std::move(pick)](const KernelContext& k) {
+      DispatchWidth(type, [&]<typename T>() { pick.Run(k.input<T>(0), k.output<T>(0)); });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
 Result<std::unique_ptr<Kernel>> MakeDictVectorizer(const KernelInfo& info) {
   return MakeEagerKernel([type = info.OutputType(0)](const Node& node, std::span<const Value> in) {
     return DictVectorizer(node, in, type);
@@ -407,7 +436,6 @@ Result<std::unique_ptr<Kernel>> MakeCastMap(const KernelInfo& info) {
 
 #define EAGER(name) \
   Result<std::unique_ptr<Kernel>> Make##name(const KernelInfo&) { return MakeEagerKernel(name); }
-EAGER(ArrayFeatureExtractor)
 EAGER(Binarizer)
 EAGER(Imputer)
 EAGER(FeatureVectorizer)
