@@ -41,22 +41,24 @@ uint64_t KeyIndex::WordOf(double real) {
 namespace {
 
 template <typename T>
-void ConvertSome(DataType type, const void* elements, int64_t first, int64_t count, T* out) {
+const T* Converted(DataType type, const void* elements, int64_t first, int64_t count, T* out) {
+  if (type == kDataTypeOf<T>) return static_cast<const T*>(elements) + first;
   const auto* bytes = static_cast<const std::byte*>(elements);
   ConvertElements(type, bytes + static_cast<size_t>(first) * DataTypeBits(type) / 8, kDataTypeOf<T>,
                   out, count);
+  return out;
 }
 
 }  // namespace
 
-void KeyIndex::Convert(DataType type, const void* elements, int64_t first, int64_t count,
-                       int64_t* out) {
-  ConvertSome(type, elements, first, count, out);
+const int64_t* KeyIndex::Integers(DataType type, const void* elements, int64_t first, int64_t count,
+                                  int64_t* out) {
+  return Converted(type, elements, first, count, out);
 }
 
-void KeyIndex::Convert(DataType type, const void* elements, int64_t first, int64_t count,
-                       double* out) {
-  ConvertSome(type, elements, first, count, out);
+const double* KeyIndex::Reals(DataType type, const void* elements, int64_t first, int64_t count,
+                              double* out) {
+  return Converted(type, elements, first, count, out);
 }
 
 }  // namespace onnxd

@@ -55,12 +55,12 @@ class KeyIndex {
   };
 
   static uint64_t WordOf(double real);
-  // Converts so many elements at a time.
+  // So many elements at a time, from `first` on: themselves, or converted to `out`.
   static constexpr int64_t kChunk = 512;
-  static void Convert(DataType type, const void* elements, int64_t first, int64_t count,
-                      int64_t* out);
-  static void Convert(DataType type, const void* elements, int64_t first, int64_t count,
-                      double* out);
+  static const int64_t* Integers(DataType type, const void* elements, int64_t first, int64_t count,
+                                 int64_t* out);
+  static const double* Reals(DataType type, const void* elements, int64_t first, int64_t count,
+                             double* out);
 
   Words integers_, reals_;
   std::unordered_map<std::string, int32_t> texts_;
@@ -81,12 +81,12 @@ void KeyIndex::Find(DataType type, const void* elements, int64_t begin, int64_t 
   for (int64_t first = begin; first < end; first += kChunk) {
     const int64_t some = std::min(kChunk, end - first);
     if (are_reals) {
-      double reals[kChunk];
-      Convert(type, elements, first, some, reals);
+      double converted[kChunk];
+      const double* const reals = Reals(type, elements, first, some, converted);
       for (int64_t i = 0; i < some; ++i) found(first + i, reals_.Find(WordOf(reals[i])));
     } else {
-      int64_t integers[kChunk];
-      Convert(type, elements, first, some, integers);
+      int64_t converted[kChunk];
+      const int64_t* const integers = Integers(type, elements, first, some, converted);
       for (int64_t i = 0; i < some; ++i) {
         found(first + i, integers_.Find(static_cast<uint64_t>(integers[i])));
       }
