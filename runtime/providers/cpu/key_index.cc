@@ -1,15 +1,31 @@
 #include "runtime/providers/cpu/key_index.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "runtime/tensor/convert.h"
 
 namespace onnxd {
 
+namespace {
+
+uint64_t SeedOfProcess() {
+  static const uint64_t seed = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+  }();
+  return seed;
+}
+
+}  // namespace
+
 KeyIndex::Words::Words(size_t most)
-    : slots_(std::bit_ceil(4 * most + 2)), shift_(64 - std::countr_zero(slots_.size())) {}
+    : slots_(std::bit_ceil((most < kFew ? 4 : 2) * most + 2)),
+      shift_(64 - std::countr_zero(slots_.size())),
+      seed_(SeedOfProcess()) {}
 
 void KeyIndex::Words::Insert(uint64_t word, int32_t place) {
   size_t at = SlotOf(word);
@@ -20,7 +36,14 @@ void KeyIndex::Words::Insert(uint64_t word, int32_t place) {
   slots_[at] = {word, place};
 }
 
-KeyIndex::KeyIndex(std::span<const Key> keys) : integers_(keys.size()), reals_(keys.size()) {
+template <typename T>
+size_t KeyIndex::CountOf(std::span<const Key> keys) {
+  return static_cast<size_t>(std::count_if(
+      keys.begin(), keys.end(), [](const Key& key) { return std::holds_alternative<T>(key); }));
+}
+
+KeyIndex::KeyIndex(std::span<const Key> keys)
+    : integers_(CountOf<int64_t>(keys)), reals_(CountOf<double>(keys)) {
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto place = static_cast<int32_t>(i);
     if (const auto* integer = std::get_if<int64_t>(&keys[i])) {

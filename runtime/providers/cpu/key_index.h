@@ -31,15 +31,19 @@ class KeyIndex {
             Found found) const;
 
  private:
-  // Words by open addressing: three of four slots are free, and the next one is tried.
+  // Words by open addressing: half of the slots are free, three of four where words are few, and
+  // the next one is tried.
   class Words {
    public:
+    static constexpr size_t kFew = 4096;
     explicit Words(size_t most = 0);
     void Insert(uint64_t word, int32_t place);
     int32_t Find(uint64_t word) const {
-      for (size_t at = SlotOf(word);; at = (at + 1) & (slots_.size() - 1)) {
-        if (slots_[at].place < 0 || slots_[at].word == word) return slots_[at].place;
-      }
+      size_t at = SlotOf(word);
+      // A free slot's word may be the one that is looked for: its place is -1 all the same.
+      while ((slots_[at].word != word) & (slots_[at].place >= 0))
+        at = (at + 1) & (slots_.size() - 1);
+      return slots_[at].word == word ? slots_[at].place : -1;
     }
 
    private:
@@ -47,13 +51,21 @@ class KeyIndex {
       uint64_t word = 0;
       int32_t place = -1;
     };
-    // Fibonacci hashing: Knuth, "The Art of Computer Programming", volume 3, 6.4.
-    size_t SlotOf(uint64_t word) const { return (word * 0x9e3779b97f4a7c15u) >> shift_; }
+    // Fibonacci hashing (Knuth, "The Art of Computer Programming", volume 3, 6.4), twice around a
+    // number of this process, so that no file can name words that all want one slot.
+    size_t SlotOf(uint64_t word) const {
+      constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+      const uint64_t mixed = (word ^ seed_) * kGolden;
+      return ((mixed ^ mixed >> 32) * kGolden) >> shift_;
+    }
 
     std::vector<Slot> slots_;
     int shift_;
+    uint64_t seed_;
   };
 
+  template <typename T>
+  static size_t CountOf(std::span<const Key> keys);
   static uint64_t WordOf(double real);
   // So many elements at a time, from `first` on: themselves, or converted to `out`.
   static constexpr int64_t kChunk = 512;

@@ -36,13 +36,14 @@ void OrderByRanks(const float* x, int64_t extent, int64_t stride, bool largest, 
   for (int64_t i = 0; i < extent; ++i) order[ranks[static_cast<size_t>(i)]] = i;
 }
 
-// The first `count` of the numbers below `extent`, in the order of `comes_before`, in
-// order[extent]. `is_behind` may say sooner that a number does not come before a lower one.
+// Whether so few are taken that each is better put in its place.
 bool IsByInsertion(int64_t count, int64_t extent) {
   constexpr int64_t kMostInserted = 32;
   return count <= kMostInserted && count <= extent / 4;
 }
 
+// The first `count` of the numbers below `extent`, in the order of `comes_before`, in
+// order[extent]. `is_behind` may say sooner that a number does not come before a lower one.
 template <typename Before, typename Behind>
 void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before,
                Behind is_behind) {

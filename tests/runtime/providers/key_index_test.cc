@@ -62,6 +62,19 @@ TEST(KeyIndex, FindsEachOfMany) {
   EXPECT_EQ(Places(KeyIndex(keys), DataType::kInt64, elements), places);
 }
 
+// Products by the golden ratio's inverse would all begin with zeros: with one hash for all
+// processes a file could make its loading take hours.
+TEST(KeyIndex, HasNoWorstCaseThatAFileCanName) {
+  uint64_t inverse = 1;
+  for (int i = 0; i < 6; ++i) inverse *= 2 - 0x9e3779b97f4a7c15u * inverse;
+  ASSERT_EQ(inverse * 0x9e3779b97f4a7c15u, 1u);
+  std::vector<Key> keys;
+  for (uint64_t i = 0; i < 1000000; ++i) keys.emplace_back(static_cast<int64_t>(inverse * i));
+  const KeyIndex index(keys);
+  EXPECT_EQ(Places(index, DataType::kInt64, Integers{0, static_cast<int64_t>(inverse * 999999)}),
+            (Expected{0, 999999}));
+}
+
 TEST(KeyIndex, OfNoKeysFindsNone) {
   EXPECT_EQ(Places(KeyIndex(), DataType::kInt64, Integers{0, 1}), (Expected{-1, -1}));
   EXPECT_EQ(Places(KeyIndex(), DataType::kString, Texts{""}), (Expected{-1}));
