@@ -187,37 +187,50 @@ Result<Values> ArrayFeatureExtractor(const Node& node, std::span<const Value> in
   return Values{std::move(out)};
 }
 
-Result<Values> Binarizer(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  const double threshold = node.attributes.Float("threshold", 0);
-  std::vector<double> values = ElementsAs<double>(x);
-  for (double& value : values) value = value > threshold ? 1 : 0;
-  return OneValue(TensorFrom(x.type(), x.shape(), values));
-}
+// What Imputer puts in place of missing elements of T.
+template <typename T>
+struct Replacement {
+  T missing;               // NaN: those that are none
+  std::vector<T> imputed;  // by column, or one for all as the node has it
 
-Result<Values> Imputer(const Node& node, std::span<const Value> inputs) {
-  const Tensor& x = inputs[0].tensor();
-  const Attributes& a = node.attributes;
-  std::vector<double> imputed;
-  for (const float value : a.Floats("imputed_value_floats")) imputed.push_back(value);
-  for (const int64_t value : a.Ints("imputed_value_int64s")) {
-    imputed.push_back(static_cast<double>(value));
+  static Replacement Make(const Attributes& a) {
+    Replacement made;
+    std::vector<double> reals;
+    for (const float value : a.Floats("imputed_value_floats")) reals.push_back(value);
+    const std::vector<int64_t> integers = a.Ints("imputed_value_int64s");
+    for (const double value : reals) made.imputed.push_back(Narrowed(value));
+    for (const int64_t value : integers) made.imputed.push_back(static_cast<T>(value));
+    made.missing = std::is_integral_v<T> ? static_cast<T>(a.Int("replaced_value_int64", 0))
+                                         : Narrowed(a.Float("replaced_value_float", 0));
+    return made;
   }
-  const double replaced = IsInteger(x.type())
-                              ? static_cast<double>(a.Int("replaced_value_int64", 0))
-                              : static_cast<double>(a.Float("replaced_value_float", 0));
-  const int rank = x.shape().rank();
-  const int64_t width = rank == 0 ? 1 : x.shape()[rank - 1];
-  if (imputed.size() != 1 && static_cast<int64_t>(imputed.size()) != width) {
-    return Fail(node, StrCat(imputed.size(), " imputed values for ", width, " features"));
+
+  // Requires one for each column.
+  void Run(const T* x, int64_t rows, int64_t width, T* out) const {
+    const auto replace = [&](auto is_missing) {
+      const T* const instead = imputed.data();
+      for (int64_t row = 0; row < rows; ++row) {
+        const T* const from = x + row * width;
+        T* __restrict to = out + row * width;
+        for (int64_t column = 0; column < width; ++column) {
+          const T value = from[column], other = instead[column];
+          to[column] = is_missing(value) ? other : value;
+        }
+      }
+    };
+    if (missing != missing) {
+      replace([](T value) { return value != value; });
+    } else {
+      replace([this](T value) { return value == missing; });
+    }
   }
-  std::vector<double> values = ElementsAs<double>(x);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const bool missing = values[i] == replaced || (std::isnan(replaced) && std::isnan(values[i]));
-    if (missing) values[i] = imputed[imputed.size() == 1 ? 0 : i % imputed.size()];
+
+ private:
+  static T Narrowed(double value) {
+    if constexpr (std::is_integral_v<T>) return Truncated<T>(value);
+    return static_cast<T>(value);
   }
-  return OneValue(TensorFrom(x.type(), x.shape(), values));
-}
+};
 
 class OneHot {
  public:
@@ -422,6 +435,53 @@ Result<std::unique_ptr<Kernel>> MakeArrayFeatureExtractor(const KernelInfo& info
   });
 }
 
+Result<std::unique_ptr<Kernel>> MakeBinarizer(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType(info.node.op_type, type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    PreparedKernel prepared;
+    prepared.compute = [type, threshold = context.node.attributes.Float("threshold", 0),
+                        count = context.InputShape(0).ElementCount()](const KernelContext& k) {
+      DispatchNumber(type, [&]<typename T>() {
+        const T* x = k.input<T>(0);
+        T* out = k.output<T>(0);
+        for (int64_t i = 0; i < count; ++i) {
+          out[i] = static_cast<double>(x[i]) > static_cast<double>(threshold) ? T(1) : T(0);
+        }
+      });
+      return Status::Ok();
+    };
+    return prepared;
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeImputer(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (!IsNumber(type)) return DeclineType(info.node.op_type, type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    const Shape& shape = context.InputShape(0);
+    const int64_t width = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
+    const int64_t rows = width == 0 ? 0 : shape.ElementCount() / width;
+    PreparedKernel prepared;
+    Status status = Status::Ok();
+    DispatchNumber(type, [&]<typename T>() {
+      auto made = Replacement<T>::Make(context.node.attributes);
+      const auto count = static_cast<int64_t>(made.imputed.size());
+      if (count != 1 && count != width) {
+        status = Fail(context.node, StrCat(count, " imputed values for ", width, " features"));
+        return;
+      }
+      if (count == 1) made.imputed.resize(static_cast<size_t>(width), made.imputed[0]);
+      prepared.compute = [=, made = std::move(made)](const KernelContext& k) {
+        made.Run(k.input<T>(0), rows, width, k.output<T>(0));
+        return Status::Ok();
+      };
+    });
+    ONNXD_RETURN_IF_ERROR(status);
+    return prepared;
+  });
+}
+
 Result<std::unique_ptr<Kernel>> MakeDictVectorizer(const KernelInfo& info) {
   return MakeEagerKernel([type = info.OutputType(0)](const Node& node, std::span<const Value> in) {
     return DictVectorizer(node, in, type);
@@ -436,8 +496,6 @@ Result<std::unique_ptr<Kernel>> MakeCastMap(const KernelInfo& info) {
 
 #define EAGER(name) \
   Result<std::unique_ptr<Kernel>> Make##name(const KernelInfo&) { return MakeEagerKernel(name); }
-EAGER(Binarizer)
-EAGER(Imputer)
 EAGER(FeatureVectorizer)
 #undef EAGER
 

@@ -28,24 +28,50 @@ Status DispatchStored(const Node& node, DataType type, Body body) {
   return status;
 }
 
+// Calls body(elements) with x's, or with numbers that are zero where those are.
+template <typename Body>
+void DispatchZeros(const Tensor& x, Body body) {
+  if (x.type() == DataType::kBool) return body(x.data<uint8_t>());
+  if (DispatchNumber(x.type(), [&]<typename T>() { body(x.data<T>()); })) return;
+  const std::vector<double> wide = ElementsAs<double>(x);
+  body(wide.data());
+}
+
+// out[axis, i] is where the i-th element of x that is not zero is.
+template <typename T>
+void PlacesOf(const T* x, const Shape& shape, int64_t count, int64_t* out) {
+  const int rank = shape.rank();
+  const int64_t width = shape[rank - 1];
+  std::vector<int64_t> at(static_cast<size_t>(rank - 1), 0);
+  int64_t* const columns = out + (rank - 1) * count;
+  for (int64_t found = 0; found < count; x += width) {
+    const int64_t before = found;
+    for (int64_t column = 0; column < width && found < count; ++column) {
+      columns[found] = column;
+      found += x[column] != T(0) ? 1 : 0;
+    }
+    for (size_t axis = 0; axis < at.size(); ++axis) {
+      std::fill_n(out + static_cast<int64_t>(axis) * count + before, found - before, at[axis]);
+    }
+    for (int axis = rank - 2; axis >= 0 && ++at[static_cast<size_t>(axis)] == shape[axis]; --axis) {
+      at[static_cast<size_t>(axis)] = 0;
+    }
+  }
+}
+
 Result<Values> NonZero(const Node& node, std::span<const Value> inputs) {
   const Tensor& x = inputs[0].tensor();
   const Shape& shape = x.shape();
   if (!IsConvertible(x.type())) return DeclineType(node.op_type, x.type());
-  const std::vector<double> values = ElementsAs<double>(x);
-  std::vector<int64_t> found;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] != 0.0) found.push_back(static_cast<int64_t>(i));
-  }
-  const auto count = static_cast<int64_t>(found.size());
+  int64_t count = 0;
+  DispatchZeros(x, [&]<typename T>(const T* elements) {
+    count = std::count_if(elements, elements + x.ElementCount(), [](T e) { return e != T(0); });
+  });
   ONNXD_ASSIGN_OR_RETURN(Tensor out, Tensor::Create(DataType::kInt64, Shape{shape.rank(), count}));
-  const std::vector<int64_t> strides = DenseStrides(shape);
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    for (int64_t i = 0; i < count; ++i) {
-      out.mutable_data<int64_t>()[axis * count + i] =
-          found[static_cast<size_t>(i)] / strides[static_cast<size_t>(axis)] % shape[axis];
-    }
-  }
+  if (shape.rank() == 0) return Values{std::move(out)};
+  DispatchZeros(x, [&]<typename T>(const T* elements) {
+    PlacesOf(elements, shape, count, out.mutable_data<int64_t>());
+  });
   return Values{std::move(out)};
 }
 

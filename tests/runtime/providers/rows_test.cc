@@ -288,6 +288,50 @@ TEST(CumSum, OfManyRowsIsThatOfEach) {
   }
 }
 
+TEST(NonZero, SaysWhereOnAllAxes) {
+  for (const Shape& shape : {Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}, Shape{2, 0, 4}}) {
+    Tensor x = Numbers(shape);
+    I wanted;
+    for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+      float& element = x.mutable_data<float>()[i];
+      if (i % 3 == 0) element = i % 2 == 0 ? 0.0f : -0.0f;
+      if (i % 7 == 1) element = kNan;
+    }
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+        const int64_t below = shape.ElementCount(axis + 1, shape.rank());
+        if (x.data<float>()[i] != 0) wanted.push_back(i / below % shape[axis]);
+      }
+    }
+    EXPECT_EQ(Elements<int64_t>(RunOp("NonZero", {x}, {})), wanted) << shape.ToString();
+  }
+}
+
+TEST(Imputer, ReplacesWhatIsMissingByColumn) {
+  const Tensor x = Floats(Shape{2, 3}, {1, kNan, 3, kNan, 5, 3});
+  const auto impute = [&](float missing, std::vector<float> imputed) {
+    const auto attributes =
+        With({{"replaced_value_float", missing}, {"imputed_value_floats", std::move(imputed)}});
+    return Elements(RunOp("Imputer", {x}, attributes, 20, 1, 1, "ai.onnx.ml"));
+  };
+  EXPECT_EQ(impute(kNan, {7, 8, 9}), (std::vector<float>{1, 8, 3, 7, 5, 3}));
+  EXPECT_EQ(impute(kNan, {7}), (std::vector<float>{1, 7, 3, 7, 5, 3}));
+  const auto threes = impute(3, {7, 8, 9});
+  EXPECT_EQ(threes[2], 9);
+  EXPECT_TRUE(std::isnan(threes[1]));
+  const auto refused =
+      RunOp("Imputer", {x}, With({{"imputed_value_floats", std::vector<float>{1, 2}}}), 20, 1, 1,
+            "ai.onnx.ml");
+  EXPECT_FALSE(refused.ok());
+}
+
+TEST(Binarizer, TellsWhatIsAboveItsThreshold) {
+  const Tensor x = Floats(Shape{5}, {-1, 0.5f, 0.25f, kNan, kInfinity});
+  const auto got =
+      Elements(RunOp("Binarizer", {x}, With({{"threshold", 0.25f}}), 20, 1, 1, "ai.onnx.ml"));
+  EXPECT_EQ(got, (std::vector<float>{0, 1, 0, 0, 1}));
+}
+
 TEST(Cast, CutsFloatsOffToWholeNumbersWithinTheirRange) {
   const Tensor x = Floats(Shape{10}, {1.9f, -1.9f, 2147483520.0f, 2147483648.0f, -2147483648.0f,
                                       -3e9f, kInfinity, -kInfinity, kNan, 1e20f});
