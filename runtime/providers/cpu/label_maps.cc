@@ -377,7 +377,7 @@ Result<std::unique_ptr<Kernel>> MakeLabelEncoder(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(Encoder made, Encoder::Make(info.node, info.OutputType(0)));
   auto encoder = std::make_shared<const Encoder>(std::move(made));
   const DataType type = info.InputType(0);
-  if (type == DataType::kString || info.OutputType(0) == DataType::kString) {
+  if (!IsNumber(type) || !IsNumber(info.OutputType(0))) {
     return MakeEagerKernel([encoder](const Node&, std::span<const Value> inputs) {
       return OneValue(encoder->Encode(inputs[0].tensor()));
     });
@@ -395,7 +395,7 @@ Result<std::unique_ptr<Kernel>> MakeLabelEncoder(const KernelInfo& info) {
 Result<std::unique_ptr<Kernel>> MakeOneHotEncoder(const KernelInfo& info) {
   const auto encoder = std::make_shared<const OneHot>(OneHot::Make(info.node));
   const DataType type = info.InputType(0);
-  if (type != DataType::kString) {
+  if (IsNumber(type)) {
     return MakeKernel([encoder, type](const PrepareContext& context) -> Result<PreparedKernel> {
       PreparedKernel prepared;
       prepared.compute = [=, &node = context.node,
