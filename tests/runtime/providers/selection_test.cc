@@ -1,0 +1,119 @@
+// Kernels of the CPU provider that order, select, add up along rows or replace single elements.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/support/operator_testing.h"
+
+namespace onnxd {
+namespace {
+
+TEST(TopK, TakesFewOfManyInOrder) {
+  Tensor x = Numbers(Shape{1, 500});
+  x.mutable_data<float>()[123] = x.mutable_data<float>()[321] = kNan;
+  for (const int64_t count : {1, 5, 32, 33, 200, 500}) {
+    I order(500);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      const float p = x.data<float>()[a], q = x.data<float>()[b];
+      return std::isnan(p) ? !std::isnan(q) : p > q;
+    });
+    order.resize(static_cast<size_t>(count));
+    EXPECT_EQ(Elements<int64_t>(RunOp("TopK", {x, Ints(Shape{1}, {count})}, {}, 20, 2), 1), order);
+  }
+}
+
+// The first of equals comes first, zeros of both signs are equal, and NaN is the largest.
+TEST(TopK, OrdersAllOfARow) {
+  for (const int64_t extent : {1, 2, 15, 16, 17, 50, 255, 256, 257}) {
+    Tensor x = Numbers(Shape{3, extent});
+    for (int64_t i = 0; i < 3 * extent; i += 5) {
+      const float special[] = {kNan, -kInfinity, kInfinity, 0.0f, -0.0f, -kNan, 1.5f};
+      x.mutable_data<float>()[i] = special[static_cast<size_t>(i / 5 % 7)];
+    }
+    for (const bool largest : {false, true}) {
+      I wanted;
+      for (int64_t row = 0; row < 3; ++row) {
+        I order(static_cast<size_t>(extent));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          const float p = x.data<float>()[row * extent + a], q = x.data<float>()[row * extent + b];
+          if (std::isnan(p) || std::isnan(q)) return largest ? !std::isnan(q) : !std::isnan(p);
+          return largest ? p > q : p < q;
+        });
+        wanted.insert(wanted.end(), order.begin(), order.end());
+      }
+      const auto got = RunOp("TopK", {x, Ints(Shape{1}, {extent})},
+                             With({{"largest", int64_t{largest}}}), 20, 2);
+      EXPECT_EQ(Elements<int64_t>(got, 1), wanted) << extent << ", largest " << largest;
+    }
+  }
+}
+
+TEST(CumSum, OfManyRowsIsThatOfEach) {
+  const int64_t rows = 19, extent = 11;
+  const Tensor x = Numbers(Shape{rows, extent});
+  for (const int64_t exclusive : {0, 1}) {
+    for (const int64_t reverse : {0, 1}) {
+      const auto attributes = With({{"exclusive", exclusive}, {"reverse", reverse}});
+      const auto got = Elements(RunOp("CumSum", {x, Tensor::Scalar(int64_t{1})}, attributes));
+      for (int64_t row = 0; row < rows; ++row) {
+        float sum = 0;
+        for (int64_t i = 0; i < extent; ++i) {
+          const int64_t at = row * extent + (reverse != 0 ? extent - 1 - i : i);
+          const float next = sum + x.data<float>()[at];
+          EXPECT_EQ(got[static_cast<size_t>(at)], exclusive != 0 ? sum : next) << at;
+          sum = next;
+        }
+      }
+    }
+  }
+}
+
+TEST(NonZero, SaysWhereOnAllAxes) {
+  for (const Shape& shape : {Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}, Shape{2, 0, 4}}) {
+    Tensor x = Numbers(shape);
+    I wanted;
+    for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+      float& element = x.mutable_data<float>()[i];
+      if (i % 3 == 0) element = i % 2 == 0 ? 0.0f : -0.0f;
+      if (i % 7 == 1) element = kNan;
+    }
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+        const int64_t below = shape.ElementCount(axis + 1, shape.rank());
+        if (x.data<float>()[i] != 0) wanted.push_back(i / below % shape[axis]);
+      }
+    }
+    EXPECT_EQ(Elements<int64_t>(RunOp("NonZero", {x}, {})), wanted) << shape.ToString();
+  }
+}
+
+TEST(Imputer, ReplacesWhatIsMissingByColumn) {
+  const Tensor x = Floats(Shape{2, 3}, {1, kNan, 3, kNan, 5, 3});
+  const auto impute = [&](float missing, std::vector<float> imputed) {
+    const auto attributes =
+        With({{"replaced_value_float", missing}, {"imputed_value_floats", std::move(imputed)}});
+    return Elements(RunOp("Imputer", {x}, attributes, 20, 1, 1, "ai.onnx.ml"));
+  };
+  EXPECT_EQ(impute(kNan, {7, 8, 9}), (std::vector<float>{1, 8, 3, 7, 5, 3}));
+  EXPECT_EQ(impute(kNan, {7}), (std::vector<float>{1, 7, 3, 7, 5, 3}));
+  const auto threes = impute(3, {7, 8, 9});
+  EXPECT_EQ(threes[2], 9);
+  EXPECT_TRUE(std::isnan(threes[1]));
+  const auto refused =
+      RunOp("Imputer", {x}, With({{"imputed_value_floats", std::vector<float>{1, 2}}}), 20, 1, 1,
+            "ai.onnx.ml");
+  EXPECT_FALSE(refused.ok());
+}
+
+TEST(Binarizer, TellsWhatIsAboveItsThreshold) {
+  const Tensor x = Floats(Shape{5}, {-1, 0.5f, 0.25f, kNan, kInfinity});
+  const auto got =
+      Elements(RunOp("Binarizer", {x}, With({{"threshold", 0.25f}}), 20, 1, 1, "ai.onnx.ml"));
+  EXPECT_EQ(got, (std::vector<float>{0, 1, 0, 0, 1}));
+}
+
+}  // namespace
+}  // namespace onnxd
