@@ -57,6 +57,7 @@ const std::vector<OptionKey<ModelSettings>>& ModelSettingsKeys() {
         NumberKey("executors", &M::executors, 0, 1024),
         NumberKey("threads", &M::threads, 0, 1024),
         ListKey("providers", &M::providers),
+        TextKey("precision", &M::precision, {"", "fp32", "fp16", "bf16", "bf16x3"}),
         NumbersKey("duration_buckets_us", &M::duration_buckets_us, 1, int64_t{3600} * 1000000),
     };
     all[0].is_list = true;

@@ -72,6 +72,7 @@ struct ModelSettings {
   int64_t threads = 0;    // that compute one request; 0: runtime.threads
   std::string providers;  // by priority, separated by commas; empty: runtime.providers
   ProviderDeviceSettings provider_options;
+  std::string precision;  // of large products, as runtime.precision; empty: that
   // of its histograms of durations, upper bounds, ascending; empty: from 50 us to 30 s
   std::vector<int64_t> duration_buckets_us;
   BatchingOptions batching;

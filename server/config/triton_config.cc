@@ -11,6 +11,7 @@
 
 #include "proto/model_config.pb.h"
 #include "runtime/base/str_cat.h"
+#include "server/config/triton_devices.h"
 
 namespace onnxd {
 namespace {
@@ -73,7 +74,9 @@ class TritonConfig {
       ONNXD_RETURN_IF_ERROR(Declare(false, output.name(), output.data_type(), output.dims()));
     }
     settings_.response_cache.enabled = config_.response_cache().enable();
-    NoteIgnored();
+    std::set<std::string> ignored;
+    ONNXD_RETURN_IF_ERROR(ApplyTritonDevices(config_, settings_, ignored));
+    NoteIgnored(std::move(ignored));
     return Status::Ok();
   }
 
@@ -251,8 +254,8 @@ class TritonConfig {
     return Status::Ok();
   }
 
-  // The fields that were set, but for those that were applied.
-  void NoteIgnored() {
+  // The fields that were set, but for those that were applied; besides what is in `ignored`.
+  void NoteIgnored(std::set<std::string> ignored) {
     static const std::set<std::string> kApplied = {"name",
                                                    "platform",
                                                    "backend",
@@ -264,9 +267,11 @@ class TritonConfig {
                                                    "sequence_batching",
                                                    "ensemble_scheduling",
                                                    "response_cache",
+                                                   "instance_group",
+                                                   "optimization",
+                                                   "parameters",
                                                    "default_model_filename",
                                                    "model_transaction_policy"};
-    std::set<std::string> ignored;
     std::vector<const pb::FieldDescriptor*> fields;
     ModelConfig::GetReflection()->ListFields(config_, &fields);
     for (const auto* field : fields) {

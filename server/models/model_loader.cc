@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "runtime/graph/graph_pass.h"
 #include "runtime/session/prepared_model_cache.h"
 #include "runtime/tensor/convert.h"
 #include "server/models/batch_trial.h"
@@ -240,6 +241,9 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   SessionOptions options = session_;
   options.memory = memory;
   options.pool = PoolOf(wanted.settings.threads);
+  if (!wanted.settings.precision.empty()) {
+    options.precision = *PrecisionFromName(wanted.settings.precision);
+  }
   if (find_providers_) {
     ONNXD_ASSIGN_OR_RETURN(options.providers, find_providers_(wanted.settings));
   }

@@ -73,11 +73,17 @@ class TritonConfig(RepositoryCase):
     def test_what_is_not_needed_is_said_once(self):
         self.config(WHOLE)
         served = self.serve()
-        line = ("model 'm': without effect here: instance_group, model_warmup, optimization, output.label_filename, "
-                "parameters")
+        line = ("model 'm': without effect here: instance_group.count, model_warmup, "
+                "optimization.execution_accelerators.gpu_execution_accelerator 'tensorrt', output.label_filename")
         self.assertTrue(served.logged(line))
         self.assertTrue(self.eventually(lambda: self.answer(served) == 3))
         self.assertEqual(sum("without effect" in logged for logged in served.stderr_lines), 1)
+
+    def test_an_instance_group_of_gpus_is_served_by_what_the_machine_has(self):
+        self.config("instance_group { kind: KIND_GPU }")
+        served = self.serve()
+        self.assertEqual(self.answer(served), 3)
+        self.assertFalse(any("without effect" in line for line in served.stderr_lines))
 
     def test_what_triton_does_not_have_is_refused_with_its_line(self):
         for text, reason in (

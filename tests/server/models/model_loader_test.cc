@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "runtime/base/file.h"
 #include "tests/support/test_model.h"
@@ -73,6 +74,19 @@ TEST_F(ModelLoaderTest, AVersionWhoseWarmUpAnswersNanIsRefusedIfItsSettingsSaySo
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("output 'y'"));
   EXPECT_TRUE(Load(Instead([] { return Unary("Neg"); })).ok());
+}
+
+TEST_F(ModelLoaderTest, AModelsPrecisionGoesBeforeTheServers) {
+  std::optional<Precision> seen;
+  const auto load = [&](const std::string&, const SessionOptions& options) {
+    seen = options.precision;
+    return Unary("Neg");
+  };
+  EXPECT_TRUE(Load(load).ok());
+  EXPECT_EQ(seen, DefaultSession().precision);
+  wanted_.settings.precision = "fp16";
+  EXPECT_TRUE(Load(load).ok());
+  EXPECT_EQ(seen, Precision::kFloat16);
 }
 
 TEST_F(ModelLoaderTest, AVersionWhoseWarmUpFailsIsRefusedIfItsSettingsSaySo) {
