@@ -1,4 +1,4 @@
-// Matrix products.
+// Matrix products, and distances, which are shaped alike.
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
 
@@ -61,6 +61,20 @@ Status Gemm(InferenceContext& context) {
   return Status::Ok();
 }
 
+// A row for each of A's, a column for each of B's.
+Status CDist(InferenceContext& context) {
+  if (context.input(0).is_tensor()) context.SetElement(0, context.input(0).element);
+  if (context.shape(0) == nullptr || context.shape(1) == nullptr) return Status::Ok();
+  const SymbolicShape &a = *context.shape(0), &b = *context.shape(1);
+  if (a.size() != 2 || b.size() != 2 ||
+      (a[1].known() && b[1].known() && a[1].value != b[1].value)) {
+    return context.Fail(StrCat("A of shape ", ToString(a), " and B of shape ", ToString(b),
+                               " are not two matrices of as many columns"));
+  }
+  context.SetShape(0, {a[0], b[0]});
+  return Status::Ok();
+}
+
 // The result has A's type but where output_dtype says otherwise.
 Status MatMulBiasActivation(InferenceContext& context) {
   const int64_t stated = context.attributes().Int("output_dtype", 0);
@@ -75,6 +89,7 @@ Status MatMulBiasActivation(InferenceContext& context) {
 constexpr InferenceRule kRules[] = {
     {"", "Gemm", Gemm},
     {"", "MatMul", MatMul},
+    {"com.microsoft", "CDist", CDist},
     {"com.microsoft", "FusedMatMul", FusedMatMul},
     {"onnxd", "MatMulAdd", MatMul},
     {"onnxd", "MatMulBfloat16x3", MatMulBiasActivation},

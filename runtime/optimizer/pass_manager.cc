@@ -11,6 +11,7 @@ std::vector<const GraphPass*> StandardPasses() {
           ShapeFolding(),
           ConstantFolding(),
           EinsumProduct(),
+          ScanDistances(),
           ConvTransposeAsConv(),
           ConvPaddingCrop(),
           ConvBiasFusion(),

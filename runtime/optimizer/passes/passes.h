@@ -45,6 +45,9 @@ const GraphPass* EinsumProduct();
 // MatMul of rows that are 1 at one place (OneHot, or Cast of Equal with 0, 1, 2, ...) with a
 // constant matrix: Gather of its rows. Extended.
 const GraphPass* OneHotProduct();
+// Scan that subtracts each row of one matrix from all rows of another and adds up the squares, which
+// is how skl2onnx writes distances: com.microsoft CDist, and its Transpose. Extended.
+const GraphPass* ScanDistances();
 // The arithmetic of x / 2 * (1 + erf(x / sqrt(2))), or its tanh approximation, in any of the
 // exporters' orders: com.microsoft Gelu or FastGelu. Extended.
 const GraphPass* GeluFusion();
