@@ -12,6 +12,7 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kRowsTogether = 64;  // whose scores are computed at once
+constexpr int64_t kShortRow = 48;      // as far as a call for each row costs more than the row
 
 // Columns of a matrix, or of a vector that is one row.
 int64_t Width(const Shape& shape) { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }
@@ -72,6 +73,49 @@ float NormOf(const std::string& norm, const float* x, int64_t width, float* size
   return simd.sum(sizes, width);
 }
 
+// The sizes of short rows, kSideBySide of which wait for each other's numbers no longer.
+constexpr int64_t kSideBySide = 8;
+
+template <typename Combine>
+void SizesOf(const float* x, int64_t rows, int64_t width, float first, float* sizes,
+             const Combine& combine) {
+  const auto take = [&]<int64_t count>(int64_t row) {
+    float size[count];
+    std::fill_n(size, count, first);
+    for (int64_t i = 0; i < width; ++i) {
+      for (int64_t r = 0; r < count; ++r) size[r] = combine(size[r], x[(row + r) * width + i]);
+    }
+    std::copy_n(size, count, sizes + row);
+  };
+  int64_t row = 0;
+  for (; row + kSideBySide <= rows; row += kSideBySide) take.template operator()<kSideBySide>(row);
+  for (; row < rows; ++row) take.template operator()<1>(row);
+}
+
+// Rows of at most kShortRow numbers, each by its size.
+void NormalizeShortRows(const std::string& norm, const float* x, int64_t rows, int64_t width,
+                        float* y) {
+  float sizes[kRowsTogether];
+  for (int64_t begin = 0; begin < rows; begin += kRowsTogether) {
+    const int64_t count = std::min(kRowsTogether, rows - begin);
+    const float* from = x + begin * width;
+    float* to = y + begin * width;
+    if (norm == "MAX") {
+      SizesOf(from, count, width, -INFINITY, sizes,
+              [](float size, float v) { return std::max(size, v); });
+    } else if (norm == "L1") {
+      SizesOf(from, count, width, 0, sizes, [](float size, float v) { return size + std::abs(v); });
+    } else {
+      SizesOf(from, count, width, 0, sizes, [](float size, float v) { return size + v * v; });
+      for (int64_t row = 0; row < count; ++row) sizes[row] = std::sqrt(sizes[row]);
+    }
+    for (int64_t row = 0; row < count; ++row, from += width, to += width) {
+      const float size = sizes[row] == 0.0f ? 1.0f : sizes[row];
+      for (int64_t i = 0; i < width; ++i) to[i] = from[i] / size;
+    }
+  }
+}
+
 Status CheckWidth(const PrepareContext& context, const LinearModel& model) {
   const int64_t width = Width(context.InputShape(0));
   if (width * model.outputs == static_cast<int64_t>(model.coefficients.size())) {
@@ -91,9 +135,11 @@ Result<std::unique_ptr<Kernel>> MakeScaler(const KernelInfo& info) {
   const auto scale = info.node.attributes.Floats("scale", {1.0f});
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape& shape = context.InputShape(0);
-    const int64_t width = Width(shape), count = shape.ElementCount();
-    for (const auto* list : {&offset, &scale}) {
-      if (list->size() != 1 && static_cast<int64_t>(list->size()) != width) {
+    const int64_t width = Width(shape), rows = RowCount(shape);
+    auto shifts = offset, scales = scale;  // of each column
+    for (auto* list : {&shifts, &scales}) {
+      if (list->size() == 1) list->resize(static_cast<size_t>(width), list->front());
+      if (static_cast<int64_t>(list->size()) != width) {
         return InvalidArgument(StrCat(Describe(context.node), ": the input has ", width,
                                       " features, offset or scale ", list->size()));
       }
@@ -101,11 +147,12 @@ Result<std::unique_ptr<Kernel>> MakeScaler(const KernelInfo& info) {
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
-        for (int64_t i = 0; i < count; ++i) {
-          const auto column = static_cast<size_t>(i % width);
-          const float shift = offset[offset.size() == 1 ? 0 : column];
-          k.output<float>(0)[i] = (static_cast<float>(k.input<T>(0)[i]) - shift) *
-                                  scale[scale.size() == 1 ? 0 : column];
+        const T* x = k.input<T>(0);
+        float* y = k.output<float>(0);
+        for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
+          for (int64_t i = 0; i < width; ++i) {
+            y[i] = (static_cast<float>(x[i]) - shifts.data()[i]) * scales.data()[i];
+          }
         }
       });
       return Status::Ok();
@@ -126,6 +173,10 @@ Result<std::unique_ptr<Kernel>> MakeNormalizer(const KernelInfo& info) {
     PreparedKernel prepared;
     if (type == DataType::kFloat && width > 0) {
       prepared.compute = [=](const KernelContext& k) {
+        if (width <= kShortRow) {
+          NormalizeShortRows(norm, k.input<float>(0), rows, width, k.output<float>(0));
+          return Status::Ok();
+        }
         for (int64_t row = 0; row < rows; ++row) {
           const float* x = k.input<float>(0) + row * width;
           float* y = k.output<float>(0) + row * width;

@@ -68,57 +68,69 @@ Status Dispatch(const Node& node, DataType type, Reduction reduction, Body body)
   return status;
 }
 
-Result<Values> ScatterElements(const Node& node, std::span<const Value> inputs) {
-  const Tensor& data = inputs[0].tensor();
-  const Tensor& indices = inputs[1].tensor();
-  const Tensor& updates = inputs[2].tensor();
-  ONNXD_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(node));
-  const Shape& shape = data.shape();
+// Elements along `axis` of data, at places that indices of as many elements as updates name.
+struct ScatterElementsPlan {
+  StridedLoop<1> loop;  // over the indices, in order: the last of equal ones wins
+  int64_t extent, axis_step;
+  Reduction reduction;
+};
+
+Result<ScatterElementsPlan> PlanScatterElements(const Node& node, const Shape& shape,
+                                                const Shape& indices, const Shape& updates) {
+  ScatterElementsPlan plan;
+  ONNXD_ASSIGN_OR_RETURN(plan.reduction, ReductionOf(node));
   ONNXD_ASSIGN_OR_RETURN(const int axis,
                          NormalizeAxis(node.attributes.Int("axis", 0), shape.rank()));
-  bool fits = indices.shape() == updates.shape() && indices.shape().rank() == shape.rank();
-  for (int i = 0; fits && i < shape.rank(); ++i) {
-    fits = i == axis || indices.shape()[i] <= shape[i];
-  }
+  bool fits = indices == updates && indices.rank() == shape.rank();
+  for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || indices[i] <= shape[i];
   if (!fits) {
-    return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.shape().ToString(),
-                                  " and updates of shape ", updates.shape().ToString(),
+    return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.ToString(),
+                                  " and updates of shape ", updates.ToString(),
                                   " do not fit data of shape ", shape.ToString()));
   }
-  std::vector<int64_t> converted;
-  if (indices.type() != DataType::kInt64) converted = ElementsAs<int64_t>(indices);
-  const std::span<const int64_t> positions =
-      converted.empty() ? indices.elements<int64_t>() : std::span<const int64_t>(converted);
-  const int64_t extent = shape[axis];
-  for (const int64_t position : positions) {
-    if (position < -extent || position >= extent) {
-      return InvalidArgument(
-          StrCat(Describe(node), ": index ", position, " is outside an axis of ", extent));
-    }
-  }
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(data));
-  const std::vector<int64_t> strides = DenseStrides(shape);
-  const int64_t axis_step = strides[static_cast<size_t>(axis)];
-  StridedLoop<1> loop;  // over the indices, in order: the last of equal ones wins
-  loop.dims = indices.shape().dims();
-  loop.strides[0] = strides;
-  loop.strides[0][static_cast<size_t>(axis)] = 0;
-  loop.Merge();
-  ONNXD_RETURN_IF_ERROR(Dispatch(node, data.type(), reduction, [&]<typename T>() {
-    T* to = out.mutable_data<T>();
-    const T* update = updates.data<T>();
-    const int64_t* position = positions.data();
-    const int64_t step = loop.inner_stride(0);
-    loop.ForOuter(0, loop.outer_count(), [&](const std::array<int64_t, 1>& at) {
-      for (int64_t i = 0; i < loop.inner_count(); ++i) {
-        const int64_t row = *position < 0 ? *position + extent : *position;
-        T& target = to[at[0] + i * step + row * axis_step];
-        ++position;
-        target = Combine(reduction, target, *update++);
+  const auto along = static_cast<size_t>(axis);
+  plan.extent = shape[axis];
+  plan.loop.dims = indices.dims();
+  plan.loop.strides[0] = DenseStrides(shape);
+  plan.axis_step = plan.loop.strides[0][along];
+  plan.loop.strides[0][along] = 0;
+  plan.loop.Merge();
+  return plan;
+}
+
+template <typename T, typename Index>
+Status RunScatterElements(const ScatterElementsPlan& plan, const std::string& name,
+                          const Index* positions, const T* updates, T* out) {
+  const int64_t count = plan.loop.inner_count(), step = plan.loop.inner_stride(0);
+  const Index* wrong = nullptr;
+  plan.loop.ForOuter(0, plan.loop.outer_count(), [&](const std::array<int64_t, 1>& at) {
+    T* to = out + at[0];
+    for (int64_t i = 0; i < count; ++i, to += step, ++positions, ++updates) {
+      const int64_t place = *positions < 0 ? *positions + plan.extent : *positions;
+      if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(plan.extent)) {
+        wrong = positions;
+        continue;
       }
-    });
-    return Status::Ok();
-  }));
+      T& target = to[place * plan.axis_step];
+      target =
+          plan.reduction == Reduction::kNone ? *updates : Combine(plan.reduction, target, *updates);
+    }
+  });
+  if (wrong == nullptr) return Status::Ok();
+  return InvalidArgument(StrCat(name, ": index ", *wrong, " is outside an axis of ", plan.extent));
+}
+
+Result<Values> ScatterElementsOfStrings(const Node& node, std::span<const Value> inputs) {
+  const Tensor &data = inputs[0].tensor(), &indices = inputs[1].tensor();
+  const Tensor& updates = inputs[2].tensor();
+  ONNXD_ASSIGN_OR_RETURN(const ScatterElementsPlan plan,
+                         PlanScatterElements(node, data.shape(), indices.shape(), updates.shape()));
+  if (plan.reduction != Reduction::kNone) return DeclineType("ScatterElements", data.type());
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(data));
+  const std::vector<int64_t> positions = ElementsAs<int64_t>(indices);
+  ONNXD_RETURN_IF_ERROR(RunScatterElements(plan, Describe(node), positions.data(),
+                                           updates.data<std::string>(),
+                                           out.mutable_data<std::string>()));
   return Values{std::move(out)};
 }
 
@@ -190,43 +202,69 @@ Result<Values> ScatterNDOfStrings(const Node& node, std::span<const Value> input
   return Values{std::move(out)};
 }
 
-// Writes rows of `update` into the cache along `axis`, from write_indices[batch] on.
-Result<Values> TensorScatter(const Node& node, std::span<const Value> inputs) {
-  const Tensor& cache = inputs[0].tensor();
-  const Tensor& update = inputs[1].tensor();
-  const Tensor* writes = TensorAt(inputs, 2);
-  const Shape& shape = cache.shape();
+// Rows of update[outer, middle, rows, inner] that go into cache[outer, middle, extent, inner].
+struct TensorScatterPlan {
+  int64_t outer, middle, rows, extent, inner;
+  bool circular;
+};
+
+Result<TensorScatterPlan> PlanTensorScatter(const Node& node, const Shape& shape,
+                                            const Shape& update, const Shape* writes) {
   ONNXD_ASSIGN_OR_RETURN(const int axis,
                          NormalizeAxis(node.attributes.Int("axis", -2), shape.rank()));
-  const bool circular = node.attributes.String("mode", "linear") == "circular";
-  bool fits = axis > 0 && update.shape().rank() == shape.rank();
-  for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || update.shape()[i] == shape[i];
+  bool fits = axis > 0 && update.rank() == shape.rank();
+  for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || update[i] == shape[i];
   if (!fits || (writes != nullptr && writes->ElementCount() != shape[0])) {
-    return InvalidArgument(StrCat(Describe(node), ": update of shape ", update.shape().ToString(),
+    return InvalidArgument(StrCat(Describe(node), ": update of shape ", update.ToString(),
                                   " does not fit the cache of shape ", shape.ToString()));
   }
-  const int64_t middle = shape.ElementCount(1, axis), rows = update.shape()[axis];
-  const int64_t inner = shape.ElementCount(axis + 1, shape.rank());
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(cache));
-  ONNXD_RETURN_IF_ERROR(Dispatch(node, cache.type(), Reduction::kNone, [&]<typename T>() -> Status {
-    for (int64_t b = 0; b < shape[0]; ++b) {
-      const int64_t begin = writes != nullptr ? writes->data<int64_t>()[b] : 0;
-      for (int64_t row = 0; row < rows; ++row) {
-        int64_t to = begin + row;
-        if (circular && begin >= 0) to %= shape[axis];
-        if (to < 0 || to >= shape[axis]) {
-          return InvalidArgument(
-              StrCat(Describe(node), ": position ", to, " is outside a cache of ", shape[axis]));
-        }
-        for (int64_t m = 0; m < middle; ++m) {
-          const int64_t lane = b * middle + m;
-          std::copy_n(update.data<T>() + (lane * rows + row) * inner, inner,
-                      out.mutable_data<T>() + (lane * shape[axis] + to) * inner);
-        }
+  return TensorScatterPlan{shape[0],
+                           shape.ElementCount(1, axis),
+                           update[axis],
+                           shape[axis],
+                           shape.ElementCount(axis + 1, shape.rank()),
+                           node.attributes.String("mode", "linear") == "circular"};
+}
+
+// The cache's row for one of an update that begins at `begin`; -1: outside.
+int64_t RowOf(const TensorScatterPlan& plan, int64_t begin, int64_t row) {
+  if (begin < 0 || plan.extent == 0) return -1;
+  if (plan.circular) return (begin % plan.extent + row) % plan.extent;
+  return begin < plan.extent - row ? begin + row : -1;
+}
+
+// From write_indices[outer] on; null: from the first row on.
+template <typename T>
+Status RunTensorScatter(const TensorScatterPlan& plan, const std::string& name, const T* update,
+                        const int64_t* write_indices, T* cache) {
+  for (int64_t b = 0; b < plan.outer; ++b) {
+    const int64_t begin = write_indices != nullptr ? write_indices[b] : 0;
+    for (int64_t row = 0; row < plan.rows; ++row) {
+      const int64_t to = RowOf(plan, begin, row);
+      if (to < 0) {
+        return InvalidArgument(StrCat(name, ": row ", row, " of an update from ", begin,
+                                      " on is outside a cache of ", plan.extent));
+      }
+      for (int64_t m = 0; m < plan.middle; ++m) {
+        const int64_t lane = b * plan.middle + m;
+        std::copy_n(update + (lane * plan.rows + row) * plan.inner, plan.inner,
+                    cache + (lane * plan.extent + to) * plan.inner);
       }
     }
-    return Status::Ok();
-  }));
+  }
+  return Status::Ok();
+}
+
+Result<Values> TensorScatterOfStrings(const Node& node, std::span<const Value> inputs) {
+  const Tensor &cache = inputs[0].tensor(), &update = inputs[1].tensor();
+  const Tensor* writes = TensorAt(inputs, 2);
+  ONNXD_ASSIGN_OR_RETURN(const TensorScatterPlan plan,
+                         PlanTensorScatter(node, cache.shape(), update.shape(),
+                                           writes != nullptr ? &writes->shape() : nullptr));
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, Copy(cache));
+  ONNXD_RETURN_IF_ERROR(RunTensorScatter(plan, Describe(node), update.data<std::string>(),
+                                         writes != nullptr ? writes->data<int64_t>() : nullptr,
+                                         out.mutable_data<std::string>()));
   return Values{std::move(out)};
 }
 
@@ -235,11 +273,38 @@ bool NeedsArithmetic(const KernelInfo& info) {
   return info.node.attributes.String("reduction", "none") != "none" && !IsNumber(info.InputType(0));
 }
 
+// The output with the first input in it, over which the plan may have put it.
+template <typename T>
+T* CopiedInput(const KernelContext& k, int64_t count) {
+  T* out = k.output<T>(0);
+  if (out != k.input<T>(0)) std::copy_n(k.input<T>(0), count, out);
+  return out;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeScatterElements(const KernelInfo& info) {
-  if (NeedsArithmetic(info)) return DeclineType("ScatterElements", info.InputType(0));
-  return MakeEagerKernel(ScatterElements);
+  const DataType type = info.InputType(0), index_type = info.InputType(1);
+  if (NeedsArithmetic(info)) return DeclineType("ScatterElements", type);
+  if (type == DataType::kString) return MakeEagerKernel(ScatterElementsOfStrings);
+  return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(const ScatterElementsPlan plan,
+                           PlanScatterElements(context.node, context.InputShape(0),
+                                               context.InputShape(1), context.InputShape(2)));
+    const int64_t count = context.InputShape(0).ElementCount();
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [=, node = context.node](const KernelContext& k) {
+      return Dispatch(node, type, plan.reduction, [&]<typename T>() -> Status {
+        T* out = CopiedInput<T>(k, count);
+        const std::string name = Describe(node);
+        return index_type == DataType::kInt32
+                   ? RunScatterElements(plan, name, k.input<int32_t>(1), k.input<T>(2), out)
+                   : RunScatterElements(plan, name, k.input<int64_t>(1), k.input<T>(2), out);
+      });
+    };
+    return prepared;
+  });
 }
 
 Result<std::unique_ptr<Kernel>> MakeScatterND(const KernelInfo& info) {
@@ -255,8 +320,7 @@ Result<std::unique_ptr<Kernel>> MakeScatterND(const KernelInfo& info) {
     prepared.in_place = {{0, 0}};  // a cache that grows need not be copied
     prepared.compute = [plan, type, count, node = context.node](const KernelContext& k) {
       return Dispatch(node, type, plan.reduction, [&]<typename T>() -> Status {
-        T* out = k.output<T>(0);
-        if (out != k.input<T>(0)) std::copy_n(k.input<T>(0), count, out);
+        T* out = CopiedInput<T>(k, count);
         return RunScatterND(plan, Describe(node), k.input<int64_t>(1), k.input<T>(2), out);
       });
     };
@@ -264,8 +328,26 @@ Result<std::unique_ptr<Kernel>> MakeScatterND(const KernelInfo& info) {
   });
 }
 
-Result<std::unique_ptr<Kernel>> MakeTensorScatter(const KernelInfo&) {
-  return MakeEagerKernel(TensorScatter);
+Result<std::unique_ptr<Kernel>> MakeTensorScatter(const KernelInfo& info) {
+  const DataType type = info.InputType(0);
+  if (type == DataType::kString) return MakeEagerKernel(TensorScatterOfStrings);
+  if (!IsMovable(type)) return DeclineType("TensorScatter", type);
+  return MakeKernel([type](const PrepareContext& context) -> Result<PreparedKernel> {
+    ONNXD_ASSIGN_OR_RETURN(
+        const TensorScatterPlan plan,
+        PlanTensorScatter(context.node, context.InputShape(0), context.InputShape(1),
+                          context.HasInput(2) ? &context.InputShape(2) : nullptr));
+    const int64_t count = context.InputShape(0).ElementCount();
+    PreparedKernel prepared;
+    prepared.in_place = {{0, 0}};
+    prepared.compute = [=, node = context.node](const KernelContext& k) {
+      return Dispatch(node, type, Reduction::kNone, [&]<typename T>() {
+        return RunTensorScatter(plan, Describe(node), k.input<T>(1), k.input<int64_t>(2),
+                                CopiedInput<T>(k, count));
+      });
+    };
+    return prepared;
+  });
 }
 
 }  // namespace onnxd

@@ -346,9 +346,9 @@ TEST(Sampling, OfManyChannelsIsThatOfEach) {
         With({{"output_height", int64_t{3}}, {"output_width", int64_t{5}}}));
 }
 
-// [rows, columns], or its transpose, by the norm of each of its rows.
-TEST(Normalization, DividesByNormsAlongEitherAxis) {
-  const int64_t rows = 9, columns = 37;
+// [9, columns], or its transpose, by the norm of each of its rows.
+void CheckNorms(int64_t columns) {
+  const int64_t rows = 9;
   Tensor x = Numbers(Shape{rows, columns});
   std::fill_n(x.mutable_data<float>() + 2 * columns, columns, 0.0f);  // stay zeros
   const auto at = [&](int64_t row, int64_t column) {
@@ -388,6 +388,22 @@ TEST(Normalization, DividesByNormsAlongEitherAxis) {
           << kind;
     }
   }
+}
+
+TEST(Normalization, DividesByNormsAlongEitherAxis) {
+  CheckNorms(37);
+  CheckNorms(90);
+}
+
+TEST(Scaler, SubtractsAndMultipliesByColumnOrAll) {
+  const Tensor x = Floats(Shape{2, 2}, {1, 2, 3, 4}), wide = Ints(Shape{1, 2}, {7, 8});
+  const auto scaled = [](const Tensor& in, std::vector<float> offset, std::vector<float> scale) {
+    return RunOp("Scaler", {in}, With({{"offset", offset}, {"scale", scale}}), 20, 1, 1,
+                 "ai.onnx.ml");
+  };
+  EXPECT_EQ(Elements(scaled(x, {1, 2}, {10, 100})), (std::vector<float>{0, 0, 20, 200}));
+  EXPECT_EQ(Elements(scaled(wide, {1}, {2, 3})), (std::vector<float>{12, 21}));
+  EXPECT_EQ(scaled(x, {1, 2, 3}, {1}).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(LinearModels, RefuseOutputsThatTheirCoefficientsAreNotOf) {
