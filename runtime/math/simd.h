@@ -69,6 +69,15 @@ struct PointsArguments {
   float* out;
 };
 
+// x[rows, n], whose rows are ldx elements apart; best[n], places[n]. Requires a row.
+struct ColumnPlacesArguments {
+  const float* x;
+  int64_t ldx, rows, n;
+  bool smallest;
+  float* best;
+  int32_t* places;
+};
+
 // Columns that few_columns takes.
 constexpr int64_t kMostFewColumns = 4;
 
@@ -357,6 +366,9 @@ struct Simd {
   float (*max)(const float* x, int64_t n);
   // ranks[i] = how many of keys[n] come before keys[i]: lower ones, and equal ones of a lower index
   void (*ranks)(const int32_t* keys, int64_t n, int32_t* ranks);
+  // The largest (or smallest) of each column, and the first row that has it. NaN is that only in
+  // the first row, and then nothing else is.
+  void (*column_places)(const ColumnPlacesArguments& arguments);
   float (*min)(const float* x, int64_t n);  // of the numbers that are not NaN; inf when none is
   // out = exp((x - subtract) * scale); returns the sum of out.
   float (*exp_sum)(const float* x, float* out, int64_t n, float subtract, float scale);

@@ -398,38 +398,117 @@ Result<std::unique_ptr<Kernel>> MakeReduce(const KernelInfo& info) {
 
 namespace {
 
-// The places of the largest of each column of in[extent, inner], or of the smallest.
+// ArgMax and ArgMin of in[outer, extent, inner] over the middle axis.
+struct ArgReduction {
+  bool smallest, last;  // last: of equals the last wins, else the first
+  int64_t outer, extent, inner;
+};
+
+template <typename T>
+bool IsBetter(const ArgReduction& r, T x, T best) {
+  return r.smallest ? x < best : x > best;
+}
+
+// Of in[extent, inner] at one of `inner`, without branches on what the numbers are.
 template <typename T, bool smallest, bool last>
-void ArgColumns(const T* in, int64_t extent, int64_t inner, int64_t* out) {
+int64_t PlaceOfOne(const ArgReduction& r, const T* in) {
+  int64_t place = 0;
+  T best = in[0];
+  for (int64_t i = 1; i < r.extent; ++i) {
+    const T x = in[i * r.inner];
+    const bool takes = (smallest ? x < best : x > best) | (last & (x == best));
+    best = takes ? x : best;
+    place += (i - place) & -static_cast<int64_t>(takes);
+  }
+  return place;
+}
+
+template <typename T>
+void PlacesOfEach(const ArgReduction& r, const T* in, int64_t* out) {
+  const auto place_of = r.smallest
+                            ? (r.last ? PlaceOfOne<T, true, true> : PlaceOfOne<T, true, false>)
+                            : (r.last ? PlaceOfOne<T, false, true> : PlaceOfOne<T, false, false>);
+  for (int64_t i = 0; i < r.inner; ++i) out[i] = place_of(r, in + i);
+}
+
+// The same of all of `inner`, for any type, some columns at a time.
+template <typename T>
+void PlacesOfColumns(const ArgReduction& r, const T* in, int64_t* out) {
   T best[kChunk];
   int32_t places[kChunk];
-  for (int64_t first = 0; first < inner; first += kChunk) {
-    const int64_t count = std::min(kChunk, inner - first);
+  for (int64_t first = 0; first < r.inner; first += kChunk) {
+    const int64_t count = std::min(kChunk, r.inner - first);
     std::copy_n(in + first, count, best);
     std::fill_n(places, count, 0);
-    for (int64_t i = 1; i < extent; ++i) {
-      const T* row = in + i * inner + first;
-      const auto place = static_cast<int32_t>(i);
+    for (int64_t i = 1; i < r.extent; ++i) {
+      const T* row = in + i * r.inner + first;
       for (int64_t c = 0; c < count; ++c) {
-        const bool better =
-            (smallest ? row[c] < best[c] : row[c] > best[c]) || (last && row[c] == best[c]);
-        best[c] = better ? row[c] : best[c];
-        places[c] = better ? place : places[c];
+        const bool takes = IsBetter(r, row[c], best[c]) || (r.last && row[c] == best[c]);
+        best[c] = takes ? row[c] : best[c];
+        places[c] = takes ? static_cast<int32_t>(i) : places[c];
       }
     }
     std::copy_n(places, count, out + first);
   }
 }
 
+// Of floats, the first of equals.
+void FirstPlacesOfColumns(const ArgReduction& r, const float* in, int64_t* out) {
+  constexpr int64_t kTogether = 1024;
+  float best[kTogether];
+  int32_t places[kTogether];
+  for (int64_t first = 0; first < r.inner; first += kTogether) {
+    const int64_t count = std::min(kTogether, r.inner - first);
+    math::CurrentSimd().column_places(
+        {in + first, r.inner, r.extent, count, r.smallest, best, places});
+    std::copy_n(places, count, out + first);
+  }
+}
+
+// Of a long row of floats, the first of equals: as rows of kLongRow, of which columns are taken
+// first.
+constexpr int64_t kLongRow = 64;
+
+int64_t FirstPlaceOfRow(const ArgReduction& r, const float* in) {
+  if (std::any_of(in, in + kLongRow, [](float x) { return std::isnan(x); })) {
+    return r.smallest ? PlaceOfOne<float, true, false>(r, in)
+                      : PlaceOfOne<float, false, false>(r, in);
+  }
+  float best[kLongRow];
+  int32_t places[kLongRow];
+  const int64_t rows = r.extent / kLongRow;
+  math::CurrentSimd().column_places({in, kLongRow, rows, kLongRow, r.smallest, best, places});
+  int64_t place = places[0] * kLongRow;
+  float value = best[0];
+  const auto take = [&](float x, int64_t at) {
+    if (!IsBetter(r, x, value) && !(x == value && at < place)) return;
+    value = x;
+    place = at;
+  };
+  for (int64_t c = 0; c < kLongRow; ++c) take(best[c], places[c] * kLongRow + c);
+  for (int64_t i = rows * kLongRow; i < r.extent; ++i) take(in[i], i);
+  return place;
+}
+
 template <typename T>
-void ArgColumns(bool smallest, bool last, const T* in, int64_t extent, int64_t inner,
-                int64_t* out) {
-  if (smallest) {
-    last ? ArgColumns<T, true, true>(in, extent, inner, out)
-         : ArgColumns<T, true, false>(in, extent, inner, out);
-  } else {
-    last ? ArgColumns<T, false, true>(in, extent, inner, out)
-         : ArgColumns<T, false, false>(in, extent, inner, out);
+void RunArgReduction(const ArgReduction& r, const T* in, int64_t* out) {
+  const bool is_float = std::is_same_v<T, float> && !r.last && r.extent <= INT32_MAX;
+  for (int64_t row = 0; row < r.outer; ++row, in += r.extent * r.inner, out += r.inner) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (is_float && r.inner >= 8) {
+        FirstPlacesOfColumns(r, in, out);
+        continue;
+      }
+      if (is_float && r.inner == 1 && r.extent >= kLongRow) {
+        *out = FirstPlaceOfRow(r, in);
+        continue;
+      }
+    }
+    if (r.inner > 1 && r.extent <= INT32_MAX) {
+      PlacesOfColumns(r, in, out);
+      continue;
+    }
+    PlacesOfEach(r, in, out);
   }
 }
 
@@ -439,36 +518,24 @@ void ArgColumns(bool smallest, bool last, const T* in, int64_t extent, int64_t i
 Result<std::unique_ptr<Kernel>> MakeArgReduce(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsNumber(type)) return DeclineType(info.node.op_type, type);
-  const bool smallest = info.node.op_type == "ArgMin";
-  const bool last = info.node.attributes.Int("select_last_index", 0) != 0;
+  ArgReduction reduction{};
+  reduction.smallest = info.node.op_type == "ArgMin";
+  reduction.last = info.node.attributes.Int("select_last_index", 0) != 0;
   return MakeKernel([=](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape& in = context.InputShape(0);
     ONNXD_ASSIGN_OR_RETURN(const int axis,
                            NormalizeAxis(context.node.attributes.Int("axis", 0), in.rank()));
-    const int64_t outer = in.ElementCount(0, axis), extent = in[axis];
-    const int64_t inner = in.ElementCount(axis + 1, in.rank());
-    if (extent == 0) return InvalidArgument(StrCat(Describe(context.node), ": the axis is empty"));
+    ArgReduction r = reduction;
+    r.outer = in.ElementCount(0, axis);
+    r.extent = in[axis];
+    r.inner = in.ElementCount(axis + 1, in.rank());
+    if (r.extent == 0) {
+      return InvalidArgument(StrCat(Describe(context.node), ": the axis is empty"));
+    }
     PreparedKernel prepared;
     prepared.compute = [=](const KernelContext& k) {
-      DispatchNumber(type, [&]<typename T>() {
-        for (int64_t row = 0; row < outer; ++row) {
-          if (inner > 1 && extent <= INT32_MAX) {
-            ArgColumns(smallest, last, k.input<T>(0) + row * extent * inner, extent, inner,
-                       k.output<int64_t>(0) + row * inner);
-            continue;
-          }
-          for (int64_t column = 0; column < inner; ++column) {
-            const T* base = k.input<T>(0) + row * extent * inner + column;
-            int64_t best = 0;
-            for (int64_t i = 1; i < extent; ++i) {
-              const T x = base[i * inner], y = base[best * inner];
-              const bool better = smallest ? x < y : x > y;
-              if (better || (last && x == y)) best = i;
-            }
-            k.output<int64_t>(0)[row * inner + column] = best;
-          }
-        }
-      });
+      DispatchNumber(
+          type, [&]<typename T>() { RunArgReduction(r, k.input<T>(0), k.output<int64_t>(0)); });
       return Status::Ok();
     };
     return prepared;
