@@ -1,15 +1,13 @@
 // TopK-1, -10, -11, -24.
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
-#include <limits>
 #include <numeric>
 #include <type_traits>
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/ops/shape_inference.h"
+#include "runtime/providers/cpu/order_by_digits.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -17,14 +15,6 @@ namespace {
 
 // Of so many, comparing each with each takes less than sorting.
 constexpr int64_t kMostRanked = 256;
-
-// Numbers that come before another are less, NaN being the largest of all.
-int32_t OrderOf(float x, bool largest) {
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
-  const auto bits = std::bit_cast<int32_t>(x + 0.0f);  // no negative zero
-  const int32_t ascending = std::isnan(x) ? kMost : bits < 0 ? bits ^ kMost : bits;
-  return largest ? ~ascending : ascending;
-}
 
 // The order of x[extent], stride apart, up to kMostRanked of them.
 void OrderByRanks(const float* x, int64_t extent, int64_t stride, bool largest, int64_t* order) {
@@ -82,7 +72,10 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
     const int64_t outer = in.ElementCount(0, axis), extent = in[axis], count = out[axis];
     const int64_t inner = in.ElementCount(axis + 1, in.rank());
     PreparedKernel prepared;
-    prepared.scratch_bytes = static_cast<size_t>(extent) * sizeof(int64_t);
+    const bool by_digits = type == DataType::kFloat && extent > kMostRanked &&
+                           extent <= kMostOrderedByDigits && !IsByInsertion(count, extent);
+    // The order; behind it the digits' entries.
+    prepared.scratch_bytes = static_cast<size_t>(by_digits ? 3 * extent : extent) * 8;
     prepared.compute = [=](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {
         auto* order = k.scratch<int64_t>();
@@ -101,8 +94,13 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
             };
             bool is_ordered = false;
             if constexpr (std::is_same_v<T, float>) {
-              is_ordered = extent <= kMostRanked && !IsByInsertion(count, extent);
-              if (is_ordered) OrderByRanks(base, extent, inner, largest, order);
+              is_ordered = by_digits || (extent <= kMostRanked && !IsByInsertion(count, extent));
+              if (by_digits) {
+                OrderByDigits(base, extent, inner, largest, count, k.scratch<uint64_t>() + extent,
+                              order);
+              } else if (is_ordered) {
+                OrderByRanks(base, extent, inner, largest, order);
+              }
             }
             if (!is_ordered) {
               FirstOnes(order, count, extent, comes_before, [&](int64_t a, int64_t b) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "tests/support/operator_testing.h"
@@ -26,7 +27,7 @@ TEST(TopK, TakesFewOfManyInOrder) {
 
 // The first of equals comes first, zeros of both signs are equal, and NaN is the largest.
 TEST(TopK, OrdersAllOfARow) {
-  for (const int64_t extent : {1, 2, 15, 16, 17, 50, 255, 256, 257}) {
+  for (const int64_t extent : {1, 2, 15, 16, 17, 50, 255, 256, 257, 2000}) {
     Tensor x = Numbers(Shape{3, extent});
     for (int64_t i = 0; i < 3 * extent; i += 5) {
       const float special[] = {kNan, -kInfinity, kInfinity, 0.0f, -0.0f, -kNan, 1.5f};
@@ -47,6 +48,37 @@ TEST(TopK, OrdersAllOfARow) {
       const auto got = RunOp("TopK", {x, Ints(Shape{1}, {extent})},
                              With({{"largest", int64_t{largest}}}), 20, 2);
       EXPECT_EQ(Elements<int64_t>(got, 1), wanted) << extent << ", largest " << largest;
+    }
+  }
+}
+
+// Any bits, NaN and denormal numbers among them, in three columns; the first numbers of each.
+TEST(TopK, OrdersManyNumbersOfAnyKind) {
+  for (const int64_t extent : {300, 700, 5000}) {
+    Tensor x = *Tensor::Create(DataType::kFloat, Shape{extent, 3});
+    uint32_t state = 1;
+    for (int64_t i = 0; i < x.ElementCount(); ++i) {
+      state = state * 1664525u + 1013904223u;
+      const uint32_t bits = state ^ state >> 15;
+      x.mutable_data<float>()[i] =
+          i % 3 == 2 ? static_cast<float>(bits % 5) : std::bit_cast<float>(bits);
+    }
+    for (const int64_t count : {extent / 4 + 1, extent - 1, extent}) {
+      I wanted(static_cast<size_t>(3 * count));
+      for (int64_t column = 0; column < 3; ++column) {
+        I order(static_cast<size_t>(extent));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          const float p = x.data<float>()[a * 3 + column], q = x.data<float>()[b * 3 + column];
+          return std::isnan(p) ? !std::isnan(q) : p > q;
+        });
+        for (int64_t i = 0; i < count; ++i) {
+          wanted[static_cast<size_t>(i * 3 + column)] = order[static_cast<size_t>(i)];
+        }
+      }
+      const auto got =
+          RunOp("TopK", {x, Ints(Shape{1}, {count})}, With({{"axis", int64_t{0}}}), 20, 2);
+      EXPECT_EQ(Elements<int64_t>(got, 1), wanted) << count << " of " << extent;
     }
   }
 }
