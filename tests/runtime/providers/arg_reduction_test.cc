@@ -24,12 +24,12 @@ I Expected(const Tensor& x, bool smallest, bool last) {
 }
 
 template <typename T>
-void Check(const Tensor& x) {
+void Check(const Tensor& x, int threads = 1) {
   for (const bool smallest : {false, true}) {
     for (const bool last : {false, true}) {
       const auto attributes = With(
           {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}, {"select_last_index", int64_t{last}}});
-      const auto got = RunOp(smallest ? "ArgMin" : "ArgMax", {x}, attributes);
+      const auto got = RunOp(smallest ? "ArgMin" : "ArgMax", {x}, attributes, 20, 1, threads);
       EXPECT_EQ(Elements<int64_t>(got), Expected<T>(x, smallest, last))
           << x.shape().ToString() << (smallest ? ", smallest" : "") << (last ? ", last" : "");
     }
@@ -72,6 +72,12 @@ TEST_P(ArgReductionWithSimd, NanWinsOnlyInTheFirstPlace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Simd, ArgReductionWithSimd, math::EverySimdName());
+
+TEST(ArgReduction, PartsColumnsAndRowsAmongThreads) {
+  Check<float>(Draw(Shape{1, 40, 5000}), 3);
+  Check<float>(Draw(Shape{3000, 40, 1}), 3);
+  Check<float>(Draw(Shape{5, 40, 1500}), 3);
+}
 
 TEST(ArgReduction, TakesOtherTypes) {
   Tensor x = *Tensor::Create(DataType::kInt64, Shape{2, 70, 3});
