@@ -46,7 +46,8 @@ const GraphPass* EinsumProduct();
 // constant matrix: Gather of its rows. Extended.
 const GraphPass* OneHotProduct();
 // Scan that subtracts each row of one matrix from all rows of another and adds up the squares, which
-// is how skl2onnx writes distances: com.microsoft CDist, and its Transpose. Extended.
+// is how skl2onnx writes distances: com.microsoft CDist, and its Transpose; with Sqrt, Euclid's.
+// Extended.
 const GraphPass* ScanDistances();
 // The arithmetic of x / 2 * (1 + erf(x / sqrt(2))), or its tanh approximation, in any of the
 // exporters' orders: com.microsoft Gelu or FastGelu. Extended.

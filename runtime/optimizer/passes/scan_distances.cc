@@ -67,10 +67,33 @@ class Pass : public GraphPass {
       return true;
     });
     for (Node& node : made) graph.nodes.push_back(std::move(node));
-    return changed > 0;
+    return TakeRoots(graph) || changed > 0;
   }
 
  private:
+  // Sqrt of distances that nothing else reads: Euclid's.
+  static bool TakeRoots(Graph& graph) {
+    bool changed = false;
+    const GraphIndex index(graph);
+    for (Node& node : graph.nodes) {
+      if (!node.Is("Sqrt") || index.use_count(node.inputs[0]) != 1) continue;
+      const int producer = index.producer(node.inputs[0]);
+      if (producer < 0) continue;
+      const Node& squares = graph.nodes[static_cast<size_t>(producer)];
+      if (!squares.Is("CDist", "com.microsoft") ||
+          squares.attributes.String("metric", "sqeuclidean") != "sqeuclidean") {
+        continue;
+      }
+      node.domain = squares.domain;
+      node.op_type = squares.op_type;
+      node.since_version = squares.since_version;
+      node.inputs = squares.inputs;
+      node.attributes.Set("metric", std::string("euclidean"));
+      changed = true;
+    }
+    return changed;
+  }
+
   static bool IsDistances(const Graph& graph, const Node& node) {
     if (!ScansRows(node) || !HaveEqualRows(graph, node.inputs[0], node.inputs[1])) return false;
     const std::shared_ptr<Graph> body = node.attributes.Subgraph("body");

@@ -11,6 +11,7 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kWorkTogether = 1 << 15;  // multiplications that are worth a thread's time
+constexpr int64_t kKept = 1 << 15;  // distances that a cache keeps until their roots are taken
 
 struct Distances {
   int64_t rows = 0, points = 0, dimensions = 0;
@@ -77,10 +78,13 @@ class CDistKernel : public Kernel {
       }
       const int64_t work = std::max<int64_t>(1, all.points * all.dimensions);
       k.pool().ParallelFor(all.rows, 1 + kWorkTogether / work, [&](int64_t begin, int64_t end) {
-        Distances some = all;
-        some.rows = end - begin;
-        SquaredDistances(some, k.input<T>(0) + begin * all.dimensions, columns,
-                         k.output<T>(0) + begin * all.points);
+        const int64_t together = 4 + kKept / std::max<int64_t>(1, all.points);
+        for (int64_t row = begin; row < end; row += together) {
+          Distances some = all;
+          some.rows = std::min(together, end - row);
+          SquaredDistances(some, k.input<T>(0) + row * all.dimensions, columns,
+                           k.output<T>(0) + row * all.points);
+        }
       });
       return Status::Ok();
     };

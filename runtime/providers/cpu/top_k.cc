@@ -32,8 +32,11 @@ bool IsByInsertion(int64_t count, int64_t extent) {
   return count <= kMostInserted && count <= extent / 4;
 }
 
+constexpr int64_t kLookedOver = 64;  // numbers at once
+
 // The first `count` of the numbers below `extent`, in the order of `comes_before`, in
-// order[extent]. `is_behind` may say sooner that a number does not come before a lower one.
+// order[extent]. `is_behind` may say sooner that so many numbers from one on do not come before a
+// lower one.
 template <typename Before, typename Behind>
 void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before,
                Behind is_behind) {
@@ -45,13 +48,27 @@ void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_befor
     return;
   }
   std::sort(order, order + count, comes_before);
-  for (int64_t i = count; i < extent; ++i) {
-    const int64_t last = order[count - 1];
-    if (is_behind(i, last) || !comes_before(i, last)) continue;
-    int64_t at = count - 1;
-    for (; at > 0 && comes_before(i, order[at - 1]); --at) order[at] = order[at - 1];
-    order[at] = i;
+  for (int64_t begin = count; begin < extent; begin += kLookedOver) {
+    const int64_t end = std::min(begin + kLookedOver, extent);
+    if (is_behind(begin, end - begin, order[count - 1])) continue;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t last = order[count - 1];
+      if (is_behind(i, 1, last) || !comes_before(i, last)) continue;
+      int64_t at = count - 1;
+      for (; at > 0 && comes_before(i, order[at - 1]); --at) order[at] = order[at - 1];
+      order[at] = i;
+    }
   }
+}
+
+// Whether none of x[n], `stride` apart, comes before y; false where it is not worth looking.
+template <typename T>
+bool AreBehind(const T* x, int64_t n, int64_t stride, bool largest, T y) {
+  if constexpr (std::is_same_v<T, float>) {
+    const math::Simd& simd = math::CurrentSimd();
+    if (stride == 1) return largest ? simd.max(x, n) <= y : simd.min(x, n) >= y;
+  }
+  return false;
 }
 
 }  // namespace
@@ -103,8 +120,10 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
               }
             }
             if (!is_ordered) {
-              FirstOnes(order, count, extent, comes_before, [&](int64_t a, int64_t b) {
-                const T x = base[a * inner], y = base[b * inner];
+              FirstOnes(order, count, extent, comes_before, [&](int64_t a, int64_t n, int64_t b) {
+                const T y = base[b * inner];
+                if (n > 1) return AreBehind(base + a * inner, n, inner, largest, y);
+                const T x = base[a * inner];
                 return largest ? x <= y : x >= y;
               });
             }

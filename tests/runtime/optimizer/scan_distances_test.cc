@@ -67,6 +67,28 @@ TEST(ScanDistances, TransposesThatUndoEachOtherGo) {
   ExpectSameResults(copy, {Numbers(Shape{5, 3}, 0.3f)});
 }
 
+TEST(ScanDistances, TheirRootsAreEuclids) {
+  TestModel model = Scanned();
+  model.Node("Transpose", {"distances"}, {"by_row"}, Order({1, 0}));
+  model.Node("Sqrt", {"by_row"}, {"roots"}).Output("roots");
+  model.graph().outputs.erase(model.graph().outputs.begin());
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ScanDistances(), TransposeElimination(), IdentityElimination(),
+                          DeadCodeElimination()}),
+            "CDist");
+  EXPECT_EQ(model.graph().nodes[0].attributes.String("metric", ""), "euclidean");
+  ExpectSameResults(copy, {Numbers(Shape{5, 3}, 0.3f)});
+}
+
+TEST(ScanDistances, SquaresThatSomethingElseReadsStay) {
+  TestModel model = Scanned();
+  model.Node("Transpose", {"distances"}, {"by_row"}, Order({1, 0}));
+  model.Node("Sqrt", {"by_row"}, {"roots"}).Output("roots").Output("by_row");
+  EXPECT_EQ(After(model, {ScanDistances(), TransposeElimination(), IdentityElimination(),
+                          DeadCodeElimination()}),
+            "CDist Transpose Sqrt");
+}
+
 TEST(ScanDistances, TheStateThatComesOutIsTheOneThatWentIn) {
   TestModel model = Scanned();
   model.Output("kept");

@@ -12,16 +12,21 @@ namespace {
 
 TEST(TopK, TakesFewOfManyInOrder) {
   Tensor x = Numbers(Shape{1, 500});
-  x.mutable_data<float>()[123] = x.mutable_data<float>()[321] = kNan;
-  for (const int64_t count : {1, 5, 32, 33, 200, 500}) {
+  for (const size_t at : {2, 123, 321}) x.mutable_data<float>()[at] = kNan;
+  for (const bool largest : {false, true}) {
     I order(500);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       const float p = x.data<float>()[a], q = x.data<float>()[b];
-      return std::isnan(p) ? !std::isnan(q) : p > q;
+      if (std::isnan(p) || std::isnan(q)) return largest ? !std::isnan(q) : !std::isnan(p);
+      return largest ? p > q : p < q;
     });
-    order.resize(static_cast<size_t>(count));
-    EXPECT_EQ(Elements<int64_t>(RunOp("TopK", {x, Ints(Shape{1}, {count})}, {}, 20, 2), 1), order);
+    for (const int64_t count : {1, 5, 32, 33, 200, 500}) {
+      const auto got =
+          RunOp("TopK", {x, Ints(Shape{1}, {count})}, With({{"largest", int64_t{largest}}}), 20, 2);
+      EXPECT_EQ(Elements<int64_t>(got, 1), I(order.begin(), order.begin() + count))
+          << count << ", largest " << largest;
+    }
   }
 }
 
