@@ -4,7 +4,6 @@
 #include <cmath>
 #include <optional>
 
-#include "runtime/graph/graph_pass.h"
 #include "runtime/session/prepared_model_cache.h"
 #include "runtime/tensor/convert.h"
 #include "server/models/batch_trial.h"
