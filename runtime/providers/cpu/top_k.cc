@@ -1,6 +1,7 @@
 // TopK-1, -10, -11, -24.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <type_traits>
 
@@ -32,11 +33,8 @@ bool IsByInsertion(int64_t count, int64_t extent) {
   return count <= kMostInserted && count <= extent / 4;
 }
 
-constexpr int64_t kLookedOver = 64;  // numbers at once
-
 // The first `count` of the numbers below `extent`, in the order of `comes_before`, in
-// order[extent]. `is_behind` may say sooner that so many numbers from one on do not come before a
-// lower one.
+// order[extent]. `is_behind` may say sooner that a number does not come before a lower one.
 template <typename Before, typename Behind>
 void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_before,
                Behind is_behind) {
@@ -48,27 +46,51 @@ void FirstOnes(int64_t* order, int64_t count, int64_t extent, Before comes_befor
     return;
   }
   std::sort(order, order + count, comes_before);
-  for (int64_t begin = count; begin < extent; begin += kLookedOver) {
-    const int64_t end = std::min(begin + kLookedOver, extent);
-    if (is_behind(begin, end - begin, order[count - 1])) continue;
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t last = order[count - 1];
-      if (is_behind(i, 1, last) || !comes_before(i, last)) continue;
-      int64_t at = count - 1;
-      for (; at > 0 && comes_before(i, order[at - 1]); --at) order[at] = order[at - 1];
-      order[at] = i;
-    }
+  for (int64_t i = count; i < extent; ++i) {
+    const int64_t last = order[count - 1];
+    if (is_behind(i, last) || !comes_before(i, last)) continue;
+    int64_t at = count - 1;
+    for (; at > 0 && comes_before(i, order[at - 1]); --at) order[at] = order[at - 1];
+    order[at] = i;
   }
 }
 
-// Whether none of x[n], `stride` apart, comes before y; false where it is not worth looking.
-template <typename T>
-bool AreBehind(const T* x, int64_t n, int64_t stride, bool largest, T y) {
-  if constexpr (std::is_same_v<T, float>) {
-    const math::Simd& simd = math::CurrentSimd();
-    if (stride == 1) return largest ? simd.max(x, n) <= y : simd.min(x, n) >= y;
+// Numbers side by side, of rows of which the best of each column is found in vectors.
+constexpr int64_t kColumns = 64;
+
+// Whether the first `count` of so many floats are found by the best of columns: at least as many
+// are as good as the `count`th of those, and few columns have any.
+bool IsByColumns(int64_t count, int64_t extent) {
+  return count > 0 && count <= kColumns / 4 && extent >= 8 * kColumns;
+}
+
+// Those numbers of x[extent], in order[extent], in the order of `comes_before`; false: NaN is in
+// the way.
+template <typename Before>
+bool FirstByColumns(const float* x, int64_t extent, bool largest, int64_t count, int64_t* order,
+                    Before comes_before) {
+  const math::Simd& simd = math::CurrentSimd();
+  const auto is_nan = [](float v) { return std::isnan(v); };
+  if (largest ? is_nan(simd.max(x, extent)) : std::any_of(x, x + kColumns, is_nan)) return false;
+  std::array<float, kColumns> best, sorted;
+  std::array<int32_t, kColumns> places;
+  const int64_t rows = extent / kColumns;
+  simd.column_places({x, kColumns, rows, kColumns, !largest, best.data(), places.data()});
+  const auto is_better = [largest](float a, float b) { return largest ? a > b : a < b; };
+  sorted = best;
+  std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), is_better);
+  const float least = sorted[static_cast<size_t>(count - 1)];
+  int64_t found = 0;
+  const auto look = [&](int64_t i) {
+    if (!is_better(least, x[i])) order[found++] = i;
+  };
+  for (int64_t c = 0; c < kColumns; ++c) {
+    if (is_better(least, best[static_cast<size_t>(c)])) continue;
+    for (int64_t row = 0; row < rows; ++row) look(row * kColumns + c);
   }
-  return false;
+  for (int64_t i = rows * kColumns; i < extent; ++i) look(i);
+  std::partial_sort(order, order + count, order + found, comes_before);
+  return true;
 }
 
 }  // namespace
@@ -112,7 +134,9 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
             bool is_ordered = false;
             if constexpr (std::is_same_v<T, float>) {
               is_ordered = by_digits || (extent <= kMostRanked && !IsByInsertion(count, extent));
-              if (by_digits) {
+              if (inner == 1 && IsByColumns(count, extent)) {
+                is_ordered = FirstByColumns(base, extent, largest, count, order, comes_before);
+              } else if (by_digits) {
                 OrderByDigits(base, extent, inner, largest, count, k.scratch<uint64_t>() + extent,
                               order);
               } else if (is_ordered) {
@@ -120,10 +144,8 @@ Result<std::unique_ptr<Kernel>> MakeTopK(const KernelInfo& info) {
               }
             }
             if (!is_ordered) {
-              FirstOnes(order, count, extent, comes_before, [&](int64_t a, int64_t n, int64_t b) {
-                const T y = base[b * inner];
-                if (n > 1) return AreBehind(base + a * inner, n, inner, largest, y);
-                const T x = base[a * inner];
+              FirstOnes(order, count, extent, comes_before, [&](int64_t a, int64_t b) {
+                const T x = base[a * inner], y = base[b * inner];
                 return largest ? x <= y : x >= y;
               });
             }

@@ -10,24 +10,43 @@
 namespace onnxd {
 namespace {
 
-TEST(TopK, TakesFewOfManyInOrder) {
-  Tensor x = Numbers(Shape{1, 500});
-  for (const size_t at : {2, 123, 321}) x.mutable_data<float>()[at] = kNan;
+// The first `counts` of x, a row; NaN is the largest.
+void CheckTopK(const Tensor& x, std::initializer_list<int64_t> counts) {
+  const int64_t extent = x.ElementCount();
   for (const bool largest : {false, true}) {
-    I order(500);
+    I order(static_cast<size_t>(extent));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       const float p = x.data<float>()[a], q = x.data<float>()[b];
       if (std::isnan(p) || std::isnan(q)) return largest ? !std::isnan(q) : !std::isnan(p);
       return largest ? p > q : p < q;
     });
-    for (const int64_t count : {1, 5, 32, 33, 200, 500}) {
+    for (const int64_t count : counts) {
       const auto got =
           RunOp("TopK", {x, Ints(Shape{1}, {count})}, With({{"largest", int64_t{largest}}}), 20, 2);
       EXPECT_EQ(Elements<int64_t>(got, 1), I(order.begin(), order.begin() + count))
-          << count << ", largest " << largest;
+          << count << " of " << extent << ", largest " << largest;
     }
   }
+}
+
+TEST(TopK, TakesFewOfManyInOrder) {
+  for (const int64_t extent : {500, 512, 1000, 3001}) {
+    Tensor x = Numbers(Shape{1, extent});  // of 211 numbers, so that many are equal
+    CheckTopK(x, {0, 1, 5, 16, 17, 32, 33, 200, 500});
+    for (const size_t at : {70, 123, 321}) x.mutable_data<float>()[at] = kNan;
+    CheckTopK(x, {1, 5, 16, 33});
+    x.mutable_data<float>()[2] = kNan;
+    CheckTopK(x, {1, 5, 16, 33});
+  }
+}
+
+TEST(TopK, TakesFewOfManyThatAreDistinct) {
+  Tensor x = *Tensor::Create(DataType::kFloat, Shape{1, 2051});
+  for (int64_t i = 0; i < 2051; ++i) {
+    x.mutable_data<float>()[i] = static_cast<float>(i * 1217 % 2053) - 1000;
+  }
+  CheckTopK(x, {1, 2, 7, 16, 20});
 }
 
 // The first of equals comes first, zeros of both signs are equal, and NaN is the largest.
