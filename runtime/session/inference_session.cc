@@ -185,7 +185,12 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(
   session->info_ = InfoOf(model);
   session->inputs_ = SignatureOf(model.graph, model.graph.inputs);
   session->outputs_ = SignatureOf(model.graph, model.graph.outputs);
-  ONNXD_RETURN_IF_ERROR(PrepareModel(model, options, Stage::kFinal));
+  // A loop over all rows may be found to be an operator that takes each by itself. Providers' own
+  // operators say less.
+  std::string& why = session->info_.rows_depend;
+  ONNXD_RETURN_IF_ERROR(PrepareModel(model, options, Stage::kFinal, [&why](const Graph& graph) {
+    if (!why.empty() && WhyRowsDepend(graph).empty()) why.clear();
+  }));
   ForEachGraph(model.graph, ForgetUses);
   session->to_save_ = std::move(entry);
   if (session->to_save_ != nullptr) {

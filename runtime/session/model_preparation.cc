@@ -100,7 +100,8 @@ Precision EffectivePrecision(const SessionOptions& options) {
   return Precision::kFloat32;
 }
 
-Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
+Status PrepareModel(Model& model, const SessionOptions& options, Stage last,
+                    const std::function<void(const Graph&)>& when_optimized) {
   if (last == Stage::kLoaded) return Status::Ok();
   ONNXD_RETURN_IF_ERROR(ExpandFunctions(model.graph, options.providers));
   if (last == Stage::kExpanded) return Status::Ok();
@@ -114,6 +115,7 @@ Status PrepareModel(Model& model, const SessionOptions& options, Stage last) {
   // what it leaves.
   std::vector<const GraphPass*> passes = StandardPasses();
   ONNXD_RETURN_IF_ERROR(RunPasses(passes, options.optimization, model.graph, context));
+  if (when_optimized) when_optimized(model.graph);
   if (last == Stage::kOptimized) return Status::Ok();
   ONNXD_RETURN_IF_ERROR(
       RunProviderPasses(options, std::move(passes), model.graph, std::move(context)));

@@ -1,6 +1,7 @@
 // What happens to a model between its file and its kernels.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -26,7 +27,9 @@ Status CheckModel(Model& model);
 // What the session asks for where a provider computes it, else float32.
 Precision EffectivePrecision(const SessionOptions& options);
 
-// Takes a model from kLoaded to `last`. Errors as InferenceSession::Load.
-Status PrepareModel(Model& model, const SessionOptions& options, Stage last);
+// Takes a model from kLoaded to `last`, and shows the graph of kOptimized on the way there. Errors
+// as InferenceSession::Load.
+Status PrepareModel(Model& model, const SessionOptions& options, Stage last,
+                    const std::function<void(const Graph&)>& when_optimized = nullptr);
 
 }  // namespace onnxd

@@ -128,6 +128,9 @@ std::string WhyNodeMixes(const Graph& graph, const Node& node, const std::string
   if (node.Is("BatchNormalization") && node.attributes.Int("training_mode", 0) != 0) {
     return StrCat(Describe(node), " is in training mode");
   }
+  if (node.Is("CDist", "com.microsoft") && !graph.initializers.contains(node.inputs[1])) {
+    return StrCat(Describe(node), " looks at all rows");
+  }
   return IsReduction(node) ? WhyReductionMixes(graph, node, symbol) : "";
 }
 

@@ -30,15 +30,20 @@ std::vector<int64_t> AxesOf(const Graph& graph, const Node& node) {
   return node.attributes.Ints("axes");
 }
 
+// The value behind nodes that hand it on.
+ValueId HandedOn(const GraphMatcher& match, ValueId id) {
+  while (const Node* identity = match.Producer(id, "Identity")) id = identity->inputs[0];
+  return id;
+}
+
 // Whether the body hands its state [rows, columns] on as it is, and returns the sum over columns of
 // the squares of what it differs by from the scanned row.
 bool ReturnsDistances(const Graph& body) {
   if (body.inputs.size() != 2 || body.outputs.size() != 2) return false;
   const GraphMatcher match(body);
   const ValueId state = body.inputs[0], row = body.inputs[1];
-  const Node* kept = match.Producer(body.outputs[0], "Identity");
-  if (body.outputs[0] != state && (kept == nullptr || kept->inputs[0] != state)) return false;
-  const Node* sum = match.Producer(body.outputs[1], "ReduceSumSquare");
+  if (HandedOn(match, body.outputs[0]) != state) return false;
+  const Node* sum = match.Producer(HandedOn(match, body.outputs[1]), "ReduceSumSquare");
   if (sum == nullptr || sum->attributes.Int("keepdims", 1) != 0) return false;
   const auto axes = AxesOf(body, *sum);
   if (axes != std::vector<int64_t>{1} && axes != std::vector<int64_t>{-1}) return false;

@@ -24,8 +24,9 @@ std::shared_ptr<Graph> Body(const Written& written) {
   body.Node("Identity", {"state"}, {"kept"});
   const std::vector<std::string> operands = {"state", "row"};
   body.Node("Sub", {operands[written.row_first], operands[!written.row_first]}, {"difference"});
-  body.Node(written.reduction, {"difference"}, {"distances"},
+  body.Node(written.reduction, {"difference"}, {"reduced"},
             With({{"axes", I{1}}, {"keepdims", written.keepdims}}));
+  body.Node("Identity", {"reduced"}, {"distances"});
   body.Output("kept").Output("distances");
   return std::make_shared<Graph>(body.graph());
 }
