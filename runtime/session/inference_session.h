@@ -62,7 +62,7 @@ struct ModelInfo {
   int64_t parameters = 0;                            // elements of all initializers
   std::map<std::string, int64_t> nodes_by_provider;  // after optimization
   // Why rows of several requests must not be computed together (row_independence.h); empty: nothing
-  // in the graph speaks against it.
+  // speaks against it in the graph, as it was loaded or as StandardPasses left it.
   std::string rows_depend;
 };
 
