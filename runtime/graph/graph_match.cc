@@ -47,6 +47,11 @@ std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id)
   return std::vector<int64_t>(elements.begin(), elements.end());
 }
 
+std::optional<std::vector<int64_t>> AxesOfReduction(const Graph& graph, const Node& node) {
+  if (node.input(1) == kNoValue) return node.attributes.Ints("axes");
+  return IntsConstant(graph, node.input(1));
+}
+
 std::optional<int> RankOf(const Graph& graph, ValueId id) {
   if (id == kNoValue || !graph.value(id).type.shape) return std::nullopt;
   return static_cast<int>(graph.value(id).type.shape->size());

@@ -14,6 +14,10 @@ std::optional<float> ScalarConstant(const Graph& graph, ValueId id);
 // The elements of an int32 or int64 initializer, whatever its rank; nullopt for anything else.
 std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id);
 
+// The axes of a reduction, as its version has them: an attribute or a constant input. Nullopt where
+// they are computed; empty where none are given.
+std::optional<std::vector<int64_t>> AxesOfReduction(const Graph& graph, const Node& node);
+
 // The rank of a tensor, nullopt when it is not known.
 std::optional<int> RankOf(const Graph& graph, ValueId id);
 bool IsFloat(const Graph& graph, ValueId id);

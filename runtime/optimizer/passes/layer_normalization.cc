@@ -9,8 +9,7 @@ ValueId MeanOverLast(const Graph& graph, const GraphMatcher& match, ValueId id) 
   const Node* mean = match.Producer(id, "ReduceMean");
   if (mean == nullptr || mean->attributes.Int("keepdims", 1) == 0) return kNoValue;
   const auto rank = RankOf(graph, mean->inputs[0]);
-  const auto axes = mean->since_version >= 18 ? IntsConstant(graph, mean->input(1))
-                                              : mean->attributes.Ints("axes");
+  const auto axes = AxesOfReduction(graph, *mean);
   if (!axes || axes->size() != 1 || !rank) return kNoValue;
   return axes->front() == -1 || axes->front() == *rank - 1 ? mean->inputs[0] : kNoValue;
 }

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <optional>
+#include <memory>
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/optimizer/passes/passes.h"
@@ -22,14 +22,6 @@ bool ScansRows(const Node& node) {
          all_zero("scan_input_directions") && all_zero("scan_output_directions");
 }
 
-// The axes of a reduction, wherever its version has them.
-std::vector<int64_t> AxesOf(const Graph& graph, const Node& node) {
-  if (node.inputs.size() > 1 && node.inputs[1] != kNoValue) {
-    return IntsConstant(graph, node.inputs[1]).value_or(std::vector<int64_t>());
-  }
-  return node.attributes.Ints("axes");
-}
-
 // The value behind nodes that hand it on.
 ValueId HandedOn(const GraphMatcher& match, ValueId id) {
   while (const Node* identity = match.Producer(id, "Identity")) id = identity->inputs[0];
@@ -45,7 +37,7 @@ bool ReturnsDistances(const Graph& body) {
   if (HandedOn(match, body.outputs[0]) != state) return false;
   const Node* sum = match.Producer(HandedOn(match, body.outputs[1]), "ReduceSumSquare");
   if (sum == nullptr || sum->attributes.Int("keepdims", 1) != 0) return false;
-  const auto axes = AxesOf(body, *sum);
+  const auto axes = AxesOfReduction(body, *sum);
   if (axes != std::vector<int64_t>{1} && axes != std::vector<int64_t>{-1}) return false;
   const Node* difference = match.Producer(sum->inputs[0], "Sub");
   return difference != nullptr && GraphMatcher::OtherOperand(*difference, state) == row;
