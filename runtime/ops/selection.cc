@@ -37,22 +37,6 @@ Status Unique(InferenceContext& context) {
   return Compress(context);
 }
 
-Status EyeLike(InferenceContext& context) {
-  const int64_t type = context.attributes().Int("dtype", 0);
-  if (IsDataType(type)) context.SetElement(0, static_cast<DataType>(type));
-  const SymbolicShape* shape = context.shape(0);
-  if (shape != nullptr && shape->size() != 2) return context.Fail("the input must have rank 2");
-  return SameShapeAsInput(context);
-}
-
-Status Det(InferenceContext& context) {
-  const SymbolicShape* shape = context.shape(0);
-  if (shape == nullptr) return Status::Ok();
-  if (shape->size() < 2) return context.Fail("the input has no matrix");
-  context.SetShape(0, SymbolicShape(shape->begin(), shape->end() - 2));
-  return Status::Ok();
-}
-
 // Element type of the attribute dtype, else of input 0; the shape of input 0.
 Status Like(InferenceContext& context) {
   const int64_t type = context.attributes().Int("dtype", 0);
@@ -62,6 +46,20 @@ Status Like(InferenceContext& context) {
     context.SetElement(0, context.input(0).element);
   }
   return SameShapeAsInput(context);
+}
+
+Status EyeLike(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape != nullptr && shape->size() != 2) return context.Fail("the input must have rank 2");
+  return Like(context);
+}
+
+Status Det(InferenceContext& context) {
+  const SymbolicShape* shape = context.shape(0);
+  if (shape == nullptr) return Status::Ok();
+  if (shape->size() < 2) return context.Fail("the input has no matrix");
+  context.SetShape(0, SymbolicShape(shape->begin(), shape->end() - 2));
+  return Status::Ok();
 }
 
 Status FromShapeAttribute(InferenceContext& context) {
