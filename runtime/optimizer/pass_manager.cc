@@ -13,6 +13,7 @@ std::vector<const GraphPass*> StandardPasses() {
           EinsumProduct(),
           ScanDistances(),
           ConvTransposeAsConv(),
+          PadFusion(),
           ConvPaddingCrop(),
           ConvBiasFusion(),
           ConvBatchNormalizationFusion(),

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/ops/convolution.h"
 #include "runtime/ops/slice.h"
 #include "runtime/optimizer/passes/passes.h"
 
@@ -38,6 +39,12 @@ bool TakesEverything(const Graph& graph, const Node& node) {
   return true;
 }
 
+bool PadsNothing(const Graph& graph, const Node& node) {
+  if (node.since_version < 11) return AreAll(node.attributes.Ints("pads"), 0);
+  const auto pads = IntsConstant(graph, node.input(1));
+  return pads && AreAll(*pads, 0);
+}
+
 bool PassesInputThrough(const Graph& graph, const GraphIndex& index, const Node& node) {
   if (node.Is("Identity")) return true;
   if (node.Is("Dropout")) {
@@ -48,6 +55,7 @@ bool PassesInputThrough(const Graph& graph, const GraphIndex& index, const Node&
     const ValueType& from = graph.value(node.inputs[0]).type;
     return from.is_tensor() && static_cast<int64_t>(from.element) == node.attributes.Int("to", 0);
   }
+  if (node.Is("Pad")) return node.since_version > 1 && PadsNothing(graph, node);
   return node.Is("Slice") && TakesEverything(graph, node);
 }
 

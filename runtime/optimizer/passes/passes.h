@@ -18,6 +18,9 @@ const GraphPass* ShapeFolding();
 const GraphPass* DeadCodeElimination();
 // ConvTranspose with constant weights and steps of 1: the Conv of the weights turned around. Basic.
 const GraphPass* ConvTransposeAsConv();
+// Pad that puts constant rows and columns of zeros around what a Conv reads: padding of the Conv.
+// Basic.
+const GraphPass* PadFusion();
 // Conv with constant weights of which some rows or columns only ever meet padding, as dilated ones
 // do in small images: without these. Basic.
 const GraphPass* ConvPaddingCrop();

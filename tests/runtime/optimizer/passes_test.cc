@@ -266,6 +266,54 @@ TestModel DilatedConv(const std::vector<int64_t>& step, const std::vector<int64_
   return model.Node("Conv", {"x", "w"}, {"y"}, attributes).Output("y");
 }
 
+// Pad of x[n, 2, h, 5], and a Conv with a window of 3 x 3 of it.
+TestModel PaddedConv(std::vector<int64_t> pads, float value, const Attributes& window) {
+  TestModel model;
+  model.Input("x", DataType::kFloat,
+              {Dimension::Symbol("n"), 2, Dimension::Symbol("h"), Dimension(5)});
+  model.Constant("pads", Tensor::Of<int64_t>(Shape{8}, pads));
+  model.Constant("value", Floats(Shape{}, {value})).Constant("w", Ramp(Shape{3, 2, 3, 3}, 0.25f));
+  model.Node("Pad", {"x", "pads", "value"}, {"p"});
+  return model.Node("Conv", {"p", "w"}, {"y"}, window).Output("y");
+}
+
+TEST(PadFusion, MakesZerosAroundImagesTheConvolutionsOwn) {
+  Attributes strided, padded;
+  strided.Set("strides", std::vector<int64_t>{2, 1});
+  strided.Set("auto_pad", std::string("VALID"));
+  padded.Set("pads", std::vector<int64_t>{1, 1, 0, 2});
+  for (const Attributes& window : {Attributes(), strided, padded}) {
+    TestModel model = PaddedConv({0, 0, 0, 1, 0, 0, 2, 3}, 0, window);
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {PadFusion(), DeadCodeElimination()}), "Conv");
+    ExpectSameResults(copy, {Ramp(Shape{2, 2, 4, 5}, 0.5f)});
+  }
+}
+
+TEST(PadFusion, LeavesOtherPadding) {
+  Attributes same, none;
+  same.Set("auto_pad", std::string("SAME_UPPER"));
+  for (TestModel model : {PaddedConv({0, 0, 1, 1, 0, 0, 1, 1}, 0.5f, none),
+                          PaddedConv({0, 1, 1, 1, 0, -1, 1, 1}, 0, none),
+                          PaddedConv({1, 0, 1, 1, 0, 0, 1, 1}, 0, none),
+                          PaddedConv({0, 0, -1, 1, 0, 0, 1, 1}, 0, none),
+                          PaddedConv({0, 0, 1, 1, 0, 0, 1, 1}, 0, same)}) {
+    EXPECT_EQ(After(model, {PadFusion(), DeadCodeElimination()}), "Pad Conv");
+  }
+  Attributes reflect;
+  reflect.Set("mode", std::string("reflect"));
+  TestModel mirrored = PaddedConv({0, 0, 1, 1, 0, 0, 1, 1}, 0, none);
+  mirrored.graph().nodes[0].attributes = reflect;
+  EXPECT_EQ(After(mirrored, {PadFusion(), DeadCodeElimination()}), "Pad Conv");
+}
+
+TEST(IdentityElimination, RemovesPaddingOfNothing) {
+  TestModel model = PaddedConv({0, 0, 0, 0, 0, 0, 0, 0}, 1, {});
+  TestModel copy = model;
+  EXPECT_EQ(After(model, IdentityElimination()), "Conv");
+  ExpectSameResults(copy, {Ramp(Shape{2, 2, 4, 5}, 0.5f)});
+}
+
 TEST(ConvPaddingCrop, LeavesOutWhatOnlyEverMeetsPadding) {
   const struct {
     std::vector<int64_t> step, pads, kernel;
