@@ -524,6 +524,7 @@ Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Cont
     PreparedNode::Request request{
         *step.kernel,          *step.node, operands, types, options_.pool->threads(),
         options_.max_run_bytes};
+    request.buffers = buffers_.get();
     request.side = step.side;
     request.device = device_;
     if (step.side != Side::kHost) request.stream = context.stream.get();

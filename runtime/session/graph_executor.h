@@ -13,6 +13,7 @@
 #include "runtime/session/arena_pool.h"
 #include "runtime/session/execution_plan.h"
 #include "runtime/session/run_options.h"
+#include "runtime/tensor/recycled_buffers.h"
 
 namespace onnxd {
 
@@ -94,6 +95,7 @@ class GraphExecutor {
   bool copies_in_ = false;    // to it
 
   mutable ArenaPool arenas_;
+  const std::shared_ptr<RecycledBuffers> buffers_ = RecycledBuffers::Make();
   mutable std::mutex mutex_;
   mutable std::list<std::shared_ptr<PlanEntry>> plans_;  // guarded by mutex_, latest use first
 };

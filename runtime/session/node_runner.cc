@@ -32,6 +32,7 @@ Result<PreparedNode> PreparedNode::Make(const Request& request, const std::vecto
   const Node& node = request.node;
   PreparedNode made;
   made.max_kept_scratch_ = request.max_kept_scratch;
+  made.buffers_ = request.buffers;
   made.side_ = request.side;
   made.device_ = request.device;
   made.stream_ = request.stream;
@@ -121,10 +122,7 @@ Result<std::vector<Value>> PreparedNode::Run(std::span<const Value> inputs, Thre
   for (size_t i = 0; i < outputs.size(); ++i) {
     void* pointer = nullptr;
     if (outputs_[i].shape) {
-      const auto& [present, is_tensor, type, shape] = outputs_[i];
-      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, WritesDevice(side_)
-                                                ? Tensor::CreateOn(*device_, type, *shape)
-                                                : Tensor::Create(type, *shape));
+      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, NewOutput(outputs_[i]));
       outputs[i] = std::move(tensor);
       pointer = outputs[i].tensor().mutable_raw();
     } else if (outputs_[i].present) {
@@ -150,6 +148,24 @@ Result<std::vector<Value>> PreparedNode::Run(std::span<const Value> inputs, Thre
   return outputs;
 }
 
+Buffer PreparedNode::HostMemory(size_t bytes) const {
+  return buffers_ != nullptr ? buffers_->Take(bytes) : AllocateBuffer(bytes);
+}
+
+Result<Tensor> PreparedNode::NewOutput(const Output& output) const {
+  if (WritesDevice(side_)) return Tensor::CreateOn(*device_, output.type, *output.shape);
+  const auto bytes = TensorBytes(output.type, output.shape->ElementCount());
+  if (buffers_ == nullptr || output.type == DataType::kString || !bytes) {
+    return Tensor::Create(output.type, *output.shape);
+  }
+  Buffer memory = buffers_->Take(static_cast<size_t>(*bytes));
+  if (memory == nullptr) {
+    return ResourceExhausted(StrCat("no memory for ", Describe(output.type, *output.shape)));
+  }
+  void* const data = memory.get();
+  return Tensor::Wrap(output.type, *output.shape, data, std::move(memory));
+}
+
 Result<std::shared_ptr<void>> PreparedNode::Scratch() {
   if (scratch_ != nullptr || prepared_.scratch_bytes == 0) return scratch_;
   if (side_ == Side::kDevice) {
@@ -157,7 +173,7 @@ Result<std::shared_ptr<void>> PreparedNode::Scratch() {
     ONNXD_ASSIGN_OR_RETURN(scratch_, device_->Allocate(prepared_.scratch_bytes));
     return scratch_;
   }
-  const Buffer made = AllocateBuffer(prepared_.scratch_bytes);
+  const Buffer made = HostMemory(prepared_.scratch_bytes);
   if (made == nullptr) return ResourceExhausted("no memory for scratch");
   std::shared_ptr<void> scratch(made, made.get());
   if (prepared_.scratch_bytes <= max_kept_scratch_) scratch_ = scratch;

@@ -10,6 +10,7 @@
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/session/compiled_node.h"
+#include "runtime/tensor/recycled_buffers.h"
 
 namespace onnxd {
 
@@ -22,8 +23,9 @@ class PreparedNode {
     std::span<const Value> inputs;            // one per node.inputs, absent values for absent ones
     std::span<const ValueType> output_types;  // the static ones
     int threads;
-    int64_t max_bytes;                  // of outputs and scratch together
-    size_t max_kept_scratch = 1 << 20;  // more is allocated for each run
+    int64_t max_bytes;                   // of outputs and scratch together
+    size_t max_kept_scratch = 1 << 20;   // more is allocated for each run
+    RecycledBuffers* buffers = nullptr;  // for outputs and scratch on the host; may be null
     // Of a device's kernel, or a copy: where it runs, and leaves outputs.
     Side side = Side::kHost;
     Device* device = nullptr;
@@ -61,10 +63,13 @@ class PreparedNode {
   PreparedKernel prepared_;
   std::unique_ptr<KernelState> state_;
   Side side_ = Side::kHost;
+  RecycledBuffers* buffers_ = nullptr;
   Device* device_ = nullptr;
   Stream* stream_ = nullptr;
   size_t max_kept_scratch_ = 0;
   Result<std::shared_ptr<void>> Scratch();
+  Result<Tensor> NewOutput(const Output& output) const;
+  Buffer HostMemory(size_t bytes) const;
 
   std::shared_ptr<void> scratch_;  // kept when it is small, or on the device
 };
