@@ -18,7 +18,7 @@ void WriteType(WireWriter& writer, const ValueType& type) {
           shape.Message(1, [&](WireWriter& out) {
             if (dimension.known()) {
               out.Varint(1, static_cast<uint64_t>(dimension.value));
-            } else if (!dimension.symbol.empty()) {
+            } else if (!dimension.symbol.empty() && !dimension.unnamed()) {
               out.Bytes(2, dimension.symbol);
             }
           });

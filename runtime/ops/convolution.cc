@@ -82,19 +82,56 @@ int64_t DilatedExtent(const Window& window, size_t axis) {
   return (window.kernel[axis] - 1) * window.dilations[axis] + 1;
 }
 
+// What an axis of unknown extent is taken to have while the others' results are computed.
+constexpr int64_t kStandIn = int64_t{1} << 20;
+
+SymbolicShape SpatialOf(const SymbolicShape& shape) {
+  return SymbolicShape(shape.begin() + 2, shape.end());
+}
+
+std::vector<int64_t> WithStandIns(const SymbolicShape& spatial) {
+  std::vector<int64_t> out;
+  for (const Dimension& d : spatial) out.push_back(d.known() ? d.value : kStandIn);
+  return out;
+}
+
+bool AllKnown(const SymbolicShape& spatial) {
+  return std::all_of(spatial.begin(), spatial.end(), [](const Dimension& d) { return d.known(); });
+}
+
 // Spatial dimensions, when all are known.
 std::optional<std::vector<int64_t>> Spatial(const SymbolicShape& shape) {
-  std::vector<int64_t> out;
-  for (size_t i = 2; i < shape.size(); ++i) {
-    if (!shape[i].known()) return std::nullopt;
-    out.push_back(shape[i].value);
+  const SymbolicShape spatial = SpatialOf(shape);
+  if (!AllKnown(spatial)) return std::nullopt;
+  return WithStandIns(spatial);
+}
+
+// What a window makes of an axis: unknown where that is, but for windows that change no extent,
+// like 3 with a step of 1 and padding of 1 at either side.
+Dimension WindowedAxis(const Dimension& input, const Window& window, size_t axis) {
+  if (input.known()) return window.output[axis];
+  const bool kept = window.strides[axis] == 1 && window.output[axis] == kStandIn;
+  return kept && !input.symbol.empty() ? input : Dimension::Unnamed();
+}
+
+// The result of a window over the spatial dimensions `input`, of a kernel that is known.
+Result<SymbolicShape> Windowed(const Node& node, const SymbolicShape& input,
+                               const std::vector<int64_t>& kernel) {
+  const auto window = PoolWindow(node, WithStandIns(input), kernel);
+  if (!window.ok()) {
+    if (AllKnown(input)) return window.status();
+    return SymbolicShape(input.size(), Dimension::Unnamed());
+  }
+  SymbolicShape out;
+  for (size_t axis = 0; axis < input.size(); ++axis) {
+    out.push_back(WindowedAxis(input[axis], *window, axis));
   }
   return out;
 }
 
-SymbolicShape OutputShape(Dimension batch, Dimension channels, const Window& window) {
+SymbolicShape OutputShape(Dimension batch, Dimension channels, const SymbolicShape& spatial) {
   SymbolicShape out = {std::move(batch), std::move(channels)};
-  out.insert(out.end(), window.output.begin(), window.output.end());
+  out.insert(out.end(), spatial.begin(), spatial.end());
   return out;
 }
 
@@ -149,17 +186,11 @@ Status ConvShape(InferenceContext& context, ConvLayout layout, size_t weight_ope
   if ((*weights)[0].known() && (*weights)[0].value % group != 0) {
     return context.Fail("output channels do not divide by group");
   }
-  const auto spatial = Spatial(*shape);
-  const auto kernel = Spatial(*weights);
-  if (!spatial || !kernel) {
-    SymbolicShape unknown(shape->size());
-    unknown[0] = (*shape)[0];
-    unknown[1] = (*weights)[0];
-    SetLayout(context, std::move(unknown), layout.result_channels_last);
-    return Status::Ok();
+  SymbolicShape spatial(shape->size() - 2, Dimension::Unnamed());
+  if (const auto kernel = Spatial(*weights)) {
+    ONNXD_ASSIGN_OR_RETURN(spatial, Windowed(context.node(), SpatialOf(*shape), *kernel));
   }
-  ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node(), *spatial, *kernel));
-  SetLayout(context, OutputShape((*shape)[0], (*weights)[0], window), layout.result_channels_last);
+  SetLayout(context, OutputShape((*shape)[0], (*weights)[0], spatial), layout.result_channels_last);
   return Status::Ok();
 }
 
@@ -192,8 +223,6 @@ Status ExpandDepthwiseShape(InferenceContext& context, bool planar) {
   if (context.node().outputs.size() > 1) {
     context.SetShape(1, {(*shape)[0], Dimension(1), Dimension(1), (*project)[0]});
   }
-  auto spatial = Spatial(*shape);
-  const auto kernel = Spatial(*weights);
   if (shape->size() != 4 || expand->size() != 4 || weights->size() != 4) {
     return context.Fail("input and weights must have rank 4");
   }
@@ -201,25 +230,20 @@ Status ExpandDepthwiseShape(InferenceContext& context, bool planar) {
   if (in.known() && taken.known() && in.value != taken.value) {
     return context.Fail(StrCat("input has ", in.value, " channels, weights take ", taken.value));
   }
-  if (planar && spatial) {
-    const auto expand_kernel = Spatial(*expand);
-    if (expand_kernel) {
-      ONNXD_ASSIGN_OR_RETURN(const Window window,
-                             PoolWindow(ExpandNodeOf(context.node()), *spatial, *expand_kernel));
-      spatial = window.output;
-    } else {
-      spatial.reset();
-    }
-  }
-  if (!spatial || !kernel) {
-    SymbolicShape unknown(4);
-    unknown[0] = (*shape)[0];
-    unknown[1] = (*project)[0];
-    SetLayout(context, std::move(unknown), true);
+  SymbolicShape spatial = SpatialOf(*shape);
+  const auto expand_kernel = Spatial(*expand), kernel = Spatial(*weights);
+  if (!kernel || (planar && !expand_kernel)) {
+    SetLayout(context,
+              OutputShape((*shape)[0], (*project)[0], SymbolicShape(2, Dimension::Unnamed())),
+              true);
     return Status::Ok();
   }
-  ONNXD_ASSIGN_OR_RETURN(const Window window, PoolWindow(context.node(), *spatial, *kernel));
-  SetLayout(context, OutputShape((*shape)[0], (*project)[0], window), true);
+  if (planar) {
+    ONNXD_ASSIGN_OR_RETURN(spatial,
+                           Windowed(ExpandNodeOf(context.node()), spatial, *expand_kernel));
+  }
+  ONNXD_ASSIGN_OR_RETURN(spatial, Windowed(context.node(), spatial, *kernel));
+  SetLayout(context, OutputShape((*shape)[0], (*project)[0], spatial), true);
   return Status::Ok();
 }
 
@@ -240,15 +264,18 @@ Status ConvTranspose(InferenceContext& context) {
   if ((*weights)[0].known() && (*weights)[0].value % group != 0) {
     return context.Fail("input channels do not divide by group");
   }
-  const auto spatial = Spatial(*shape);
-  const auto kernel = Spatial(*weights);
-  if (!spatial || !kernel || !(*weights)[1].known()) {
-    context.SetShape(0, SymbolicShape(shape->size()));
-    return Status::Ok();
+  Dimension channels;
+  if ((*weights)[1].known()) channels = SaturatingMultiply((*weights)[1].value, group);
+  const SymbolicShape input = SpatialOf(*shape);
+  SymbolicShape spatial(input.size(), Dimension::Unnamed());
+  if (const auto kernel = Spatial(*weights)) {
+    const auto window = TransposedWindow(context.node(), WithStandIns(input), *kernel);
+    if (!window.ok() && AllKnown(input)) return window.status();
+    for (size_t axis = 0; window.ok() && axis < input.size(); ++axis) {
+      if (input[axis].known()) spatial[axis] = window->output[axis];
+    }
   }
-  ONNXD_ASSIGN_OR_RETURN(const Window window, TransposedWindow(context.node(), *spatial, *kernel));
-  context.SetShape(
-      0, OutputShape((*shape)[0], SaturatingMultiply((*weights)[1].value, group), window));
+  context.SetShape(0, OutputShape((*shape)[0], channels, spatial));
   return Status::Ok();
 }
 
@@ -256,19 +283,10 @@ Status PoolShape(InferenceContext& context, bool channels_last) {
   context.SetElement(1, DataType::kInt64);
   ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, channels_last));
   if (!shape) return Status::Ok();
-  const auto spatial = Spatial(*shape);
-  if (!spatial) {
-    SymbolicShape unknown(shape->size());
-    unknown[0] = (*shape)[0];
-    unknown[1] = (*shape)[1];
-    context.SetShape(1, unknown);
-    SetLayout(context, std::move(unknown), channels_last);
-    return Status::Ok();
-  }
   ONNXD_ASSIGN_OR_RETURN(
-      const Window window,
-      PoolWindow(context.node(), *spatial, context.attributes().Ints("kernel_shape")));
-  SymbolicShape out = OutputShape((*shape)[0], (*shape)[1], window);
+      const SymbolicShape spatial,
+      Windowed(context.node(), SpatialOf(*shape), context.attributes().Ints("kernel_shape")));
+  SymbolicShape out = OutputShape((*shape)[0], (*shape)[1], spatial);
   context.SetShape(1, out);
   SetLayout(context, std::move(out), channels_last);
   return Status::Ok();

@@ -522,9 +522,12 @@ Status Pad(InferenceContext& context) {
   for (size_t i = 0; i < axes->size(); ++i) {
     ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[i], Rank(out)));
     Dimension& dimension = out[Index(axis)];
-    if (!dimension.known()) continue;
-    const int64_t size =
-        SaturatingAdd(dimension.value, SaturatingAdd((*pads)[i], (*pads)[i + axes->size()]));
+    const int64_t added = SaturatingAdd((*pads)[i], (*pads)[i + axes->size()]);
+    if (!dimension.known()) {
+      if (added != 0) dimension = Dimension::Unnamed();
+      continue;
+    }
+    const int64_t size = SaturatingAdd(dimension.value, added);
     if (size < 0) return context.Fail("pads remove more than there is");
     dimension = size;
   }

@@ -46,12 +46,22 @@ void InferElementTypes(InferenceContext& context) {
   }
 }
 
+// A dimension of the value `name`: what was inferred, else what was declared.
+Dimension MergedDimension(const Dimension& inferred, const Dimension& declared,
+                          std::string_view name, size_t axis) {
+  if (inferred.known()) return inferred;
+  const bool unnamed = inferred == Dimension::Unnamed();
+  if (!inferred.symbol.empty() && !unnamed) return inferred;
+  if (declared.known() || !declared.symbol.empty()) return declared;
+  return unnamed ? Dimension::Unnamed(name, axis) : declared;
+}
+
 // What both sides know of one value; dimensions prefer numbers, then symbols.
 Status Merge(const ValueType& inferred, ValueType& declared, std::string_view name) {
   if (!inferred.known()) return Status::Ok();
   if (!declared.known()) {
     declared = inferred;
-    return Status::Ok();
+    declared.shape.reset();
   }
   // A value may be declared optional, or not, on either side of a control-flow boundary.
   if (inferred.kind != declared.kind && (inferred.kind == ValueType::Kind::kOptional ||
@@ -65,10 +75,9 @@ Status Merge(const ValueType& inferred, ValueType& declared, std::string_view na
   }
   if (!inferred.shape) return Status::Ok();
   SymbolicShape merged = *inferred.shape;
-  if (declared.shape && declared.shape->size() == merged.size()) {
-    for (size_t i = 0; i < merged.size(); ++i) {
-      if (!merged[i].known() && merged[i].symbol.empty()) merged[i] = (*declared.shape)[i];
-    }
+  const bool ranked = declared.shape && declared.shape->size() == merged.size();
+  for (size_t i = 0; i < merged.size(); ++i) {
+    merged[i] = MergedDimension(merged[i], ranked ? (*declared.shape)[i] : Dimension(), name, i);
   }
   declared.shape = std::move(merged);
   return Status::Ok();

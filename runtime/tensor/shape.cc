@@ -32,6 +32,10 @@ Status Shape::Validate() const {
 
 std::string Shape::ToString() const { return StrCat("[", StrJoin(dims_, ", "), "]"); }
 
+Dimension Dimension::Unnamed(std::string_view value, size_t axis) {
+  return Symbol(StrCat("?", value, ".", axis));
+}
+
 SymbolicShape ToSymbolic(const Shape& shape) { return SymbolicShape(shape.begin(), shape.end()); }
 
 std::optional<Shape> ToConcrete(const SymbolicShape& shape) {
@@ -46,9 +50,9 @@ std::optional<Shape> ToConcrete(const SymbolicShape& shape) {
 std::string ToString(const SymbolicShape& shape) {
   std::vector<std::string> texts;
   for (const Dimension& dimension : shape) {
-    texts.push_back(dimension.known()          ? StrCat(dimension.value)
-                    : dimension.symbol.empty() ? "?"
-                                               : dimension.symbol);
+    texts.push_back(dimension.known()                                 ? StrCat(dimension.value)
+                    : dimension.symbol.empty() || dimension.unnamed() ? "?"
+                                                                      : dimension.symbol);
   }
   return StrCat("[", StrJoin(texts, ", "), "]");
 }

@@ -55,6 +55,11 @@ struct Dimension {
     dimension.symbol = std::move(name);
     return dimension;
   }
+  // An extent that only runs know. InferGraph names it by its value and axis, so that what copies
+  // it is known to be equal; nobody outside is shown such names.
+  static Dimension Unnamed() { return Symbol("?"); }
+  static Dimension Unnamed(std::string_view value, size_t axis);
+  bool unnamed() const { return symbol.starts_with('?'); }
   bool known() const { return value >= 0; }
   bool operator==(const Dimension&) const = default;
 };

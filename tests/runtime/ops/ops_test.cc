@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/graph/graph_match.h"
 #include "runtime/ops/op_schema.h"
 #include "runtime/ops/shape_inference.h"
 #include "runtime/ops/slice.h"
@@ -98,6 +99,31 @@ TEST(ShapeInference, KnowsWhatComesOut) {
        {},
        With({{"strides", I{2, 2}}, {"pads", I{3, 3, 3, 3}}}),
        "float[n, 64, 112, 112]"},
+      {"Conv",
+       {{n, 3, Dimension::Symbol("h"), 9}, {8, 3, 3, 1}},
+       {},
+       With({{"pads", I{1, 0, 1, 0}}}),
+       "float[n, 8, h, 9]"},
+      {"Conv",
+       {{n, 3, 1, Dimension::Symbol("w")}, {8, 3, 1, 3}},
+       {},
+       With({{"strides", I{1, 2}}}),
+       "float[n, 8, 1, ?]"},
+      {"ConvTranspose",
+       {{n, 3, 4, Dimension::Symbol("w")}, {3, 8, 2, 2}},
+       {},
+       With({{"strides", I{2, 2}}}),
+       "float[n, 8, 8, ?]"},
+      {"MaxPool",
+       {{n, 3, Dimension(), 8}},
+       {},
+       With({{"kernel_shape", I{2, 2}}, {"strides", I{1, 2}}}),
+       "float[n, 3, ?, 4]"},
+      {"Pad",
+       {{n, Dimension::Symbol("w")}, {4}},
+       {none, Ints(Shape{4}, {0, 1, 0, 0})},
+       {},
+       "float[n, ?]"},
       {"Conv", {{1, 3, 5, 5}, {8, 4, 3, 3}}, {}, {}, "input has 3 channels, weights take 4"},
       {"Conv", {{1, 3, 2, 2}, {8, 3, 3, 3}}, {}, {}, "larger than the padded input"},
       {"Conv", {{1, 3, 5, 5}, {8, 3, 3, 3}}, {}, With({{"strides", I{0, 1}}}), "'strides' holds 0"},
@@ -151,6 +177,30 @@ TEST(ShapeInference, KnowsWhatComesOut) {
     EXPECT_NE(got.find(c.wanted), std::string::npos)
         << c.op << ": got " << got << ", wanted " << c.wanted;
   }
+}
+
+// Of x[1, 3, w], halved: a and its copies are known to be equal, another half is not.
+TEST(ShapeInference, NamesExtentsThatOnlyRunsKnow) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {1, 3, Dimension::Symbol("w")});
+  model.Constant("k", Tensor::Of<float>(Shape{3, 3, 2}, std::vector<float>(18, 1)));
+  model.Constant("s", Tensor::Of<float>(Shape{3, 3, 3}, std::vector<float>(27, 1)));
+  model.Node("Conv", {"x", "k"}, {"a"}, With({{"strides", std::vector<int64_t>{2}}}));
+  model.Node("Conv", {"x", "k"}, {"b"}, With({{"strides", std::vector<int64_t>{2}}}));
+  model.Node("Relu", {"a"}, {"r"});
+  model.Node("Conv", {"r", "s"}, {"c"}, With({{"pads", std::vector<int64_t>{1, 1}}}));
+  model.Node("Add", {"a", "c"}, {"y"}).Output("y");
+  Graph& graph = model.graph();
+  ASSERT_TRUE(InferGraph(graph).ok());
+  const auto id = [&](const char* name) { return graph.FindValue(name); };
+  const auto shape = [&](const char* name) { return *graph.value(id(name)).type.shape; };
+  EXPECT_TRUE(SameKnownShape(graph, id("a"), id("c")));
+  EXPECT_TRUE(SameKnownShape(graph, id("a"), id("y")));
+  EXPECT_FALSE(SameKnownShape(graph, id("a"), id("b")));
+  EXPECT_EQ(ToString(shape("y")), "[1, 3, ?]");
+  const SymbolicShape before = shape("a");
+  ASSERT_TRUE(InferGraph(graph).ok());
+  EXPECT_EQ(shape("a"), before);
 }
 
 TEST(NormalizeSlice, FollowsPythonForEverySmallCase) {

@@ -448,5 +448,36 @@ TEST(DigitsConv, SharesWeightsAmongConvolutions) {
   ExpectSameResults(model, {Ramp(Shape{1, 20, 13, 14}, 0.1f)}, 1);
 }
 
+// Extents that only runs know: ways are chosen as for images of some size, and all are right for
+// any.
+TEST(ImagesOfAnySize, AreConvolvedAlikeWhateverTheirSize) {
+  const auto passes = [] {
+    auto all = StandardPasses();
+    const auto provider = (*MakeProviders({}))[0]->Passes();
+    all.insert(all.end(), provider.begin(), provider.end());
+    return all;
+  }();
+  TestModel model;
+  model.Input("x", DataType::kFloat,
+              {Dimension::Symbol("n"), 48, Dimension::Symbol("h"), Dimension::Symbol("w")});
+  model.Constant("a", Ramp(Shape{64, 48, 3, 3}, 0.002f)).Constant("b", Ramp(Shape{64}, 0.1f));
+  model.Constant("e", Ramp(Shape{256, 64, 1, 1}, 0.01f));
+  model.Constant("d", Ramp(Shape{256, 1, 3, 3}, 0.05f));
+  Attributes window, depthwise;
+  window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+  depthwise = window;
+  depthwise.Set("group", int64_t{256});
+  model.Node("Conv", {"x", "a", "b"}, {"c"}, window).Node("Relu", {"c"}, {"r"});
+  model.Node("Conv", {"r", "e"}, {"f"}).Node("Relu", {"f"}, {"g"});
+  model.Node("Conv", {"g", "d"}, {"h"}, depthwise).Node("Add", {"h", "h"}, {"y"}).Output("y");
+  TestModel copy = model;
+  if (ProviderPass("winograd") != nullptr) {
+    EXPECT_EQ(After(model, passes), "Transpose ConvWinograd ExpandDepthwise Add Transpose");
+  }
+  for (const Shape& image : {Shape{1, 48, 1, 1}, Shape{2, 48, 3, 40}, Shape{1, 48, 33, 26}}) {
+    ExpectSameResults(copy, {Ramp(image, 0.1f)}, 1, 1e-3f);
+  }
+}
+
 }  // namespace
 }  // namespace onnxd

@@ -1,6 +1,7 @@
 // What convolutions by products of our own share: [batch, height, width, channels].
 #pragma once
 
+#include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
@@ -25,6 +26,21 @@ Result<ConvGeometry> GeometryOf(const Node& node, const Shape& x, const Shape& y
 
 // Whether each pixel of the result is of one of the image: 1 x 1, not in groups, as attributes say.
 bool IsPointwise(const Attributes& attributes, const Shape& weights);
+
+// What an extent of an image that only runs know is taken for where ways are chosen: models that
+// take images of any size are given large ones.
+inline constexpr int64_t kUsualExtent = 32;
+
+inline int64_t UsualExtent(const Dimension& extent) {
+  return extent.known() ? extent.value : kUsualExtent;
+}
+
+// Height times width of images [batch, height, width, channels]. Signals, of one row, are long.
+inline int64_t UsualPixels(const SymbolicShape& images) {
+  const bool is_signal = images[1].known() && images[1].value == 1 && !images[2].known();
+  if (is_signal) return kUsualExtent * kUsualExtent;
+  return SaturatingMultiply(UsualExtent(images[1]), UsualExtent(images[2]));
+}
 
 // Whether the bias and Z of a ConvChannelsLast with so many channels fit. kInvalidArgument if not.
 Status CheckBiasAndSum(const PrepareContext& context, int64_t out);

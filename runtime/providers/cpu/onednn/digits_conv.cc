@@ -180,8 +180,7 @@ bool TakesDigitsConv(const KernelInfo& info, const Shape& weights) {
     return false;
   }
   const auto& y = info.output_types[0].shape;
-  if (!y || y->size() != 4 || !(*y)[1].known() || !(*y)[2].known()) return false;
-  return SaturatingMultiply((*y)[1].value, (*y)[2].value) >= kLeastPixels;
+  return y && y->size() == 4 && onednn::UsualPixels(*y) >= kLeastPixels;
 }
 
 // Requires weights of floats, [out, in, height, width].

@@ -25,13 +25,9 @@ bool IsDepthwise(const Graph& graph, const Node& node) {
 
 bool IsLarge(const Graph& graph, ValueId id) {
   const auto& shape = graph.value(id).type.shape;
-  if (!shape || shape->size() != 4) return false;
-  int64_t bytes = sizeof(float);
-  for (size_t axis = 1; axis < 4; ++axis) {
-    if (!(*shape)[axis].known()) return false;
-    bytes *= (*shape)[axis].value;
-  }
-  return bytes >= kLeastBytes;
+  if (!shape || shape->size() != 4 || !(*shape)[3].known()) return false;
+  const int64_t elements = SaturatingMultiply(onednn::UsualPixels(*shape), (*shape)[3].value);
+  return elements >= kLeastBytes / static_cast<int64_t>(sizeof(float));
 }
 
 Node Fused(const Node& expand, const Node& depthwise) {

@@ -13,14 +13,10 @@ bool TakesGates(const Graph& graph, const Node& node) {
   return IsPointwiseConv(graph, node) && (*ConvWeightShape(graph, node))[0] * 4 <= kLeastPixels;
 }
 
-// [batch, height, width, channels], of which all but the first are known; null otherwise.
+// [batch, height, width, channels], with as many channels as are known; null otherwise.
 const SymbolicShape* ImageShape(const Graph& graph, ValueId id) {
   const auto& shape = graph.value(id).type.shape;
-  if (!shape || shape->size() != 4) return nullptr;
-  for (size_t axis = 1; axis < 4; ++axis) {
-    if (!(*shape)[axis].known()) return nullptr;
-  }
-  return &*shape;
+  return shape && shape->size() == 4 && (*shape)[3].known() ? &*shape : nullptr;
 }
 
 // The operand of a Mul that is a gate of the other one's channels; kNoValue when neither is.
@@ -32,7 +28,7 @@ ValueId GateOf(const Graph& graph, const Node& mul) {
     const auto& g = *gate;
     const auto& x = *image;
     if (g[1].value == 1 && g[2].value == 1 && g[3].value == x[3].value &&
-        x[1].value * x[2].value >= kLeastPixels &&
+        onednn::UsualPixels(x) >= kLeastPixels &&
         (g[0] == x[0] || (g[0].known() && g[0].value == 1)))
       return mul.inputs[side];
   }

@@ -6,6 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
+#include "runtime/providers/cpu/onednn/conv_operands.h"
 
 namespace onnxd {
 namespace {
@@ -42,7 +43,7 @@ bool Fits(const Graph& graph, const Node& node) {
     const auto& shape = graph.value(id).type.shape;
     if (!shape || shape->size() != 4) return false;
     for (const size_t axis : {1, 2}) {
-      if (!(*shape)[axis].known() || (*shape)[axis].value < kLeastExtent) return false;
+      if (onednn::UsualExtent((*shape)[axis]) < kLeastExtent) return false;
     }
   }
   return true;
@@ -50,7 +51,7 @@ bool Fits(const Graph& graph, const Node& node) {
 
 int64_t ExtentOf(const Graph& graph, const Node& node) {
   const SymbolicShape& y = *graph.value(node.outputs[0]).type.shape;
-  return std::min(y[1].value, y[2].value);
+  return std::min(onednn::UsualExtent(y[1]), onednn::UsualExtent(y[2]));
 }
 
 Node WithTile(Node node, int64_t tile) {
@@ -75,8 +76,9 @@ std::vector<KernelRaceOperand> OperandsOf(const Graph& graph, const Node& node) 
     const auto& shape = graph.value(id).type.shape;
     if (!shape) return {};
     std::vector<int64_t> sizes;
-    for (const Dimension& dimension : *shape) {
-      sizes.push_back(dimension.known() ? dimension.value : 1);
+    for (size_t axis = 0; axis < shape->size(); ++axis) {
+      const Dimension& size = (*shape)[axis];
+      sizes.push_back(axis > 0 ? onednn::UsualExtent(size) : size.known() ? size.value : 1);
     }
     operand.shape = Shape(std::move(sizes));
   }
