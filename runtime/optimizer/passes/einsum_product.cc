@@ -120,9 +120,10 @@ class Pass : public GraphPass {
     const auto equation = ParseEinsum(node, {*a_rank, *b_rank});
     const auto roles = equation.ok() ? RolesOf(*equation) : std::nullopt;
     if (!roles || !SumsAgree(graph, node, *equation, *roles)) return false;
-    const bool single =
-        roles->left.size() == 1 && roles->summed.size() == 1 && roles->right.size() == 1;
-    if (single) return WriteBatches(graph, node, *equation, *roles, added);
+    const bool single = roles->left.size() == 1 && roles->right.size() == 1;
+    if (roles->summed.size() == 1 && (single || !roles->batch.empty())) {
+      return WriteBatches(graph, node, *equation, *roles, added);
+    }
     return roles->batch.empty() && WriteMatrix(graph, node, *equation, *roles, added);
   }
 
@@ -136,14 +137,20 @@ class Pass : public GraphPass {
     });
   }
 
+  // Of several rows' axes the last one makes the rows; the others are in front of the batch, where
+  // MatMul broadcasts the other operand. So for columns; not both at once.
   static bool WriteBatches(Graph& graph, Node& node, const EinsumEquation& equation,
                            const Roles& roles, std::vector<Node>& added) {
+    if (roles.left.size() > 1 && roles.right.size() > 1) return false;
+    const Labels left_front(roles.left.begin(), roles.left.end() - 1);
+    const Labels right_front(roles.right.begin(), roles.right.end() - 1);
+    const Labels row = {roles.left.back()}, column = {roles.right.back()};
     NodeWriter writer(graph, added, graph.value(node.outputs[0]).name);
     const ValueId a = Turned(writer, node.inputs[0], equation.inputs[0],
-                             Joined({&roles.batch, &roles.left, &roles.summed}));
+                             Joined({&left_front, &roles.batch, &row, &roles.summed}));
     const ValueId b = Turned(writer, node.inputs[1], equation.inputs[1],
-                             Joined({&roles.batch, &roles.summed, &roles.right}));
-    Finish(node, equation, Joined({&roles.batch, &roles.left, &roles.right}),
+                             Joined({&right_front, &roles.batch, &roles.summed, &column}));
+    Finish(node, equation, Joined({&left_front, &right_front, &roles.batch, &row, &column}),
            writer.Add("MatMul", {a, b}));
     return true;
   }

@@ -360,6 +360,9 @@ TEST(EinsumProduct, MultipliesMatrices) {
       {"bhqk,bkhd->bqhd", {2, 3, 4, 6}, {2, 6, 3, 5}, "Transpose MatMul Transpose"},
       {"...ij,...jk->...ik", {2, 3, 4, 5}, {2, 3, 5, 6}, "MatMul"},
       {"ij,jk->ki", {4, 5}, {5, 6}, "MatMul Transpose"},
+      {"binh,tnh->bnit", {2, 4, 3, 5}, {6, 3, 5}, "Transpose Transpose MatMul"},
+      {"bind,snd->sbni", {2, 4, 3, 5}, {6, 3, 5}, "Transpose Transpose MatMul Transpose"},
+      {"ntd,bnid->bnti", {3, 4, 5}, {2, 3, 6, 5}, "Transpose MatMul"},
       {"btd,dhk->bthk", {2, 4, 6}, {6, 3, 2}, "Reshape MatMul Reshape"},
       {"bthk,hkd->btd", {2, 4, 3, 2}, {3, 2, 6}, "Reshape Reshape MatMul"},
       {"bthk,dkh->tbd", {2, 4, 3, 2}, {6, 2, 3}, "Transpose Reshape Reshape MatMul Transpose"},
@@ -380,7 +383,7 @@ TEST(EinsumProduct, LeavesWhatIsNoProductOfMatrices) {
   } cases[] = {{"bij,bj->bi", {2, 3, 4}, {2, 4}}, {"ij,kl->ijkl", {2, 3}, {4, 5}},
                {"ijk,jl->il", {2, 3, 4}, {3, 5}}, {"iij,jk->ik", {3, 3, 4}, {4, 5}},
                {"ij,jk->k", {2, 3}, {3, 4}},      {"ij,ij->ij", {2, 3}, {2, 3}},
-               {"ij,jk->ik", {2, 3}, {1, 4}}};
+               {"ij,jk->ik", {2, 3}, {1, 4}},     {"abnk,cdnk->nabcd", {2, 3, 4, 5}, {2, 3, 4, 5}}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.equation);
     TestModel model = EinsumModel(c.equation, c.a, c.b);
