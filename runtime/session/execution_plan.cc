@@ -37,6 +37,7 @@ Result<std::shared_ptr<const ExecutionPlan>> ExecutionPlanner::Run() {
   ONNXD_RETURN_IF_ERROR(PlaceStorages());
   NumberOperands();
   FindRecordable();
+  if (!plan_->uses_device) FindDoneCells();
   if (stream_ != nullptr) ONNXD_RETURN_IF_ERROR(stream_->Synchronize());
   return std::shared_ptr<const ExecutionPlan>(plan_);
 }

@@ -40,7 +40,8 @@ struct Step {
   Side side;
   bool waits = false;  // it reads on the host what a copy before it brings there
   std::vector<Slot> inputs, outputs;
-  size_t first_operand = 0;  // into ExecutionContext::operands: inputs, then outputs
+  std::vector<size_t> done_cells;  // that no later step reads, and no output is
+  size_t first_operand = 0;        // into ExecutionContext::operands: inputs, then outputs
   size_t scratch_offset = 0;
 };
 

@@ -115,6 +115,8 @@ class ExecutionPlanner {
   static bool IsRecordable(const Step& step);
   std::vector<size_t> AddressesIn(size_t begin, size_t end) const;
   void FindRecordable();
+  // Not where a device may still read them when the step has returned.
+  void FindDoneCells();
 
   // --- plan_storage.cc
 

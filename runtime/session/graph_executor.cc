@@ -461,7 +461,18 @@ Status GraphExecutor::RunStep(size_t index, const ExecutionPlan& plan, Context& 
                               std::span<const Value> inputs, std::span<const Value> outputs,
                               const RunOptions& options) const {
   const Step& step = plan.steps[index];
-  if (!step.planned) return RunUnplanned(index, plan, context, inputs, outputs, options);
+  const Status status = step.planned ? RunPlanned(index, plan, context)
+                                     : RunUnplanned(index, plan, context, inputs, outputs, options);
+  for (const size_t cell : step.done_cells) {
+    Value& value = context.cells[cell];
+    if (IsDense(value)) context.cell_bytes -= static_cast<int64_t>(value.tensor().bytes());
+    value = Value();
+  }
+  return status;
+}
+
+Status GraphExecutor::RunPlanned(size_t index, const ExecutionPlan& plan, Context& context) const {
+  const Step& step = plan.steps[index];
   void* const* operands = context.operands.data() + step.first_operand;
   void* const scratch = step.side == Side::kDevice ? DeviceAddress(context, step.scratch_offset)
                                                    : context.arena.begin() + step.scratch_offset;
@@ -524,7 +535,12 @@ Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Cont
     PreparedNode::Request request{
         *step.kernel,          *step.node, operands, types, options_.pool->threads(),
         options_.max_run_bytes};
-    request.buffers = buffers_.get();
+    // What callers are given is theirs for as long as they like.
+    const auto& made = step.node->outputs;
+    const bool is_given = std::any_of(made.begin(), made.end(), [this](ValueId id) {
+      return id != kNoValue && graph_->IsOutput(id);
+    });
+    if (!is_given) request.buffers = buffers_.get();
     request.side = step.side;
     request.device = device_;
     if (step.side != Side::kHost) request.stream = context.stream.get();

@@ -81,6 +81,7 @@ class GraphExecutor {
   Status RunStep(size_t index, const ExecutionPlan& plan, Context& context,
                  std::span<const Value> inputs, std::span<const Value> outputs,
                  const RunOptions& options) const;
+  Status RunPlanned(size_t index, const ExecutionPlan& plan, Context& context) const;
   Status RunUnplanned(size_t index, const ExecutionPlan& plan, Context& context,
                       std::span<const Value> inputs, std::span<const Value> outputs,
                       const RunOptions& options) const;

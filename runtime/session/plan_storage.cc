@@ -1,5 +1,6 @@
 // Where results live, and for how long.
 #include <algorithm>
+#include <limits>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/session/execution_planner.h"
@@ -24,6 +25,24 @@ Slot ExecutionPlanner::NewCell(ValueId id) {
   slot.type = graph_.value(id).type.element;
   state(id).slot = slot;
   return slot;
+}
+
+void ExecutionPlanner::FindDoneCells() {
+  constexpr size_t kStays = std::numeric_limits<size_t>::max();
+  std::vector<size_t> last(plan_->cells, kStays);
+  for (size_t i = 0; i < plan_->steps.size(); ++i) {
+    for (const auto* slots : {&plan_->steps[i].inputs, &plan_->steps[i].outputs}) {
+      for (const Slot& slot : *slots) {
+        if (slot.kind == Slot::Kind::kCell) last[slot.index] = i;
+      }
+    }
+  }
+  for (const OutputSource& output : plan_->outputs) {
+    if (output.slot.kind == Slot::Kind::kCell) last[output.slot.index] = kStays;
+  }
+  for (size_t cell = 0; cell < last.size(); ++cell) {
+    if (last[cell] != kStays) plan_->steps[last[cell]].done_cells.push_back(cell);
+  }
 }
 
 void ExecutionPlanner::ExtendForUses(ValueId id, int storage) {

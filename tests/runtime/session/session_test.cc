@@ -70,7 +70,7 @@ TEST(InferenceSession, HandsOutputsThatAreInputsConstantsOrTwins) {
     const std::vector<Value> inputs = {Floats(Shape{2}, {-1, 2})};
     const auto outputs = (*session)->Run(inputs, {});
     ASSERT_TRUE(outputs.ok());
-    EXPECT_EQ((*outputs)[0].tensor().data<float>()[1], 2.0f);
+    EXPECT_EQ(outputs->at(0).tensor().data<float>()[1], 2.0f);
     EXPECT_EQ((*outputs)[1].tensor().data<float>()[0], -1.0f);
     EXPECT_EQ((*outputs)[2].tensor().data<float>()[0], 7.0f);
     EXPECT_EQ((*outputs)[3].tensor().data<float>()[1], 2.0f);
@@ -278,6 +278,36 @@ TEST(InferenceSession, RefusesWhatNeedsMoreMemoryThanTheBudget) {
   for (const int64_t size : {int64_t{1} << 20, int64_t{1} << 40, int64_t{1} << 62, int64_t{-1}}) {
     const std::vector<Value> inputs = {Ints(Shape{1}, {size})};
     EXPECT_FALSE((*session)->Run(inputs, {}).ok()) << size;
+  }
+}
+
+// Of nodes whose shapes the data decide, only what later ones read is held: here two of twenty.
+TEST(InferenceSession, HoldsNoMoreThanLaterNodesRead) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("n")});
+  model.Input("taken", DataType::kBool, {Dimension::Symbol("n")});
+  model.Node("Compress", {"x", "taken"}, {"v0"});
+  for (int i = 0; i < 20; ++i) {
+    model.Node(i % 2 == 0 ? "Neg" : "Abs", {StrCat("v", i)}, {StrCat("v", i + 1)});
+  }
+  model.Node("Add", {"v20", "v0"}, {"y"}).Output("y").Output("v7");
+  SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
+  constexpr int64_t kCount = 1 << 16, kBytes = kCount * sizeof(float);
+  options.max_run_bytes = 5 * kBytes;  // v0, v7, and the step's input and output
+  const auto session = InferenceSession::FromModel(std::move(model.model()), options);
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  Tensor x = *Tensor::Create(DataType::kFloat, Shape{kCount});
+  Tensor taken = *Tensor::Create(DataType::kBool, Shape{kCount});
+  for (int64_t i = 0; i < kCount; ++i) {
+    x.mutable_data<float>()[i] = static_cast<float>(i);
+    taken.mutable_data<bool>()[i] = i % 8 != 0;
+  }
+  const std::vector<Value> inputs = {x, taken};
+  for (int run = 0; run < 3; ++run) {
+    const auto outputs = (*session)->Run(inputs, {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    EXPECT_EQ(outputs->at(0).tensor().data<float>()[1], 4);
+    EXPECT_EQ(outputs->at(1).tensor().data<float>()[2], -3);
   }
 }
 
