@@ -9,8 +9,8 @@ namespace onnxd {
 std::vector<const GraphPass*> StandardPasses() {
   return {IdentityElimination(),
           ShapeFolding(),
+          EinsumProduct(),  // before they are computed one element at a time
           ConstantFolding(),
-          EinsumProduct(),
           ScanDistances(),
           ConvTransposeAsConv(),
           PadFusion(),

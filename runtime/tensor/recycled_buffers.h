@@ -16,7 +16,7 @@ namespace onnxd {
 class RecycledBuffers : public std::enable_shared_from_this<RecycledBuffers> {
  public:
   // At most `most_idle` bytes are kept that no tensor uses.
-  static std::shared_ptr<RecycledBuffers> Make(size_t most_idle = size_t{64} << 20);
+  static std::shared_ptr<RecycledBuffers> Make(size_t most_idle = size_t{32} << 20);
 
   // At least `bytes`, with any content; null when the thread's MemoryAccount or the system refuses.
   // Small blocks are AllocateBuffer's. May outlive this object.
