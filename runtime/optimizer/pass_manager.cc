@@ -17,6 +17,7 @@ std::vector<const GraphPass*> StandardPasses() {
           ConvPaddingCrop(),
           ConvBiasFusion(),
           ConvBatchNormalizationFusion(),
+          ProductBatchNormalizationFusion(),
           TransposeElimination(),
           TransposedRegrouping(),
           OneHotProduct(),

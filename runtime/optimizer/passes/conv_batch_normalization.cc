@@ -1,17 +1,10 @@
 #include <algorithm>
-#include <cmath>
 
+#include "runtime/optimizer/passes/batch_normalization.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
 namespace {
-
-// The float elements of a constant value; null when it is none.
-Result<const Initializer*> FloatConstant(const Graph& graph, ValueId id) {
-  const auto found = graph.initializers.find(id);
-  const bool usable = found != graph.initializers.end() && found->second.type() == DataType::kFloat;
-  return usable ? &found->second : nullptr;
-}
 
 class Pass : public GraphPass {
  public:
@@ -45,27 +38,17 @@ class Pass : public GraphPass {
   }
 
  private:
-  // W' = W * s, b' = (b - mean) * s + beta with s = gamma / sqrt(variance + epsilon), per channel.
+  // W' = W * scale and b' = b * scale + shift.
   static Result<bool> Fold(Graph& graph, Node& conv, const Node& normalization) {
-    for (size_t i = 1; i < normalization.outputs.size(); ++i) {
-      if (normalization.outputs[i] != kNoValue) return false;
-    }
-    ONNXD_ASSIGN_OR_RETURN(const Initializer* weights, FloatConstant(graph, conv.inputs[1]));
+    const Initializer* weights = FloatConstant(graph, conv.inputs[1]);
     const bool has_bias = conv.input(2) != kNoValue;
-    ONNXD_ASSIGN_OR_RETURN(const Initializer* bias, FloatConstant(graph, conv.input(2)));
+    const Initializer* bias = FloatConstant(graph, conv.input(2));
     if (weights == nullptr || weights->shape().rank() < 3 || (has_bias && bias == nullptr)) {
       return false;
     }
     const int64_t channels = weights->shape()[0];
-    std::vector<Tensor> parameters;  // gamma, beta, mean, variance
-    for (size_t i = 1; i < 5; ++i) {
-      ONNXD_ASSIGN_OR_RETURN(const Initializer* parameter,
-                             FloatConstant(graph, normalization.input(i)));
-      if (parameter == nullptr || !(parameter->shape() == Shape{channels})) return false;
-      ONNXD_ASSIGN_OR_RETURN(Tensor tensor, parameter->Materialize());
-      parameters.push_back(std::move(tensor));
-    }
-    const float epsilon = normalization.attributes.Float("epsilon", 1e-5f);
+    ONNXD_ASSIGN_OR_RETURN(const auto affine, ChannelAffineOf(graph, normalization, channels));
+    if (!affine) return false;
     ONNXD_ASSIGN_OR_RETURN(const Tensor old_weights, weights->Materialize());
     Tensor old_bias;
     if (has_bias) {
@@ -77,14 +60,12 @@ class Pass : public GraphPass {
     ONNXD_ASSIGN_OR_RETURN(Tensor new_bias, Tensor::Create(DataType::kFloat, Shape{channels}));
     const int64_t filter = old_weights.ElementCount() / std::max<int64_t>(channels, 1);
     for (int64_t c = 0; c < channels; ++c) {
-      const float scale =
-          parameters[0].data<float>()[c] / std::sqrt(parameters[3].data<float>()[c] + epsilon);
+      const float scale = affine->scale[static_cast<size_t>(c)];
       for (int64_t j = c * filter; j < (c + 1) * filter; ++j) {
         new_weights.mutable_data<float>()[j] = old_weights.data<float>()[j] * scale;
       }
       const float b = has_bias ? old_bias.data<float>()[c] : 0.0f;
-      new_bias.mutable_data<float>()[c] =
-          (b - parameters[2].data<float>()[c]) * scale + parameters[1].data<float>()[c];
+      new_bias.mutable_data<float>()[c] = b * scale + affine->shift[static_cast<size_t>(c)];
     }
     const std::string hint = graph.value(conv.inputs[1]).name;
     conv.inputs.resize(3, kNoValue);

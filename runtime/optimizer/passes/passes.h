@@ -29,6 +29,8 @@ const GraphPass* ConvPaddingCrop();
 const GraphPass* ConvBiasFusion();
 // Conv followed by BatchNormalization with constant parameters: scaled weights and a bias. Basic.
 const GraphPass* ConvBatchNormalizationFusion();
+// The same of Gemm, and of MatMul by a constant matrix, whose columns are the channels.
+const GraphPass* ProductBatchNormalizationFusion();
 // Transpose of Transpose becomes one, and one that changes nothing Identity. Basic.
 const GraphPass* TransposeElimination();
 // Transpose of a regrouping (Reshape, Flatten, Squeeze, Unsqueeze) of a Transpose, after which the

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/base/str_cat.h"
 #include "runtime/tensor/convert.h"
 #include "tests/support/pass_testing.h"
 
@@ -502,6 +503,57 @@ TEST(ConvBatchNormalization, LeavesAConvolutionThatOthersRead) {
   model.Node("BatchNormalization", {"c", "gamma", "beta", "mean", "var"}, {"y"}).Output("y");
   model.Output("c");
   EXPECT_EQ(After(model, ConvBatchNormalizationFusion()), "Conv BatchNormalization");
+}
+
+// x[n, 5, 3] by w, what `between` makes of it, and its four columns normalized.
+TestModel NormalizedProduct(const std::string& product, const std::string& between) {
+  TestModel model;
+  Attributes transposed;
+  model.Constant("w", Ramp(Shape{3, 4}, 0.25f)).Constant("wt", Ramp(Shape{4, 3}, 0.25f));
+  model.Constant("bias", Floats(Shape{4}, {1, -2, 3, 0}));
+  model.Constant("rows", Ints(Shape{2}, {-1, 4})).Constant("flat", Ints(Shape{2}, {-1, 2}));
+  model.Constant("var", Floats(Shape{4}, {1, 2, 0.5f, 4}));
+  for (const char* name : {"gamma", "beta", "mean"}) {
+    model.Constant(name, Floats(Shape{4}, {2, 0.5f, -1, 3}));
+  }
+  if (product == "Gemm") {
+    transposed.Set("transB", int64_t{1});
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("n"), 3});
+    model.Node("Gemm", {"x", "wt", "bias"}, {"p"}, transposed);
+  } else {
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("n"), 5, 3});
+    model.Node("MatMul", {"x", "w"}, {"p"});
+  }
+  if (!between.empty()) model.Node("Reshape", {"p", between}, {"r"});
+  model.Node("BatchNormalization", {between.empty() ? "p" : "r", "gamma", "beta", "mean", "var"},
+             {"y"});
+  return std::move(model.Output("y"));
+}
+
+TEST(ProductBatchNormalization, ScalesColumnsAndAddsABias) {
+  for (const bool gemm : {true, false}) {
+    TestModel model = NormalizedProduct(gemm ? "Gemm" : "MatMul", gemm ? "" : "rows");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {ProductBatchNormalizationFusion(), DeadCodeElimination()}),
+              gemm ? "Gemm Identity" : "MatMul Add Reshape Identity");
+    ExpectSameResults(copy, {Ramp(gemm ? Shape{5, 3} : Shape{2, 5, 3}, 0.5f)});
+  }
+}
+
+TEST(ProductBatchNormalization, LeavesChannelsThatAreNoColumns) {
+  // [n, 5, 4]: its channels are the axis of 5.
+  TestModel middle = NormalizedProduct("MatMul", "");
+  for (const char* name : {"gamma", "beta", "mean", "var"}) {
+    middle.graph().initializers.erase(middle.graph().FindValue(name));
+    middle.Constant(StrCat(name, "5"), Floats(Shape{5}, {1, 2, 3, 4, 5}));
+  }
+  Node& node = middle.graph().nodes.back();
+  const char* names[] = {"gamma5", "beta5", "mean5", "var5"};
+  for (size_t i = 0; i < 4; ++i) node.inputs[i + 1] = middle.graph().FindValue(names[i]);
+  EXPECT_EQ(After(middle, {ProductBatchNormalizationFusion()}), "MatMul BatchNormalization");
+  TestModel read = NormalizedProduct("Gemm", "");
+  read.Output("p");
+  EXPECT_EQ(After(read, {ProductBatchNormalizationFusion()}), "Gemm BatchNormalization");
 }
 
 TEST(ConvActivation, TakesTheActivation) {
