@@ -46,7 +46,7 @@ class Rewriter {
     const ValueId x = normalization.inputs[0];
     if (RankOf(graph_, x) != 2) return nullptr;
     Node* product = ProducerForItAlone(x);
-    if (product != nullptr && product->Is("Reshape")) {
+    if (product != nullptr && (product->Is("Reshape") || product->Is("Flatten"))) {
       // Rows in another arrangement, where they are as long: looked at below.
       product = ProducerForItAlone(product->inputs[0]);
       if (product == nullptr || !product->Is("MatMul")) return nullptr;

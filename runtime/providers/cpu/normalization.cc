@@ -14,6 +14,38 @@ Result<std::unique_ptr<Kernel>> MakeTrainingBatchNormalization(const KernelInfo&
 Result<std::unique_ptr<Kernel>> MakeDoubleGroupNormalization(const KernelInfo&);
 Result<std::unique_ptr<Kernel>> MakeScatteredMeanVariance(const KernelInfo&);
 
+namespace {
+
+// x[batch, channels, plane] * scale + shift, by channel.
+template <typename T>
+void ScaleAndShift(const KernelContext& k, const T* scale, const T* shift, int64_t batch,
+                   int64_t channels, int64_t plane) {
+  constexpr int64_t kLeastElements = 16 << 10;  // that are worth a thread
+  const auto rows = [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const T* in = k.input<T>(0) + row * plane;
+      T* out = k.output<T>(0) + row * plane;
+      const T a = scale[row % channels], b = shift[row % channels];
+      for (int64_t i = 0; i < plane; ++i) out[i] = in[i] * a + b;
+    }
+  };
+  const auto images = [&](int64_t first, int64_t last) {
+    for (int64_t image = first; image < last; ++image) {
+      const T* in = k.input<T>(0) + image * channels;
+      T* out = k.output<T>(0) + image * channels;
+      for (int64_t c = 0; c < channels; ++c) out[c] = in[c] * scale[c] + shift[c];
+    }
+  };
+  const int64_t least = kLeastElements / std::max<int64_t>(plane == 1 ? channels : plane, 1) + 1;
+  if (plane == 1) {
+    k.pool().ParallelFor(batch, least, images);
+  } else {
+    k.pool().ParallelFor(batch * channels, least, rows);
+  }
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Kernel>> MakeBatchNormalization(const KernelInfo& info) {
   const DataType type = info.InputType(0);
   if (!IsFloatOrDouble(type) || info.InputType(1) != type || info.InputType(3) != type) {
@@ -43,16 +75,17 @@ Result<std::unique_ptr<Kernel>> MakeBatchNormalization(const KernelInfo& info) {
     }
     PreparedKernel prepared;
     prepared.in_place = {{0, 0}};
+    prepared.scratch_bytes =
+        2 * static_cast<size_t>(TensorBytes(type, channels).value_or(0));  // scales, then shifts
     prepared.compute = [=](const KernelContext& k) {
       DispatchFloat(type, [&]<typename T>() {
-        for (int64_t row = 0; row < batch * channels; ++row) {
-          const int64_t c = row % channels;
-          const T scale = k.input<T>(1)[c] / std::sqrt(k.input<T>(4)[c] + static_cast<T>(epsilon));
-          const T shift = k.input<T>(2)[c] - k.input<T>(3)[c] * scale;
-          const T* in = k.input<T>(0) + row * plane;
-          T* out = k.output<T>(0) + row * plane;
-          for (int64_t i = 0; i < plane; ++i) out[i] = in[i] * scale + shift;
+        T* const scale = k.scratch<T>();
+        T* const shift = scale + channels;
+        for (int64_t c = 0; c < channels; ++c) {
+          scale[c] = k.input<T>(1)[c] / std::sqrt(k.input<T>(4)[c] + static_cast<T>(epsilon));
+          shift[c] = k.input<T>(2)[c] - k.input<T>(3)[c] * scale[c];
         }
+        ScaleAndShift(k, scale, shift, batch, channels, plane);
       });
       return Status::Ok();
     };
