@@ -356,6 +356,28 @@ TEST(DynamicQuantizedConvs, ComputeInFloats) {
   }
 }
 
+// As its older versions did, with the bias in integers; on either side, or read as integers as
+// well.
+TEST(DynamicQuantizedConvs, TakeABiasOfIntegersAlong) {
+  for (const int variant : {0, 1, 2}) {
+    TestModel model(13);
+    model.Input("q", DataType::kUint8, {2, 3, 9, 8}).Constant("z", Tensor::Scalar<uint8_t>(100));
+    model.Constant("w", Bytes(Shape{4, 3, 3, 3}, true, 5));
+    model.Constant("b",
+                   Tensor::Of<int32_t>(Shape{1, 4, 1, 1}, std::vector<int32_t>{7, -900, 0, 5}));
+    model.Node("ConvInteger", {"q", "w", "z"}, {"i"});
+    const bool first = variant == 1;
+    model.Node("Add", {first ? "b" : "i", first ? "i" : "b"}, {"s"});
+    model.Node("Cast", {"s"}, {"y"}, One("to", static_cast<int64_t>(DataType::kFloat)));
+    model.Output("y");
+    if (variant == 2) model.Output("s");
+    TestModel copy = model;
+    EXPECT_EQ(After(copy, {ProviderPass("dynamic_quantized_convs"), DeadCodeElimination()}),
+              variant == 2 ? "ConvInteger Add Cast" : "DequantizeLinear Conv Cast Add");
+    if (variant != 2) ExpectSameResults(model, {Bytes(Shape{2, 3, 9, 8}, false, 7)}, 1, 1e-6f);
+  }
+}
+
 TEST(DynamicQuantizedConvs, LeaveSumsThatAreReadAsIntegers) {
   TestModel model(13);
   model.Input("q", DataType::kUint8, {1, 3, 9, 8}).Constant("w", Bytes(Shape{4, 3, 3, 3}, true, 5));

@@ -36,14 +36,46 @@ class Rewriter {
   };
 
   Result<bool> Rewrite(const Node& node, std::vector<Node>& made) {
+    ONNXD_ASSIGN_OR_RETURN(const bool biased, RewriteBiased(node, made));
+    if (biased) return true;
     const std::optional<Scaled> found = FindScaled(node);
     if (!found) return false;
-    const Node& conv = *found->conv;
-    ONNXD_ASSIGN_OR_RETURN(const std::optional<Tensor> weights, FloatWeights(conv, *found));
+    return WriteConv(*found, node.outputs[0], made);
+  }
+
+  // Cast(ConvInteger + bias) is Cast(ConvInteger) + Cast(bias).
+  Result<bool> RewriteBiased(const Node& node, std::vector<Node>& made) {
+    if (!node.Is("Cast")) return false;
+    const Node* sum = match_.Producer(node.inputs[0], "Add");
+    if (sum == nullptr || match_.index().use_count(sum->outputs[0]) != 1) return false;
+    for (const size_t side : {0, 1}) {
+      Node cast = node;
+      cast.inputs[0] = sum->inputs[side];
+      const auto found = OfCast(cast);
+      if (!found) continue;
+      const ValueId product =
+          graph_.AddUniqueValue(graph_.value(found->conv->outputs[0]).name + "_floats");
+      ONNXD_ASSIGN_OR_RETURN(const bool written, WriteConv(*found, product, made));
+      if (!written) return false;
+      cast.inputs[0] = sum->inputs[1 - side];
+      cast.outputs[0] = graph_.AddUniqueValue(graph_.value(cast.inputs[0]).name + "_floats");
+      Node added = *sum;
+      added.inputs = {product, cast.outputs[0]};
+      added.outputs = node.outputs;
+      made.push_back(std::move(cast));
+      made.push_back(std::move(added));
+      return true;
+    }
+    return false;
+  }
+
+  Result<bool> WriteConv(const Scaled& scaled, ValueId result, std::vector<Node>& made) {
+    const Node& conv = *scaled.conv;
+    ONNXD_ASSIGN_OR_RETURN(const std::optional<Tensor> weights, FloatWeights(conv, scaled));
     if (!weights) return false;
-    const std::string name = graph_.value(node.outputs[0]).name;
+    const std::string name = graph_.value(result).name;
     NodeWriter writer(graph_, made, name);
-    ValueId scale = found->x_scale;
+    ValueId scale = scaled.x_scale;
     if (scale == kNoValue) scale = graph_.AddInitializer(name + "_one", Tensor::Scalar(1.0f));
     std::vector<ValueId> codes = {conv.inputs[kX], scale};
     if (conv.input(kXZero) != kNoValue) codes.push_back(conv.inputs[kXZero]);
@@ -52,7 +84,7 @@ class Rewriter {
     floats.since_version = 11;
     floats.inputs = {writer.Add("DequantizeLinear", std::move(codes)),
                      graph_.AddInitializer(name + "_weights", *weights)};
-    floats.outputs = node.outputs;
+    floats.outputs = {result};
     made.push_back(std::move(floats));
     return true;
   }
