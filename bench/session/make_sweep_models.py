@@ -34,10 +34,36 @@ TEXT = {  # of transformers, a few layers each: class, configuration
                                                 num_attention_heads=8, num_key_value_heads=4, vocab_size=5000,
                                                 use_cache=False)),
     "roberta": ("RobertaModel", "RobertaConfig", dict(num_hidden_layers=3)),
+    "electra": ("ElectraModel", "ElectraConfig", dict(num_hidden_layers=6, vocab_size=5000)),
+    "funnel": ("FunnelBaseModel", "FunnelConfig", dict(block_sizes=[1, 1, 1], vocab_size=5000)),
+    "modernbert": ("ModernBertModel", "ModernBertConfig",
+                   dict(num_hidden_layers=4, vocab_size=5000, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                        cls_token_id=1, sep_token_id=2)),
+    "mpnet": ("MPNetModel", "MPNetConfig", dict(num_hidden_layers=3, vocab_size=5000)),
+    "qwen3": ("Qwen3Model", "Qwen3Config", dict(hidden_size=512, intermediate_size=1536, num_hidden_layers=3,
+                                                num_attention_heads=8, num_key_value_heads=4, head_dim=64,
+                                                vocab_size=5000, use_cache=False)),
+    "vits": ("VitsModel", "VitsConfig", dict(vocab_size=1000, hidden_size=96, num_hidden_layers=3, ffn_dim=384,
+                                             flow_size=96, upsample_initial_channel=256, noise_scale=0.0,
+                                             noise_scale_duration=0.0, use_stochastic_duration_prediction=False)),
+    "xlnet": ("XLNetModel", "XLNetConfig", dict(n_layer=3, vocab_size=5000)),
     "t5_encoder": ("T5EncoderModel", "T5Config", dict(d_model=512, num_layers=3, vocab_size=5000)),
 }
 OTHER = {  # of transformers: class, configuration, the shape of the one input
+    "cvt": ("CvtModel", "CvtConfig", dict(depth=[1, 2, 4]), "pixel_values", (1, 3, 224, 224)),
+    "dfine": ("DFineForObjectDetection", "DFineConfig", {}, "pixel_values", (1, 3, 640, 640)),
+    "dinov2": ("Dinov2Model", "Dinov2Config",
+               dict(hidden_size=384, num_attention_heads=6, image_size=518, patch_size=14), "pixel_values",
+               (1, 3, 224, 224)),
+    "encodec": ("EncodecModel", "EncodecConfig", {}, "input_values", (1, 1, 24000)),
+    "focalnet": ("FocalNetModel", "FocalNetConfig", {}, "pixel_values", (1, 3, 224, 224)),
+    "hubert": ("HubertModel", "HubertConfig", dict(num_hidden_layers=2), "input_values", (1, 16000)),
+    "levit": ("LevitModel", "LevitConfig", {}, "pixel_values", (1, 3, 224, 224)),
+    "mobilenet_v2_masks": ("MobileNetV2ForSemanticSegmentation", "MobileNetV2Config", {}, "pixel_values",
+                           (1, 3, 256, 256)),
     "mobilevit": ("MobileViTModel", "MobileViTConfig", dict(initializer_range=0.1), "pixel_values", (1, 3, 256, 256)),
+    "pvt_v2": ("PvtV2Model", "PvtV2Config", {}, "pixel_values", (1, 3, 224, 224)),
+    "rtdetr_v2": ("RTDetrV2ForObjectDetection", "RTDetrV2Config", {}, "pixel_values", (1, 3, 640, 640)),
     "segformer": ("SegformerModel", "SegformerConfig", {}, "pixel_values", (1, 3, 256, 256)),
     "wav2vec2": ("Wav2Vec2Model", "Wav2Vec2Config", dict(num_hidden_layers=2), "input_values", (1, 16000)),
     "whisper_encoder": ("WhisperEncoder", "WhisperConfig",
@@ -69,7 +95,7 @@ def wrapped(module, names):
             self.module = module
 
         def forward(self, *inputs):
-            return self.module(**dict(zip(names, inputs)))[0]
+            return self.module(**dict(zip(names, inputs)), return_dict=False)[0]
 
     return Wrapped()
 
