@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "runtime/graph/graph_match.h"
 #include "runtime/optimizer/passes/batch_normalization.h"
 #include "runtime/optimizer/passes/passes.h"
@@ -72,9 +70,8 @@ class Rewriter {
     Tensor bias;
     if (product->input(2) != kNoValue) {
       const Initializer* constant = FloatConstant(graph_, product->input(2));
-      if (constant == nullptr || constant->shape().ElementCount() != channels ||
-          constant->shape().rank() > 2 ||
-          constant->shape()[constant->shape().rank() - 1] != channels) {
+      if (constant == nullptr ||
+          !(constant->shape() == Shape{channels} || constant->shape() == Shape{1, channels})) {
         return false;
       }
       ONNXD_ASSIGN_OR_RETURN(bias, constant->Materialize());

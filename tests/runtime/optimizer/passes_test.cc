@@ -556,6 +556,18 @@ TEST(ProductBatchNormalization, LeavesChannelsThatAreNoColumns) {
   EXPECT_EQ(After(read, {ProductBatchNormalizationFusion()}), "Gemm BatchNormalization");
 }
 
+TEST(ProductBatchNormalization, LeavesABiasThatIsANumber) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("n"), 3});
+  model.Constant("w", Ramp(Shape{3, 1}, 0.25f)).Constant("bias", Floats(Shape{}, {2}));
+  model.Constant("one", Floats(Shape{1}, {1}));
+  model.Node("Gemm", {"x", "w", "bias"}, {"p"});
+  model.Node("BatchNormalization", {"p", "one", "one", "one", "one"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProductBatchNormalizationFusion()), "Gemm BatchNormalization");
+  ExpectSameResults(copy, {Ramp(Shape{5, 3}, 0.5f)});
+}
+
 TEST(ConvActivation, TakesTheActivation) {
   TestModel model = ConvModel();
   model.Node("Relu", {"c"}, {"y"}).Output("y");
