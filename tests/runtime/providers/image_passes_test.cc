@@ -316,6 +316,43 @@ TEST(VolumeImages, ComputesAsPlainConvolutionsDo) {
   }
 }
 
+TEST(VolumeImages, MayHaveHeightsAndWidthsThatOnlyRunsKnow) {
+  if (ProviderPass("volume_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  for (const int64_t depth : {1, 3}) {
+    TestModel model;
+    Attributes window;
+    window.Set("pads", std::vector<int64_t>{0, 1, 1, 0, 1, 2});
+    model.Input("x", DataType::kFloat,
+                {Dimension::Symbol("batch"), 4, depth, Dimension::Symbol("height"),
+                 Dimension::Symbol("width")});
+    model.Constant("w", Ramp(Shape{4, 4, 1, 3, 4}, 0.1f));
+    model.Node("Conv", {"x", "w"}, {"a"}, window).Node("Exp", {"a"}, {"e"});
+    model.Node("Conv", {"a", "w"}, {"y"}, window).Output("y").Output("e");
+    TestModel copy = model;
+    EXPECT_EQ(
+        After(model, {ProviderPass("volume_images"), ProviderPass("channels_last")}).find(" Conv "),
+        std::string::npos);
+    ExpectSameResults(copy, {Ramp(Shape{2, 4, depth, 6, 7}, 0.1f)});
+    ExpectSameResults(copy, {Ramp(Shape{1, 4, depth, 9, 5}, 0.1f)});
+  }
+}
+
+// SAME pads by extents that are not known.
+TEST(VolumeImages, KeepTheirPaddingWhereOnlyRunsKnowIt) {
+  if (ProviderPass("volume_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+  TestModel model;
+  Attributes window;
+  window.Set("auto_pad", "SAME_UPPER");
+  window.Set("strides", std::vector<int64_t>{1, 2, 2});
+  model.Input("x", DataType::kFloat,
+              {1, 4, 1, Dimension::Symbol("height"), Dimension::Symbol("width")});
+  model.Constant("w", Ramp(Shape{4, 4, 1, 3, 3}, 0.1f));
+  model.Node("Conv", {"x", "w"}, {"y"}, window).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ProviderPass("volume_images")), "Conv");
+  ExpectSameResults(copy, {Ramp(Shape{1, 4, 1, 9, 6}, 0.1f)});
+}
+
 // What one convolution gives the next one, and its sum, stays images.
 TEST(VolumeImages, HandEachOtherImages) {
   if (ProviderPass("volume_images") == nullptr) GTEST_SKIP() << "this build has no oneDNN";

@@ -7,6 +7,7 @@
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
 #include "runtime/ops/convolution.h"
+#include "runtime/providers/cpu/onednn/conv_operands.h"
 
 namespace onnxd {
 namespace {
@@ -14,17 +15,29 @@ namespace {
 constexpr int kRank = 5;
 const std::vector<int64_t> kSwapped = {0, 2, 1, 3, 4};  // depth and channels, either way
 
-// The extents of the axes from 2 on, all known.
-std::optional<std::vector<int64_t>> Extents(const Graph& graph, ValueId id) {
+// Depth, height and width. Where the planes' extents are not known, these are usual ones.
+struct Extents {
+  std::vector<int64_t> usual;
+  bool has_known_planes = true;
+
+  int64_t depth() const { return usual[0]; }
+};
+
+// Of volumes whose depth is known.
+std::optional<Extents> ExtentsOf(const Graph& graph, ValueId id) {
   const auto& shape = graph.value(id).type.shape;
-  if (!shape || shape->size() != kRank) return std::nullopt;
-  std::vector<int64_t> extents;
-  for (int axis = 2; axis < kRank; ++axis) {
-    const Dimension& dimension = (*shape)[static_cast<size_t>(axis)];
-    if (!dimension.known()) return std::nullopt;
-    extents.push_back(dimension.value);
+  if (!shape || shape->size() != kRank || !(*shape)[2].known()) return std::nullopt;
+  Extents extents;
+  for (size_t axis = 2; axis < kRank; ++axis) {
+    extents.usual.push_back(onednn::UsualExtent((*shape)[axis]));
+    extents.has_known_planes = extents.has_known_planes && (*shape)[axis].known();
   }
   return extents;
+}
+
+// Whether what is padded depends on the extents.
+bool PadsByExtents(const Node& node) {
+  return node.attributes.String("auto_pad", "NOTSET").starts_with("SAME");
 }
 
 // w[out, in, depth, ...] as w[out, depth * in, ...].
@@ -67,14 +80,15 @@ class Rewriter {
   Result<bool> TryRewrite(const Node& node) {
     if (!IsConv(node)) return false;
     const auto weights = graph_.initializers.find(node.input(1));
-    const auto extents = Extents(graph_, node.inputs[0]);
+    const auto extents = ExtentsOf(graph_, node.inputs[0]);
     if (weights == graph_.initializers.end() || weights->second.shape().rank() != kRank ||
         weights->second.type() != DataType::kFloat || !extents ||
-        !IsFloat(graph_, node.inputs[0]) || node.attributes.Int("group", 1) != 1) {
+        !IsFloat(graph_, node.inputs[0]) || node.attributes.Int("group", 1) != 1 ||
+        (!extents->has_known_planes && PadsByExtents(node))) {
       return false;
     }
     const auto& dims = weights->second.shape().dims();
-    const auto window = PoolWindow(node, *extents, {dims.begin() + 2, dims.end()});
+    const auto window = PoolWindow(node, extents->usual, {dims.begin() + 2, dims.end()});
     if (!window.ok() || std::min(window->pads_begin[0], window->pads_end[0]) < 0) return false;
     ONNXD_ASSIGN_OR_RETURN(const Tensor plain, weights->second.Materialize());
     ONNXD_ASSIGN_OR_RETURN(Tensor planes, PlanesAsChannels(plain));
@@ -83,10 +97,11 @@ class Rewriter {
     const int64_t in = dims[1], out = dims[0];
     Node conv = node;
     conv.inputs[0] =
-        Windows(ImagesOf(writer, node.inputs[0], in, *extents), name, *window, (*extents)[0]);
+        Windows(ImagesOf(writer, node.inputs[0], in, *extents), name, *window, extents->depth());
     conv.inputs[1] = graph_.AddInitializer(name + "_planes", std::move(planes));
+    const Extents outcome = {window->output, extents->has_known_planes};
     if (conv.input(3) != kNoValue) {
-      conv.inputs[3] = ImagesOf(writer, conv.inputs[3], out, window->output);
+      conv.inputs[3] = ImagesOf(writer, conv.inputs[3], out, outcome);
     }
     SetWindow(conv, *window);
     const ValueId images = graph_.AddUniqueValue(name + "_images");
@@ -94,18 +109,33 @@ class Rewriter {
     conv.outputs = {images};
     made_.push_back(std::move(conv));
     const ValueId parted =
-        writer.Reshaped(images, {-1, window->output[0], out, window->output[1], window->output[2]});
+        WithPlanes(writer, images, {-1, outcome.depth(), out}, images, 2, outcome);
     writer.AddTo(node.outputs[0], "Transpose", {parted}, NodeWriter::Order(kSwapped));
     return true;
   }
 
   // x[batch, channels, depth, height, width] as [batch * depth, channels, height, width].
-  ValueId ImagesOf(NodeWriter& writer, ValueId x, int64_t channels,
-                   const std::vector<int64_t>& extents) {
+  ValueId ImagesOf(NodeWriter& writer, ValueId x, int64_t channels, const Extents& extents) {
     const auto found = images_.find(x);
     if (found != images_.end()) return found->second;
-    return images_[x] = writer.Reshaped(writer.Transposed(x, kSwapped),
-                                        {-1, channels, extents[1], extents[2]});
+    return images_[x] =
+               WithPlanes(writer, writer.Transposed(x, kSwapped), {-1, channels}, x, 3, extents);
+  }
+
+  // `x` reshaped to `leading`, height and width: those of `planes` from `axis` on.
+  static ValueId WithPlanes(NodeWriter& writer, ValueId x, std::vector<int64_t> leading,
+                            ValueId planes, int64_t axis, const Extents& extents) {
+    if (extents.has_known_planes) {
+      leading.insert(leading.end(), extents.usual.begin() + 1, extents.usual.end());
+      return writer.Reshaped(x, leading);
+    }
+    const ValueId shape = writer.Add("Shape", {planes});
+    const ValueId plane =
+        writer.Add("Slice", {shape, writer.Integers({axis}), writer.Integers({axis + 2})});
+    Attributes along;
+    along.Set("axis", int64_t{0});
+    const ValueId whole = writer.Add("Concat", {writer.Integers(leading), plane}, along);
+    return writer.Add("Reshape", {x, whole});
   }
 
   // What windows along the depth see of the images.
