@@ -6,42 +6,12 @@
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/packed_matrix.h"
+#include "runtime/providers/cpu/parallel_gemm.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
-
-// Row panels of at least this many multiply-adds go to one thread.
-constexpr int64_t kGrainFlops = 1 << 20;
-
-// Computes C = A * B over `threads`, cut by rows, or by columns when there are few rows.
-void ParallelGemm(const math::Simd& simd, const math::GemmArguments& g, ThreadPool& pool) {
-  if (pool.threads() == 1 || g.m * g.n * g.k < 2 * kGrainFlops) {
-    simd.gemm(g);
-    return;
-  }
-  if (g.m >= 4 * pool.threads()) {
-    pool.ParallelFor(g.m, std::max<int64_t>(1, kGrainFlops / (g.n * g.k + 1)),
-                     [&](int64_t begin, int64_t end) {
-                       math::GemmArguments part = g;
-                       part.m = end - begin;
-                       part.a += begin * g.lda;
-                       part.c += begin * g.ldc;
-                       simd.gemm(part);
-                     });
-    return;
-  }
-  const int64_t panels = (g.n + simd.gemm_width - 1) / simd.gemm_width;
-  pool.ParallelFor(panels, 1, [&](int64_t begin, int64_t end) {
-    math::GemmArguments part = g;
-    part.n = std::min(g.n, end * simd.gemm_width) - begin * simd.gemm_width;
-    part.packed_b += begin * simd.gemm_width * g.k;
-    part.c += begin * simd.gemm_width;
-    if (part.bias != nullptr) part.bias += begin * simd.gemm_width;
-    simd.gemm(part);
-  });
-}
 
 // What a product does to its operands besides multiplying.
 struct ProductOptions {

@@ -4,14 +4,16 @@
 // Per direction, the input part of all gates of all steps is one matrix product; each step then
 // adds the recurrent part and applies the gates.
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
+#include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
+#include "runtime/ops/recurrent_settings.h"
 #include "runtime/providers/cpu/double_recurrent.h"
 #include "runtime/providers/cpu/packed_matrix.h"
+#include "runtime/providers/cpu/parallel_gemm.h"
 #include "runtime/providers/cpu/recurrent_bytes.h"
-#include "runtime/ops/recurrent_settings.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -64,14 +66,43 @@ void ClipGates(float* x, int64_t n, float clip) {
 // product in bytes keeps of it, and what rows of one element are rounded up to.
 constexpr int64_t kLargestFactor = 256;
 
-// Working memory of one direction, in floats from the scratch pointer.
+// Working memory of one direction.
 struct Workspace {
+  float* packed_w;  // W and R, where they are not constant
+  float* packed_r;
   float* gates;      // [steps, batch, gates * hidden]
   float* recurrent;  // [batch, gates * hidden], at least one row
   float* h;          // [batch, hidden]
   float* c;          // [batch, hidden]
   float* gathered;   // [batch, gates * hidden], of reverse directions
   float* bytes;      // what ByteGates work with
+};
+
+int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
+
+// Its parts' sizes in floats.
+struct WorkspaceSizes {
+  int64_t packed_w, packed_r, gates, recurrent, state, gathered, bytes;
+
+  int64_t Sum() const {
+    return Aligned(packed_w) + Aligned(packed_r) + Aligned(gates) + Aligned(recurrent) +
+           2 * Aligned(state) + Aligned(gathered) + Aligned(bytes);
+  }
+  Workspace At(float* cursor) const {
+    const auto take = [&](int64_t floats) {
+      return std::exchange(cursor, cursor + Aligned(floats));
+    };
+    Workspace w;
+    w.packed_w = take(packed_w);
+    w.packed_r = take(packed_r);
+    w.gates = take(gates);
+    w.recurrent = take(recurrent);
+    w.h = take(state);
+    w.c = take(state);
+    w.gathered = take(gathered);
+    w.bytes = take(bytes);
+    return w;
+  }
 };
 
 void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, float* h, float* c) {
@@ -109,14 +140,14 @@ void LstmRow(const Settings& s, const Direction& d, int64_t n, float* gates, flo
 
 // One step of all rows of an LSTM or RNN: gates += h * R.
 void SimpleStep(const Settings& s, const Direction& d, const Sizes& z, float* gates,
-                const Workspace& w, const ActiveRows& active) {
+                const Workspace& w, const ActiveRows& active, ThreadPool& pool) {
   const int64_t width = z.gates * z.hidden;
   if (d.byte_r != nullptr) {
     d.byte_r->Multiply(w.h, z.batch, gates, true, w.bytes);
   } else {
     math::GemmArguments g{z.batch, width, z.hidden, w.h, z.hidden, d.r, gates, width};
     g.accumulate = true;
-    math::CurrentSimd().gemm(g);
+    ParallelGemmByColumns(math::CurrentSimd(), g, pool);
   }
   for (int64_t b = 0; b < z.batch; ++b) {
     if (!active(b)) continue;
@@ -134,12 +165,12 @@ void SimpleStep(const Settings& s, const Direction& d, const Sizes& z, float* ga
 
 // GRU: z and r first, then the candidate, whose recurrent part depends on r.
 void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates,
-             const Workspace& w, const ActiveRows& active) {
+             const Workspace& w, const ActiveRows& active, ThreadPool& pool) {
   const math::Simd& simd = math::CurrentSimd();
   const int64_t n = z.hidden, width = 3 * n;
   math::GemmArguments update_reset{z.batch, 2 * n, n, w.h, n, d.r, gates, width};
   update_reset.accumulate = true;
-  simd.gemm(update_reset);
+  ParallelGemmByColumns(simd, update_reset, pool);
   const float* candidate_r = d.r + math::PackedBSize(simd, n, 2 * n);
   float* candidate = w.recurrent;            // [batch, hidden]
   float* gated = w.recurrent + z.batch * n;  // r * h, [batch, hidden]
@@ -152,7 +183,7 @@ void GruStep(const Settings& s, const Direction& d, const Sizes& z, float* gates
   math::GemmArguments product{z.batch, n,           n,         s.linear_before_reset ? w.h : gated,
                               n,       candidate_r, candidate, n};
   if (d.bias_r != nullptr) product.bias = d.bias_r + 2 * n;
-  simd.gemm(product);
+  ParallelGemmByColumns(simd, product, pool);
   for (int64_t b = 0; b < z.batch; ++b) {
     if (!active(b)) continue;
     float* row = gates + b * width;
@@ -204,58 +235,29 @@ class RecurrentKernel : public Kernel {
     z.input = x[2];
     z.gates = s.gates;
     z.hidden = context.InputShape(2)[in_bytes() ? 1 : 2];
-    const math::Simd& simd = math::CurrentSimd();
     const int64_t width = z.gates * z.hidden;
     // X may be empty, and have any number of rows.
     ONNXD_RETURN_IF_ERROR((Shape{z.steps, z.batch, width, kLargestFactor}.Validate()));
-    const bool packs_w = w_.empty() && !in_bytes(), packs_r = r_.empty() && !in_bytes();
-    const int64_t packed_w = packs_w ? math::PackedBSize(simd, z.input, width) : 0;
-    const int64_t packed_r = packs_r ? PackedRSize(simd, z) : 0;
-    const int64_t bytes_floats = !in_bytes() ? 0
-                                             : std::max(byte_w_[0].ScratchFloats(z.steps * z.batch),
-                                                        byte_r_[0].ScratchFloats(z.batch));
-    const auto aligned = [](int64_t floats) { return (floats + 15) / 16 * 16; };
-    const int64_t transposed_x = s.batch_first ? aligned(z.steps * z.batch * z.input) : 0;
-    const int64_t gates_floats = aligned(z.steps * z.batch * width);
-    const int64_t state_floats = aligned(z.batch * z.hidden);
-    const bool reverse = s.reverse_first || s.directions == 2;
-    const int64_t gathered_floats = reverse ? aligned(z.batch * width) : 0;
-    const int64_t recurrent_floats =
-        aligned(std::max(width, z.batch * std::max<int64_t>(width, 2 * z.hidden)));
+    const WorkspaceSizes sizes = SizesOf(z);
+    const int64_t transposed_x = s.batch_first ? Aligned(z.steps * z.batch * z.input) : 0;
+    const bool at_once = s.directions == 2 && context.threads > 1 && PaysAtOnce(z);
     PreparedKernel prepared;
     prepared.scratch_bytes =
-        static_cast<size_t>(aligned(packed_w) + aligned(packed_r) + transposed_x + gates_floats +
-                            2 * state_floats + recurrent_floats + gathered_floats + bytes_floats) *
-        sizeof(float);
+        static_cast<size_t>(transposed_x + (at_once ? 2 : 1) * sizes.Sum()) * sizeof(float);
     prepared.compute = [=, this](const KernelContext& k) {
-      float* cursor = k.scratch<float>();
-      const auto take = [&](int64_t floats) {
-        float* out = cursor;
-        cursor += aligned(floats);
-        return out;
-      };
-      float* own_w = take(packed_w);
-      float* own_r = take(packed_r);
       const float* input = k.input<float>(0);
-      if (s.batch_first) {
-        float* steps_first = take(transposed_x);
-        for (int64_t b = 0; b < z.batch; ++b) {
-          for (int64_t t = 0; t < z.steps; ++t) {
-            std::copy_n(input + (b * z.steps + t) * z.input, z.input,
-                        steps_first + (t * z.batch + b) * z.input);
-          }
+      float* const scratch = k.scratch<float>();
+      if (s.batch_first) input = StepsFirst(input, z, scratch);
+      const auto run = [&](int64_t begin, int64_t end) {
+        for (int64_t direction = begin; direction < end; ++direction) {
+          float* const own = scratch + transposed_x + (at_once ? direction : 0) * sizes.Sum();
+          RunDirection(k, z, direction, input, sizes.At(own));
         }
-        input = steps_first;
-      }
-      Workspace w;
-      w.gates = take(gates_floats);
-      w.recurrent = take(recurrent_floats);
-      w.h = take(state_floats);
-      w.c = take(state_floats);
-      w.gathered = take(gathered_floats);
-      w.bytes = take(bytes_floats);
-      for (int64_t direction = 0; direction < s.directions; ++direction) {
-        RunDirection(k, z, direction, input, own_w, own_r, w);
+      };
+      if (at_once) {
+        k.pool().ParallelFor(s.directions, 1, run);
+      } else {
+        run(0, s.directions);
       }
       return Status::Ok();
     };
@@ -283,8 +285,44 @@ class RecurrentKernel : public Kernel {
   }
 
  private:
+  WorkspaceSizes SizesOf(const Sizes& z) const {
+    const math::Simd& simd = math::CurrentSimd();
+    const int64_t width = z.gates * z.hidden;
+    WorkspaceSizes sizes = {};
+    if (!in_bytes() && w_.empty()) sizes.packed_w = math::PackedBSize(simd, z.input, width);
+    if (!in_bytes() && r_.empty()) sizes.packed_r = PackedRSize(simd, z);
+    sizes.gates = z.steps * z.batch * width;
+    sizes.recurrent = std::max(width, z.batch * std::max<int64_t>(width, 2 * z.hidden));
+    sizes.state = z.batch * z.hidden;
+    if (settings_.reverse_first || settings_.directions == 2) sizes.gathered = z.batch * width;
+    if (in_bytes()) {
+      sizes.bytes =
+          std::max(byte_w_[0].ScratchFloats(z.steps * z.batch), byte_r_[0].ScratchFloats(z.batch));
+    }
+    return sizes;
+  }
+
+  // Whether a thread for each direction is better than several for each product: where the steps'
+  // products are too small to be cut, and all steps are not.
+  static bool PaysAtOnce(const Sizes& z) {
+    const int64_t width = z.hidden * (z.gates == 3 ? 2 : z.gates);
+    const int64_t product = SaturatingMultiply(z.batch, z.hidden * width);
+    const int64_t all = SaturatingMultiply(z.steps * z.batch, (z.input + z.hidden) * width);
+    return product < 2 * kRepeatedProductGrain && all >= 2 * kRepeatedProductGrain;
+  }
+
+  // [batch, steps, input] as [steps, batch, input].
+  static const float* StepsFirst(const float* x, const Sizes& z, float* to) {
+    for (int64_t b = 0; b < z.batch; ++b) {
+      for (int64_t t = 0; t < z.steps; ++t) {
+        std::copy_n(x + (b * z.steps + t) * z.input, z.input, to + (t * z.batch + b) * z.input);
+      }
+    }
+    return to;
+  }
+
   void RunDirection(const KernelContext& k, const Sizes& z, int64_t index, const float* input,
-                    float* own_w, float* own_r, const Workspace& w) const {
+                    const Workspace& w) const {
     const Settings& s = settings_;
     const math::Simd& simd = math::CurrentSimd();
     const int64_t width = z.gates * z.hidden;
@@ -296,7 +334,7 @@ class RecurrentKernel : public Kernel {
       d.byte_w = &byte_w_[at];
       d.byte_r = &byte_r_[at];
     } else {
-      PackOrTake(k, z, index, own_w, own_r, d);
+      PackOrTake(k, z, index, w, d);
     }
     if (const float* bias = k.input<float>(3)) {
       d.bias_w = bias + index * 2 * width;
@@ -310,7 +348,8 @@ class RecurrentKernel : public Kernel {
     if (z.steps * z.batch > 0 && in_bytes()) {
       d.byte_w->Multiply(input, z.steps * z.batch, w.gates, false, w.bytes);
     } else if (z.steps * z.batch > 0) {
-      simd.gemm({z.steps * z.batch, width, z.input, input, z.input, d.w, w.gates, width});
+      ParallelGemm(simd, {z.steps * z.batch, width, z.input, input, z.input, d.w, w.gates, width},
+                   k.pool());
     }
     AddBiases(s, d, z, w);
     RunSteps(k, z, index, d, w);
@@ -320,20 +359,20 @@ class RecurrentKernel : public Kernel {
 
   bool in_bytes() const { return !byte_w_.empty(); }
 
-  void PackOrTake(const KernelContext& k, const Sizes& z, int64_t index, float* own_w, float* own_r,
+  void PackOrTake(const KernelContext& k, const Sizes& z, int64_t index, const Workspace& w,
                   Direction& d) const {
     const math::Simd& simd = math::CurrentSimd();
     const int64_t width = z.gates * z.hidden;
     const auto at = static_cast<size_t>(index);
     if (w_.empty()) {
       simd.pack_b(k.input<float>(1) + index * width * z.input, z.input, true, z.input, width,
-                  own_w);
+                  w.packed_w);
     }
     if (r_.empty()) {
-      PackR(simd, k.input<float>(2) + index * width * z.hidden, z.gates, z.hidden, own_r);
+      PackR(simd, k.input<float>(2) + index * width * z.hidden, z.gates, z.hidden, w.packed_r);
     }
-    d.w = w_.empty() ? own_w : w_[at].data();
-    d.r = r_.empty() ? own_r : r_[at].data();
+    d.w = w_.empty() ? w.packed_w : w_[at].data();
+    d.r = r_.empty() ? w.packed_r : r_[at].data();
   }
 
   // Rows beyond their sequence_lens keep their state and yield zeros in Y.
@@ -353,9 +392,9 @@ class RecurrentKernel : public Kernel {
         gates = w.gathered;
       }
       if (settings_.cell == Cell::kGru) {
-        GruStep(settings_, d, z, gates, w, active);
+        GruStep(settings_, d, z, gates, w, active, k.pool());
       } else {
-        SimpleStep(settings_, d, z, gates, w, active);
+        SimpleStep(settings_, d, z, gates, w, active, k.pool());
       }
       StoreOutputs(k.output<float>(0), active, z, index, d.reverse, w.h);
     }
