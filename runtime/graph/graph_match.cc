@@ -1,6 +1,7 @@
 #include "runtime/graph/graph_match.h"
 
 #include <cmath>
+#include <limits>
 
 #include "runtime/tensor/convert.h"
 
@@ -30,6 +31,21 @@ std::optional<float> ScalarConstant(const Graph& graph, ValueId id) {
   if (!tensor.ok()) return std::nullopt;
   const auto converted = Converted(*tensor, DataType::kFloat);
   return converted.ok() ? std::optional(*converted->data<float>()) : std::nullopt;
+}
+
+std::optional<Bounds> ClipBounds(const Graph& graph, const Node& node) {
+  using Limits = std::numeric_limits<float>;
+  if (node.since_version < 11) {
+    return Bounds{node.attributes.Float("min", Limits::lowest()),
+                  node.attributes.Float("max", Limits::max())};
+  }
+  const auto bound = [&](size_t input, float fallback) -> std::optional<float> {
+    const ValueId id = node.input(input);
+    return id == kNoValue ? fallback : ScalarConstant(graph, id);
+  };
+  const auto low = bound(1, -Limits::infinity()), high = bound(2, Limits::infinity());
+  if (!low || !high) return std::nullopt;
+  return Bounds{*low, *high};
 }
 
 std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id) {

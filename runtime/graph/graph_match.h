@@ -18,6 +18,12 @@ std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id)
 // they are computed; empty where none are given.
 std::optional<std::vector<int64_t>> AxesOfReduction(const Graph& graph, const Node& node);
 
+// What a Clip node, of any version, clips to; nullopt where a bound is computed.
+struct Bounds {
+  float low, high;
+};
+std::optional<Bounds> ClipBounds(const Graph& graph, const Node& node);
+
 // The rank of a tensor, nullopt when it is not known.
 std::optional<int> RankOf(const Graph& graph, ValueId id);
 bool IsFloat(const Graph& graph, ValueId id);

@@ -12,6 +12,7 @@ std::vector<const GraphPass*> StandardPasses() {
           EinsumProduct(),  // before they are computed one element at a time
           ConstantFolding(),
           ScanDistances(),
+          HardSigmoidFusion(),  // before convolutions take its sum as their bias
           ConvTransposeAsConv(),
           PadFusion(),
           ConvPaddingCrop(),

@@ -1,4 +1,3 @@
-#include <limits>
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
@@ -14,11 +13,6 @@ struct FusedActivation {
   std::vector<float> parameters;
 };
 
-// The default when the operand is absent, nullopt when it is no constant.
-std::optional<float> Bound(const Graph& graph, ValueId id, float fallback) {
-  return id == kNoValue ? fallback : ScalarConstant(graph, id);
-}
-
 std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node) {
   if (!node.domain.empty()) return std::nullopt;
   for (const char* plain : {"Relu", "Sigmoid", "Tanh"}) {
@@ -32,18 +26,9 @@ std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node
         "HardSigmoid", {node.attributes.Float("alpha", 0.2f), node.attributes.Float("beta", 0.5f)}};
   }
   if (node.op_type != "Clip") return std::nullopt;
-  constexpr float kLow = std::numeric_limits<float>::lowest();
-  constexpr float kHigh = std::numeric_limits<float>::max();
-  std::optional<float> low, high;
-  if (node.since_version < 11) {
-    low = node.attributes.Float("min", kLow);
-    high = node.attributes.Float("max", kHigh);
-  } else {
-    low = Bound(graph, node.input(1), -std::numeric_limits<float>::infinity());
-    high = Bound(graph, node.input(2), std::numeric_limits<float>::infinity());
-  }
-  if (!low || !high) return std::nullopt;
-  return FusedActivation{"Clip", {*low, *high}};
+  const auto bounds = ClipBounds(graph, node);
+  if (!bounds) return std::nullopt;
+  return FusedActivation{"Clip", {bounds->low, bounds->high}};
 }
 
 class Pass : public GraphPass {

@@ -57,6 +57,9 @@ const GraphPass* ScanDistances();
 // The arithmetic of x / 2 * (1 + erf(x / sqrt(2))), or its tanh approximation, in any of the
 // exporters' orders: com.microsoft Gelu or FastGelu. Extended.
 const GraphPass* GeluFusion();
+// The arithmetic of Clip(x + b, 0, m) / m, and of products with it before it is divided:
+// HardSigmoid. Extended.
+const GraphPass* HardSigmoidFusion();
 // The arithmetic of normalization over the last axis with a constant scale (and bias):
 // LayerNormalization (version 17, or 1 as onnxruntime has it in older models), or
 // SimplifiedLayerNormalization where no mean is subtracted. Extended.

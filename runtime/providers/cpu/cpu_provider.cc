@@ -10,6 +10,7 @@
 #include "runtime/providers/cpu/passes/conv_gate.h"
 #include "runtime/providers/cpu/passes/elementwise_chain.h"
 #include "runtime/providers/cpu/passes/float_computation.h"
+#include "runtime/providers/cpu/passes/hard_swish.h"
 #include "runtime/providers/cpu/passes/quantized_operators.h"
 #include "runtime/providers/cpu/passes/signal_rows.h"
 #include "runtime/providers/cpu/string_movement.h"
@@ -65,11 +66,11 @@ class CpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    std::vector<const GraphPass*> passes = {FloatComputation(),      ConstantCaptures(),
-                                            AttentionFusion(false),  ConvGateFusion(),
-                                            QuantizedOperators(),    QuantizedSignals(),
-                                            QuantizedConvInFloats(), DynamicQuantizedProducts(),
-                                            DynamicQuantizedConvs(), DequantizeFolding()};
+    std::vector<const GraphPass*> passes = {
+        FloatComputation(),      ConstantCaptures(),      AttentionFusion(false),
+        HardSwishFusion(),       ConvGateFusion(),        QuantizedOperators(),
+        QuantizedSignals(),      QuantizedConvInFloats(), DynamicQuantizedProducts(),
+        DynamicQuantizedConvs(), DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

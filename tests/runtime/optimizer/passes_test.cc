@@ -162,6 +162,52 @@ TEST(Gelu, SeesItsTanhApproximation) {
   }
 }
 
+// x * Clip(x + 3, 0, 6) / 6, and how exporters write its parts.
+TestModel HardSwishModel(const std::string& clip, const std::string& order, float top = 6) {
+  TestModel model{13};
+  model.Input("x", DataType::kFloat, {2, 9}).Constant("three", Floats(Shape{}, {3}));
+  model.Constant("zero", Floats(Shape{}, {0})).Constant("top", Floats(Shape{}, {top}));
+  model.Constant("six", Floats(Shape{1}, {6})).Constant("sixth", Floats(Shape{}, {1.0f / 6}));
+  model.Node("Add", {"three", "x"}, {"a"});
+  if (clip == "clip") model.Node("Clip", {"a", "zero", "top"}, {"c"});
+  if (clip == "relu") model.Node("Relu", {"a"}, {"r"}).Node("Min", {"r", "top"}, {"c"});
+  if (clip == "min") model.Node("Min", {"a", "top"}, {"r"}).Node("Max", {"zero", "r"}, {"c"});
+  if (order == "last") model.Node("Mul", {"x", "c"}, {"m"}).Node("Div", {"m", "six"}, {"y"});
+  if (order == "times") model.Node("Mul", {"c", "x"}, {"m"}).Node("Mul", {"sixth", "m"}, {"y"});
+  if (order == "gate") model.Node("Div", {"c", "six"}, {"m"}).Node("Mul", {"x", "m"}, {"y"});
+  if (order == "first") model.Node("Mul", {"x", "sixth"}, {"m"}).Node("Mul", {"m", "c"}, {"y"});
+  model.Output("y");
+  return model;
+}
+
+TEST(HardSigmoid, SeesTheOrdersThatExportersWrite) {
+  for (const char* clip : {"clip", "relu", "min"}) {
+    for (const char* order : {"last", "times", "gate", "first"}) {
+      TestModel model = HardSwishModel(clip, order);
+      TestModel copy = model;
+      EXPECT_EQ(After(model, {HardSigmoidFusion(), DeadCodeElimination()}), "HardSigmoid Mul")
+          << clip << " " << order;
+      ExpectSameResults(copy, {Ramp(Shape{2, 9}, 0.9f)});
+    }
+  }
+}
+
+TEST(HardSigmoid, IsSeenAlone) {
+  TestModel model{13};
+  model.Input("x", DataType::kFloat, {2, 9}).Constant("two", Floats(Shape{}, {2}));
+  model.Constant("zero", Floats(Shape{}, {0})).Constant("four", Floats(Shape{}, {4}));
+  model.Node("Add", {"x", "two"}, {"a"}).Node("Clip", {"a", "zero", "four"}, {"c"});
+  model.Node("Div", {"c", "four"}, {"y"}).Output("y").Output("c");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, HardSigmoidFusion()), "Add Clip HardSigmoid");
+  ExpectSameResults(copy, {Ramp(Shape{2, 9}, 0.9f)});
+}
+
+TEST(HardSigmoid, LeavesOtherNumbers) {
+  TestModel model = HardSwishModel("clip", "last", 5);
+  EXPECT_EQ(After(model, HardSigmoidFusion()), "Add Clip Mul Div");
+}
+
 // As JAX writes x * (x * (0.044715 * x)).
 TEST(Gelu, SeesItsCubeInAnyOrder) {
   for (const float cubic : {0.044715f, 0.05f}) {

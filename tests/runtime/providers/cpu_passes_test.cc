@@ -232,6 +232,20 @@ TEST(ConvGate, TakesHardSwish) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
 }
 
+TEST(HardSwish, IsAProductWithItsHardSigmoid) {
+  for (const float alpha : {1.0f / 6, 0.2f}) {
+    TestModel model{13};
+    Attributes gate;
+    gate.Set("alpha", alpha);
+    model.Input("x", DataType::kFloat, {2, 9}).Node("HardSigmoid", {"x"}, {"g"}, gate);
+    model.Node("Mul", {"g", "x"}, {"y"}).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {ProviderPass("hard_swish"), DeadCodeElimination()}),
+              alpha == 0.2f ? "HardSigmoid Mul" : "HardSwish");
+    ExpectSameResults(copy, {Ramp(Shape{2, 9}, 0.9f)});
+  }
+}
+
 TEST(ConvGate, LeavesASigmoidThatOthersRead) {
   TestModel model = GateModel();
   model.Node("Sigmoid", {"c"}, {"s"}).Node("Mul", {"s", "c"}, {"y"}).Output("y").Output("s");
