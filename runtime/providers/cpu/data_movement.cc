@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* kNeedsValues = "the output shape depends on values that are not known yet";
 
-constexpr int64_t kCopyGrain = 32 << 10;  // elements of a thread, at least
+constexpr int64_t kCopyGrain = 32 << 10;        // elements of a thread, at least
+constexpr int64_t kCopyBytesGrain = 128 << 10;  // and bytes
 
 // What one thread copies: elements from these offsets on.
 struct CopyPart {
@@ -256,6 +257,43 @@ void SpreadPieces(const std::byte* from, int64_t bytes, int64_t rows, std::byte*
   }
 }
 
+// A tensor along whose axis other tensors follow each other: each of its rows has a piece of each.
+class Pieces {
+ public:
+  explicit Pieces(std::vector<int64_t> bytes)
+      : bytes_(std::move(bytes)),
+        step_(std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0})) {}
+
+  size_t count() const { return bytes_.size(); }
+  int64_t bytes(size_t i) const { return bytes_[i]; }
+  int64_t step() const { return step_; }
+
+  // Cuts bytes [begin, end) of all rows into whole rows [first, last), and into copy(i, offset of
+  // piece i's tensor, offset of the whole, size).
+  template <typename WholeRows, typename Copy>
+  void ForRange(int64_t begin, int64_t end, WholeRows whole_rows, Copy copy) const {
+    const int64_t first = (begin + step_ - 1) / step_, last = end / step_;
+    if (first > last) return ForPart(last, begin - last * step_, end - last * step_, copy);
+    ForPart(first - 1, begin - (first - 1) * step_, step_, copy);
+    if (first < last) whole_rows(first, last);
+    ForPart(last, 0, end - last * step_, copy);
+  }
+
+  // Bytes [begin, end) of a row.
+  template <typename Copy>
+  void ForPart(int64_t row, int64_t begin, int64_t end, Copy copy) const {
+    int64_t start = 0;
+    for (size_t i = 0; i < bytes_.size() && start < end; start += bytes_[i++]) {
+      const int64_t from = std::max(begin, start), to = std::min(end, start + bytes_[i]);
+      if (from < to) copy(i, row * bytes_[i] + from - start, row * step_ + from, to - from);
+    }
+  }
+
+ private:
+  std::vector<int64_t> bytes_;
+  int64_t step_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeConcat(const KernelInfo& info) {
@@ -274,22 +312,52 @@ Result<std::unique_ptr<Kernel>> MakeConcat(const KernelInfo& info) {
       bytes.push_back(input.shape->ElementCount(axis, out.rank()) * width);
     }
     PreparedKernel prepared;
-    prepared.compute = [bytes, outer](const KernelContext& k) {
-      constexpr int64_t kRows = 64;  // whose pieces of the result stay cached
-      const int64_t step = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
-      for (int64_t row = 0; row < outer; row += kRows) {
-        const int64_t rows = std::min(kRows, outer - row);
-        auto* to = k.output<std::byte>(0) + row * step;
-        for (size_t i = 0; i < bytes.size(); ++i) {
-          SpreadPieces(k.input<std::byte>(i) + row * bytes[i], bytes[i], rows, to, step);
-          to += bytes[i];
+    const Pieces pieces(std::move(bytes));
+    prepared.compute = [pieces, outer](const KernelContext& k) {
+      auto* whole = k.output<std::byte>(0);
+      const auto copy = [&](size_t i, int64_t from, int64_t to, int64_t size) {
+        std::memcpy(whole + to, k.input<std::byte>(i) + from, static_cast<size_t>(size));
+      };
+      const auto copy_rows = [&](int64_t first, int64_t last) {
+        constexpr int64_t kRows = 64;  // whose pieces of the result stay cached
+        for (int64_t row = first; row < last; row += kRows) {
+          const int64_t rows = std::min(kRows, last - row);
+          auto* to = whole + row * pieces.step();
+          for (size_t i = 0; i < pieces.count(); to += pieces.bytes(i++)) {
+            SpreadPieces(k.input<std::byte>(i) + row * pieces.bytes(i), pieces.bytes(i), rows, to,
+                         pieces.step());
+          }
         }
-      }
+      };
+      k.pool().ParallelFor(outer * pieces.step(), kCopyBytesGrain, [&](int64_t begin, int64_t end) {
+        pieces.ForRange(begin, end, copy_rows, copy);
+      });
       return Status::Ok();
     };
     return prepared;
   });
 }
+
+namespace {
+
+// The extent of output `i` of a Split, also of one that is left out. Source: ONNX Split-18.
+Result<int64_t> PartExtent(const PrepareContext& context, size_t i, int axis) {
+  if (context.outputs[i].shape != nullptr) return context.OutputShape(i)[axis];
+  if (context.HasOutput(i)) return FailedPrecondition(kNeedsValues);
+  const auto sizes = context.node.attributes.Ints("split");
+  if (!sizes.empty()) return sizes[i];
+  if (context.HasInput(1)) {
+    const Tensor* given = context.inputs[1].value;
+    return given != nullptr ? Result<int64_t>(given->elements<int64_t>()[i])
+                            : FailedPrecondition(kNeedsValues);
+  }
+  const int64_t whole = context.InputShape(0)[axis];
+  const auto count = static_cast<int64_t>(context.outputs.size());
+  const int64_t chunk = (whole + count - 1) / count;
+  return std::clamp<int64_t>(whole - static_cast<int64_t>(i) * chunk, 0, chunk);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeSplit(const KernelInfo& info) {
   const DataType type = info.InputType(0);
@@ -301,23 +369,26 @@ Result<std::unique_ptr<Kernel>> MakeSplit(const KernelInfo& info) {
     const int64_t width = DataTypeBits(type) / 8;
     const int64_t outer = in.ElementCount(0, axis);
     std::vector<int64_t> bytes;
-    std::vector<bool> wanted;
-    for (const OperandInfo& output : context.outputs) {
-      if (output.present && output.shape == nullptr) return FailedPrecondition(kNeedsValues);
-      wanted.push_back(output.present);
-      bytes.push_back(output.present ? output.shape->ElementCount(axis, in.rank()) * width : 0);
+    for (size_t i = 0; i < context.outputs.size(); ++i) {
+      ONNXD_ASSIGN_OR_RETURN(const int64_t extent, PartExtent(context, i, axis));
+      bytes.push_back(extent * in.ElementCount(axis + 1, in.rank()) * width);
     }
+    const Pieces pieces(std::move(bytes));
     PreparedKernel prepared;
-    prepared.compute = [bytes, wanted, outer](const KernelContext& k) {
-      const auto* from = k.input<std::byte>(0);
-      for (int64_t row = 0; row < outer; ++row) {
-        for (size_t i = 0; i < bytes.size(); ++i) {
-          const auto size = static_cast<size_t>(bytes[i]);
-          if (wanted[i] && size > 0)
-            std::memcpy(k.output<std::byte>(i) + row * bytes[i], from, size);
-          from += bytes[i];
+    prepared.compute = [pieces, outer](const KernelContext& k) {
+      const auto* whole = k.input<std::byte>(0);
+      const auto copy = [&](size_t i, int64_t to, int64_t from, int64_t size) {
+        if (k.output<std::byte>(i) == nullptr) return;
+        std::memcpy(k.output<std::byte>(i) + to, whole + from, static_cast<size_t>(size));
+      };
+      const auto copy_rows = [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; ++row) {
+          pieces.ForPart(row, 0, pieces.step(), copy);
         }
-      }
+      };
+      k.pool().ParallelFor(outer * pieces.step(), kCopyBytesGrain, [&](int64_t begin, int64_t end) {
+        pieces.ForRange(begin, end, copy_rows, copy);
+      });
       return Status::Ok();
     };
     return prepared;

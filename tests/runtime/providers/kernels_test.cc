@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <random>
 #include <thread>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/strides.h"
+#include "tests/support/pass_testing.h"
 #include "tests/support/test_model.h"
 
 namespace onnxd {
@@ -543,6 +545,56 @@ TEST(Transpose, CopiesTheSameWithAnyNumberOfThreads) {
   }
 }
 
+std::vector<Value> RunWith(int threads, TestModel model, const std::vector<Value>& inputs) {
+  SessionOptions options = DefaultSession();
+  options.pool = std::make_shared<ThreadPool>(threads);
+  const auto session = InferenceSession::FromModel(std::move(model.model()), options);
+  EXPECT_TRUE(session.ok()) << session.status().ToString();
+  auto outputs = (*session)->Run(inputs, {});
+  EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+  return *std::move(outputs);
+}
+
+// Pieces of one row and of many, of which threads take any bytes.
+TEST(Concat, AndSplitCopyTheSameWithAnyNumberOfThreads) {
+  for (const Shape& shape : {Shape{1, 200003}, Shape{1111, 307}}) {
+    Tensor x = *Tensor::Create(DataType::kFloat, shape);
+    std::iota(x.mutable_data<float>(), x.mutable_data<float>() + x.ElementCount(), 0.0f);
+    TestModel model;
+    model.Input("x", DataType::kFloat, {shape[0], shape[1]});
+    model.Constant("sizes", Tensor::Of<int64_t>(Shape{3}, {7, 150, shape[1] - 157}));
+    model.Node("Split", {"x", "sizes"}, {"a", "b", "c"}, With({{"axis", int64_t{1}}}));
+    model.Node("Concat", {"c", "a", "b"}, {"y"}, With({{"axis", int64_t{1}}})).Output("y");
+    for (const int threads : {1, 3}) {
+      const auto outputs = RunWith(threads, model, {x});
+      const float* y = outputs[0].tensor().data<float>();
+      bool same = true;
+      for (int64_t i = 0; i < x.ElementCount(); ++i) {
+        const int64_t column = i % shape[1];
+        same = same && y[i - column + (column + shape[1] - 157) % shape[1]] == x.data<float>()[i];
+      }
+      EXPECT_TRUE(same) << shape.ToString() << ", threads: " << threads;
+    }
+  }
+}
+
+TEST(Split, CountsThePartsThatAreLeftOut) {
+  for (const bool equal : {true, false}) {
+    TestModel model(18);
+    model.Input("x", DataType::kFloat, {1, 6});
+    model.Constant("sizes", Tensor::Of<int64_t>(Shape{3}, {1, 2, 3}));
+    Attributes attributes = With({{"axis", int64_t{1}}});
+    if (equal) attributes.Set("num_outputs", int64_t{3});
+    model.Node("Split",
+               equal ? std::vector<std::string>{"x"} : std::vector<std::string>{"x", "sizes"},
+               {"", "b", "c"}, attributes);
+    model.Output("b").Output("c");
+    const auto outputs = RunWith(1, model, {Floats(Shape{1, 6}, {0, 1, 2, 3, 4, 5})});
+    EXPECT_EQ(FloatsOf(outputs, 0), equal ? (F{2, 3}) : (F{1, 2}));
+    EXPECT_EQ(FloatsOf(outputs, 1), equal ? (F{4, 5}) : (F{3, 4, 5}));
+  }
+}
+
 // Up to kMostFewRows are another kernel's than more of them.
 TEST(Gemm, FewRowsAndMoreTakeBiasResidualAndActivation) {
   constexpr int64_t k = 160, n = 150;
@@ -621,6 +673,37 @@ TEST(Lstm, HalvesItsCellWhenAllWeightsAreZero) {
     EXPECT_NEAR(c[0], 0.5f, 1e-6);
     EXPECT_NEAR(c[1], -1.0f, 1e-6);
     EXPECT_NEAR(h[1], 0.5f * std::tanh(-1.0f), 1e-6);
+  }
+}
+
+// Wide layers share each product, narrow ones of two directions are a thread's each.
+TEST(Recurrent, ComputesTheSameWithAnyNumberOfThreads) {
+  for (const char* op : {"LSTM", "GRU", "RNN"}) {
+    const int64_t gates = op == std::string("LSTM") ? 4 : op == std::string("GRU") ? 3 : 1;
+    for (const int64_t hidden : {24, 400}) {
+      for (const int64_t layout : {0, 1}) {
+        const int64_t width = gates * hidden;
+        TestModel model;
+        model.Input("x", DataType::kFloat, {9, 3, 200});
+        model.Constant("w", Ramp(Shape{2, width, 200}, 0.001f));
+        model.Constant("r", Ramp(Shape{2, width, hidden}, 0.001f));
+        model.Constant("b", Ramp(Shape{2, 2 * width}, 0.01f));
+        model.Node(op, {"x", "w", "r", "b"}, {"y", "h"},
+                   With({{"hidden_size", hidden},
+                         {"direction", std::string("bidirectional")},
+                         {"layout", layout}}));
+        model.Output("y").Output("h");
+        const std::vector<Value> inputs = {Ramp(Shape{9, 3, 200}, 0.1f)};
+        const auto one = RunWith(1, model, inputs), three = RunWith(3, model, inputs);
+        for (const size_t output : {0, 1}) {
+          const F expected = FloatsOf(one, output), got = FloatsOf(three, output);
+          ASSERT_EQ(got.size(), expected.size());
+          for (size_t i = 0; i < got.size(); ++i) {
+            ASSERT_NEAR(got[i], expected[i], 1e-5f) << op << " " << hidden << " " << layout;
+          }
+        }
+      }
+    }
   }
 }
 
