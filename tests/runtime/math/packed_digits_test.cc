@@ -61,8 +61,10 @@ struct Product {
   }
 };
 
-// In calls of `panels` panels each; in place: C holds the sum before.
-std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
+// In calls of `panels` panels each; in place: C holds the sum before. Scratch memory is that of
+// `scratch_rows`, or of the rows where these are more, and nothing behind it is written.
+std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place,
+                            int64_t scratch_rows = 0) {
   const Simd& simd = CurrentSimd();
   const int64_t piece = p.piece == 0 ? p.k : p.piece, pieces = p.k / piece;
   std::vector<std::byte> packed(static_cast<size_t>(simd.packed_digits_size(p.k, p.n)) + 64);
@@ -84,14 +86,20 @@ std::vector<float> Multiply(const Product& p, int64_t panels, bool in_place) {
   g.sum = in_place ? c.data() : p.sum.data();
   g.low = p.low, g.high = p.high;
   g.shares_results = panels == 1;
-  std::vector<std::byte> scratch(static_cast<size_t>(simd.packed_digits_scratch(p.m, p.k, p.n)) +
-                                 64);
+  constexpr size_t kBehind = 1 << 20;
+  constexpr std::byte kMark{0x5a};
+  const auto scratch_bytes =
+      static_cast<size_t>(simd.packed_digits_scratch(std::max(p.m, scratch_rows), p.k, p.n));
+  std::vector<std::byte> scratch(scratch_bytes + kBehind + 64, kMark);
   g.scratch =
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
   const int64_t all = (p.n + simd.gemm_width - 1) / simd.gemm_width;
   for (int64_t first = 0; first < all; first += panels) {
     simd.packed_digits_gemm(g, first, std::min(all, first + panels));
   }
+  const std::byte* end = g.scratch + scratch_bytes;
+  EXPECT_TRUE(std::all_of(end, end + kBehind, [&](std::byte byte) { return byte == kMark; }))
+      << p.m << " rows, scratch memory of " << std::max(p.m, scratch_rows);
   return c;
 }
 
@@ -139,6 +147,19 @@ double RootMeanSquareError(Product& p, const std::vector<float>& c) {
 }
 
 // Rounding is to either side: what elements are off by does not add up where none is negative.
+// A matrix near enough to be read again for a few rows at a time, and one that is not.
+TEST_F(PackedDigits, NeedNoMoreScratchMemoryForFewerRows) {
+  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{576, 64}, {2000, 200}}) {
+    for (const int64_t rows : {48, 65, 130, 193, 257, 300, 321}) {
+      for (const int64_t fewer : {1, 2, 3, 17, 64}) {
+        if (fewer >= rows) continue;
+        Product p(rows - fewer, k, n);
+        Multiply(p, 1 << 20, false, rows);
+      }
+    }
+  }
+}
+
 TEST_F(PackedDigits, AreAsExactForLongRowsOfOneSign) {
   for (const int64_t k : {64, 512, 4608}) {
     Product p(20, k, 40);
