@@ -8,6 +8,7 @@ namespace onnxd {
 
 std::vector<const GraphPass*> StandardPasses() {
   return {IdentityElimination(),
+          LoopInvariants(),
           ShapeFolding(),
           EinsumProduct(),  // before they are computed one element at a time
           ConstantFolding(),

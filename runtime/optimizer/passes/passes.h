@@ -57,6 +57,9 @@ const GraphPass* ScanDistances();
 // The arithmetic of x / 2 * (1 + erf(x / sqrt(2))), or its tanh approximation, in any of the
 // exporters' orders: com.microsoft Gelu or FastGelu. Extended.
 const GraphPass* GeluFusion();
+// What a Loop carries from iteration to iteration as it is (weights, as tf2onnx writes Keras's
+// layers): captured by the body. Basic.
+const GraphPass* LoopInvariants();
 // The arithmetic of Clip(x + b, 0, m) / m, and of products with it before it is divided:
 // HardSigmoid. Extended.
 const GraphPass* HardSigmoidFusion();

@@ -162,6 +162,62 @@ TEST(Gelu, SeesItsTanhApproximation) {
   }
 }
 
+// A Loop that adds what it carries as it is to what it changes.
+TestModel LoopWithInvariant() {
+  TestModel model(20);
+  model.Input("trips", DataType::kInt64, SymbolicShape{}).Input("x", DataType::kFloat, {2});
+  model.Constant("go", Tensor::Scalar(true)).Constant("step", Floats(Shape{2}, {1, -2}));
+  auto body = std::make_shared<Graph>();
+  const auto input = [&](const char* name, DataType type) {
+    body->inputs.push_back(body->AddValue(name, ValueType::TensorOf(type)));
+    return body->inputs.back();
+  };
+  input("i", DataType::kInt64);
+  const ValueId condition = input("condition", DataType::kBool);
+  const ValueId same = input("same", DataType::kFloat), sum = input("sum", DataType::kFloat);
+  Node node;
+  node.op_type = "Add";
+  node.since_version = 14;
+  node.inputs = {sum, same};
+  node.outputs = {body->AddValue("next")};
+  body->outputs = {condition, same, node.outputs[0]};
+  body->nodes.push_back(node);
+  Attributes attributes;
+  attributes.Set("body", std::move(body));
+  model.Node("Loop", {"trips", "go", "step", "x"}, {"given", "last"}, attributes);
+  model.Node("Mul", {"given", "last"}, {"y"}).Output("y");
+  return model;
+}
+
+TEST(LoopInvariants, AreCaptured) {
+  TestModel model = LoopWithInvariant();
+  EXPECT_EQ(After(model, LoopInvariants()), "Loop Mul");
+  const Node& loop = model.graph().nodes[0];
+  EXPECT_EQ(loop.inputs.size(), 3u);
+  EXPECT_EQ(loop.outputs.size(), 1u);
+  EXPECT_EQ(loop.captures, std::vector<ValueId>{model.graph().FindValue("step")});
+  EXPECT_EQ(loop.attributes.Subgraph("body")->inputs.size(), 3u);
+  for (const auto level : {OptimizationLevel::kDisable, OptimizationLevel::kAll}) {
+    for (const int64_t trips : {0, 3}) {
+      const auto session = LoopWithInvariant().Load(level);
+      ASSERT_TRUE(session.ok()) << session.status().ToString();
+      const std::vector<Value> inputs = {Tensor::Scalar(trips), Floats(Shape{2}, {0.5f, 0.25f})};
+      const auto outputs = (*session)->Run(inputs, {});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+      const float* y = (*outputs)[0].tensor().data<float>();
+      EXPECT_EQ(y[0], trips == 0 ? 0.5f : 3.5f);
+      EXPECT_EQ(y[1], trips == 0 ? -0.5f : 11.5f);
+    }
+  }
+}
+
+TEST(LoopInvariants, StayWhereTheModelReturnsThem) {
+  TestModel model = LoopWithInvariant();
+  model.Output("given");
+  EXPECT_EQ(After(model, LoopInvariants()), "Loop Mul");
+  EXPECT_EQ(model.graph().nodes[0].inputs.size(), 4u);
+}
+
 // x * Clip(x + 3, 0, 6) / 6, and how exporters write its parts.
 TestModel HardSwishModel(const std::string& clip, const std::string& order, float top = 6) {
   TestModel model{13};
