@@ -1,5 +1,7 @@
 #include "runtime/session/constant_evaluator.h"
 
+#include <limits>
+
 #include "runtime/ops/shape_inference.h"
 #include "runtime/session/node_runner.h"
 
@@ -7,6 +9,11 @@ namespace onnxd {
 namespace {
 constexpr int64_t kNodeBudget = int64_t{64} << 20;
 constexpr int64_t kTotalBudget = int64_t{256} << 20;
+
+// Weights in 8 bits or fewer become floats, up to 16 times as large: all of them, or runs would do
+// it.
+bool IsBoundedByItsWeights(const Node& node) { return node.Is("DequantizeLinear"); }
+
 }  // namespace
 
 ConstantEvaluator MakeConstantEvaluator(
@@ -32,14 +39,16 @@ ConstantEvaluator MakeConstantEvaluator(
     const auto no_initializers = [](size_t) -> const Initializer* { return nullptr; };
     const auto kernel = providers.back()->CreateKernel({node, types, *inferred, no_initializers});
     if (!kernel.ok()) return std::nullopt;
-    const int64_t budget = std::min(kNodeBudget, kTotalBudget - *spent);
+    const bool has_budget = !IsBoundedByItsWeights(node);
+    const int64_t budget = has_budget ? std::min(kNodeBudget, kTotalBudget - *spent)
+                                      : std::numeric_limits<int64_t>::max();
     auto results = RunNode({**kernel, node, values, *inferred, pool->threads(), budget}, *pool);
     if (!results.ok()) return std::nullopt;
     std::vector<Tensor> tensors;
     for (const Value& value : *results) {
       if (!value.absent() && !value.is_tensor()) return std::nullopt;
       tensors.push_back(value.absent() ? Tensor() : value.tensor());
-      *spent += static_cast<int64_t>(tensors.back().bytes());
+      if (has_budget) *spent += static_cast<int64_t>(tensors.back().bytes());
     }
     return tensors;
   };

@@ -1,3 +1,4 @@
+#include "runtime/base/checked_math.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
@@ -32,6 +33,24 @@ bool CanFold(const Graph& graph, const Node& node) {
   return elements <= kMaxInputElements;
 }
 
+// Widening weights costs memory for the life of the model.
+bool Widens(size_t result_bytes, size_t input_bytes, const Node& node) {
+  return result_bytes > kSmallBytes && result_bytes > input_bytes && !node.Is("Constant");
+}
+
+// Of an output, as far as its shape is known; 0 elsewhere.
+size_t ExpectedBytes(const Graph& graph, ValueId id) {
+  if (id == kNoValue) return 0;
+  const ValueType& type = graph.value(id).type;
+  if (!type.is_tensor() || !type.shape || type.element == DataType::kUndefined) return 0;
+  int64_t elements = 1;
+  for (const Dimension& dimension : *type.shape) {
+    if (!dimension.known()) return 0;
+    elements = SaturatingMultiply(elements, dimension.value);
+  }
+  return TensorBytes(type.element, elements).value_or(0);
+}
+
 class Pass : public GraphPass {
  public:
   std::string_view name() const override { return "constant_folding"; }
@@ -56,22 +75,26 @@ class Pass : public GraphPass {
     std::vector<Tensor> inputs;
     size_t input_bytes = 0;
     for (const ValueId id : node.inputs) {
+      if (id == kNoValue) continue;
+      const Initializer& input = graph.initializers.at(id);
+      input_bytes += TensorBytes(input.type(), input.shape().ElementCount()).value_or(0);
+    }
+    for (const ValueId id : node.outputs) {
+      if (Widens(ExpectedBytes(graph, id), input_bytes, node)) return false;
+    }
+    for (const ValueId id : node.inputs) {
       if (id == kNoValue) {
         inputs.emplace_back();
         continue;
       }
       auto tensor = graph.initializers.at(id).Materialize();
       if (!tensor.ok()) return false;
-      input_bytes += tensor->bytes();
       inputs.push_back(std::move(*tensor));
     }
     const auto results = context.evaluate(node, inputs);
     if (!results) return false;
     for (const Tensor& result : *results) {
-      // Widening weights costs memory for the life of the model.
-      if (result.bytes() > kSmallBytes && result.bytes() > input_bytes && !node.Is("Constant")) {
-        return false;
-      }
+      if (Widens(result.bytes(), input_bytes, node)) return false;
     }
     for (size_t i = 0; i < results->size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;

@@ -73,9 +73,35 @@ Result<PreparedKernel> PrepareQuantize(const PrepareContext& context, bool is_si
   return prepared;
 }
 
+// Each element of a row of rows.extent has a scale of its own.
+template <typename Byte>
+void DequantizeColumns(const KernelContext& k, const ScaleRows& rows) {
+  const Byte* zeros = k.input<Byte>(2);
+  const float* scales = k.input<float>(1);
+  const int64_t n = rows.extent;
+  k.pool().ParallelFor(rows.outer, 1 + kGrain / n, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const Byte* from = k.input<Byte>(0) + row * n;
+      float* to = k.output<float>(0) + row * n;
+      if (zeros == nullptr) {
+        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i]) * scales[i];
+      } else {
+        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i] - zeros[i]) * scales[i];
+      }
+    }
+  });
+}
+
 Result<PreparedKernel> PrepareDequantize(const PrepareContext& context, bool is_signed) {
   ONNXD_ASSIGN_OR_RETURN(const ScaleRows rows, RowsOf(context));
   PreparedKernel prepared;
+  if (rows.inner == 1 && rows.extent > 1) {
+    prepared.compute = [rows, is_signed](const KernelContext& k) {
+      is_signed ? DequantizeColumns<int8_t>(k, rows) : DequantizeColumns<uint8_t>(k, rows);
+      return Status::Ok();
+    };
+    return prepared;
+  }
   prepared.compute = [rows, is_signed](const KernelContext& k) {
     const math::Simd& simd = math::CurrentSimd();
     ForPieces(

@@ -102,6 +102,26 @@ TEST(ConstantFolding, DoesNotFoldRandomNumbers) {
   EXPECT_EQ(After(model, ConstantFolding()), "RandomNormal");
 }
 
+// What it would not keep it does not compute, in no round.
+TEST(ConstantFolding, DoesNotComputeWhatWouldWidenWeights) {
+  TestModel model;
+  Tensor codes = *Tensor::Create(DataType::kInt8, Shape{1024, 512});
+  std::fill_n(codes.mutable_data<int8_t>(), codes.ElementCount(), int8_t{1});
+  model.Constant("codes", codes);
+  Attributes to_float;
+  to_float.Set("to", static_cast<int64_t>(DataType::kFloat));
+  model.Node("Cast", {"codes"}, {"floats"}, to_float).Output("floats");
+  ASSERT_TRUE(InferGraph(model.graph()).ok());
+  int calls = 0;
+  PassContext context;
+  context.evaluate = [&](const Node&, const std::vector<Tensor>&) {
+    ++calls;
+    return std::optional<std::vector<Tensor>>();
+  };
+  ASSERT_TRUE(RunPasses({ConstantFolding()}, OptimizationLevel::kAll, model.graph(), context).ok());
+  EXPECT_EQ(calls, 0);
+}
+
 TEST(DeadCodeElimination, RemovesWhatNothingUses) {
   TestModel model;
   model.Input("x", DataType::kFloat, {2}).Constant("unused", Floats(Shape{1}, {1}));

@@ -232,6 +232,57 @@ TEST(ConvGate, TakesHardSwish) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
 }
 
+Tensor Codes(const Shape& shape) {
+  Tensor codes = *Tensor::Create(DataType::kInt8, shape);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    codes.mutable_data<int8_t>()[i] = static_cast<int8_t>(i * 37 % 255 - 127);
+  }
+  return codes;
+}
+
+Attributes ToFloat() {
+  Attributes attributes;
+  attributes.Set("to", static_cast<int64_t>(DataType::kFloat));
+  return attributes;
+}
+
+TEST(WeightCasts, AreDequantizedAtLoad) {
+  for (const Shape& scales : {Shape{1, 1}, Shape{1, 40}, Shape{30, 1}}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 30}).Constant("codes", Codes(Shape{30, 40}));
+    model.Constant("scales", Ramp(scales, 0.01f));
+    model.Node("Cast", {"codes"}, {"floats"}, ToFloat()).Node("Mul", {"floats", "scales"}, {"w"});
+    model.Node("MatMul", {"x", "w"}, {"y"}).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {ProviderPass("weight_casts"), DeadCodeElimination()}),
+              "DequantizeLinear MatMul");
+    ExpectSameResults(copy, {Ramp(Shape{2, 30}, 0.1f)}, 1, 1e-4f);
+  }
+}
+
+TEST(WeightCasts, OfATableAreThoseOfTheRowsThatAreTaken) {
+  for (const Shape& scales : {Shape{30, 1}, Shape{1, 1}}) {
+    TestModel model;
+    model.Input("rows", DataType::kInt64, {2, 3}).Constant("codes", Codes(Shape{30, 40}));
+    model.Constant("scales", Ramp(scales, 0.01f));
+    model.Node("Cast", {"codes"}, {"floats"}, ToFloat()).Node("Mul", {"scales", "floats"}, {"w"});
+    model.Node("Gather", {"w", "rows"}, {"y"}).Output("y");
+    TestModel copy = model;
+    const auto after = After(model, {ProviderPass("weight_casts"),
+                                     ProviderPass("dequantize_folding"), DeadCodeElimination()});
+    EXPECT_EQ(after, scales[0] == 1 ? "Gather DequantizeLinear" : "Gather Cast Gather Mul");
+    ExpectSameResults(copy, {Tensor::Of<int64_t>(Shape{2, 3}, {0, 29, 7, 7, 1, -1})});
+  }
+}
+
+TEST(WeightCasts, StayWhereScalesDifferAlongTwoAxes) {
+  TestModel model;
+  model.Constant("codes", Codes(Shape{3, 4})).Constant("scales", Ramp(Shape{3, 4}, 0.01f));
+  model.Node("Cast", {"codes"}, {"floats"}, ToFloat()).Node("Mul", {"floats", "scales"}, {"y"});
+  model.Output("y");
+  EXPECT_EQ(After(model, ProviderPass("weight_casts")), "Cast Mul");
+}
+
 TEST(HardSwish, IsAProductWithItsHardSigmoid) {
   for (const float alpha : {1.0f / 6, 0.2f}) {
     TestModel model{13};
