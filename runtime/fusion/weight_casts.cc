@@ -5,6 +5,7 @@
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
+#include "runtime/tensor/convert.h"
 
 namespace onnxd {
 namespace {
@@ -26,6 +27,11 @@ std::optional<int> ScaledAxis(const Shape& scales, const Shape& codes) {
   return found.value_or(0);
 }
 
+bool IsNarrow(DataType type) {
+  return type == DataType::kInt8 || type == DataType::kUint8 || type == DataType::kFloat16 ||
+         type == DataType::kBfloat16;
+}
+
 class Rewriter {
  public:
   explicit Rewriter(Graph& graph) : graph_(graph), match_(graph), nodes_(graph.nodes) {}
@@ -33,10 +39,16 @@ class Rewriter {
   Result<bool> Run() {
     bool changed = false;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      const Weights weights = WeightsOf(graph_.nodes[i]);
-      if (weights.codes == kNoValue) continue;
-      GatherCodes(i, weights);
-      ONNXD_RETURN_IF_ERROR(Dequantize(i, weights));
+      const Node& node = graph_.nodes[i];
+      if (const Weights weights = WeightsOf(node); weights.codes != kNoValue) {
+        GatherCodes(i, weights);
+        ONNXD_RETURN_IF_ERROR(Dequantize(i, weights));
+      } else if (CastsWeights(node)) {
+        GatherBeforeCast(i);
+        ConvertOnce(i);
+      } else {
+        continue;
+      }
       changed = true;
     }
     if (changed) {
@@ -68,6 +80,52 @@ class Rewriter {
       return {};
     }
     return {cast->inputs[0], operands->constant};
+  }
+
+  bool CastsWeights(const Node& node) const {
+    if (!node.Is("Cast") || !IsFloat(graph_, node.outputs[0])) return false;
+    const auto weights = graph_.initializers.find(node.inputs[0]);
+    return weights != graph_.initializers.end() && IsNarrow(weights->second.type()) &&
+           std::none_of(match_.index().consumers(node.outputs[0]).begin(),
+                        match_.index().consumers(node.outputs[0]).end(), [&](int consumer) {
+                          const Node& scaled = graph_.nodes[static_cast<size_t>(consumer)];
+                          return WeightsOf(scaled).codes != kNoValue;
+                        });
+  }
+
+  // A Gather of what the node at `position` casts becomes the cast of what it gathers.
+  void GatherBeforeCast(size_t position) {
+    const Node& cast = graph_.nodes[position];
+    const ValueId table = cast.outputs[0];
+    for (const int consumer : match_.index().consumers(table)) {
+      const auto at = static_cast<size_t>(consumer);
+      Node gather = graph_.nodes[at];
+      if (!gather.Is("Gather") || gather.inputs[0] != table || gather.inputs[1] == table) continue;
+      Node& result = nodes_[at];
+      result = cast;
+      result.name = gather.name;
+      result.outputs = gather.outputs;
+      gather.inputs[0] = cast.inputs[0];
+      gather.outputs = {graph_.AddUniqueValue(graph_.value(gather.outputs[0]).name + "_narrow")};
+      result.inputs = gather.outputs;
+      made_.push_back(std::move(gather));
+    }
+  }
+
+  // The weights as floats, made when a kernel asks for them.
+  void ConvertOnce(size_t position) {
+    const Initializer& narrow = graph_.initializers.at(graph_.nodes[position].inputs[0]);
+    const DataType from = narrow.type();
+    Node& node = nodes_[position];
+    const ValueId floats = graph_.AddInitializer(
+        graph_.value(node.outputs[0]).name + "_weights",
+        Initializer(DataType::kFloat, narrow, [from](const void* in, void* out, int64_t count) {
+          ConvertElements(from, in, DataType::kFloat, out, count);
+        }));
+    node.op_type = "Identity";
+    node.since_version = 1;
+    node.attributes = {};
+    node.inputs = {floats};
   }
 
   // Each Gather of rows of the product at `position` becomes the product of rows. With one scale

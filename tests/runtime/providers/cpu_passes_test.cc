@@ -4,6 +4,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/optimizer/passes/passes.h"
+#include "runtime/tensor/convert.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -275,12 +276,27 @@ TEST(WeightCasts, OfATableAreThoseOfTheRowsThatAreTaken) {
   }
 }
 
-TEST(WeightCasts, StayWhereScalesDifferAlongTwoAxes) {
+TEST(WeightCasts, OfHalfPrecisionAreMadeOnce) {
+  for (const DataType type : {DataType::kFloat16, DataType::kBfloat16, DataType::kInt8}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 30}).Input("rows", DataType::kInt64, {2, 3});
+    model.Constant("narrow", *Converted(Ramp(Shape{30, 40}, 0.5f), type));
+    model.Node("Cast", {"narrow"}, {"w"}, ToFloat()).Node("MatMul", {"x", "w"}, {"y"});
+    model.Node("Gather", {"w", "rows"}, {"z"}).Output("y").Output("z");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, {ProviderPass("weight_casts"), IdentityElimination()}),
+              "MatMul Gather Cast");
+    ExpectSameResults(
+        copy, {Ramp(Shape{2, 30}, 0.1f), Tensor::Of<int64_t>(Shape{2, 3}, {0, 29, 7, 7, 1, -1})});
+  }
+}
+
+TEST(WeightCasts, KeepAProductWhoseScalesDifferAlongTwoAxes) {
   TestModel model;
   model.Constant("codes", Codes(Shape{3, 4})).Constant("scales", Ramp(Shape{3, 4}, 0.01f));
   model.Node("Cast", {"codes"}, {"floats"}, ToFloat()).Node("Mul", {"floats", "scales"}, {"y"});
   model.Output("y");
-  EXPECT_EQ(After(model, ProviderPass("weight_casts")), "Cast Mul");
+  EXPECT_EQ(After(model, ProviderPass("weight_casts")), "Identity Mul");
 }
 
 TEST(HardSwish, IsAProductWithItsHardSigmoid) {
