@@ -44,7 +44,7 @@ struct SessionFlags {
   std::string optimization = "all";
   std::string cache;  // folder of prepared models; empty: none
   std::string precision = "fp32";
-  bool denormals_as_zero = false;
+  bool denormals_as_zero = true;
   int threads = 1;
   std::string provider_options;
 

@@ -40,8 +40,8 @@ void AddSession(CLI::App& command, SessionFlags& flags) {
                   "Of large products; fp32 where the processor computes the others no faster")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16", "bf16x3"}))
       ->capture_default_str();
-  command.add_flag("--denormals-as-zero", flags.denormals_as_zero,
-                   "Take floats below 1.18e-38 for zeros while computing");
+  command.add_flag("--denormals-as-zero,!--keep-denormals", flags.denormals_as_zero,
+                   "Take floats below 1.18e-38 for zeros while computing (the default), or not");
   command.add_option("--threads", flags.threads, "Threads that compute one request")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

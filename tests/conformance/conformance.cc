@@ -241,6 +241,7 @@ int RunAll(const Flags& flags) {
     if (name.find(flags.filter) != std::string::npos) unused.insert(name);
   }
   SessionOptions options;
+  options.denormals_as_zero = true;  // as the program has it
   options.providers = ProvidersFor(flags);
   int passed = 0, failed = 0, known = 0, fixed = 0, position = 0, without_device = 0;
   for (const fs::path& folder : CaseFolders(flags.root, {"model.onnx", "node.pb"}, flags.filter)) {

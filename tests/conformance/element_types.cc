@@ -97,6 +97,7 @@ Result<Value> As(const ValueType& wanted, const Value& value) {
 // Nothing when the case does not apply to the type.
 std::optional<Status> RunCase(const Flags& flags, const fs::path& folder, OptimizationLevel level) {
   SessionOptions options;
+  options.denormals_as_zero = true;  // as the program has it
   options.providers = *MakeProviders({});
   options.optimization = level;
   const std::string file = (folder / "model.onnx").string(), data = folder / "test_data_set_0";
