@@ -75,7 +75,7 @@ class Rewriter {
       return {};
     }
     const Shape& scales = ShapeOf(operands->constant);
-    if (scales.rank() != codes->second.shape().rank() ||
+    if (scales.rank() == 0 || scales.rank() != codes->second.shape().rank() ||
         !ScaledAxis(scales, codes->second.shape())) {
       return {};
     }

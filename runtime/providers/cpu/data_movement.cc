@@ -344,13 +344,13 @@ namespace {
 Result<int64_t> PartExtent(const PrepareContext& context, size_t i, int axis) {
   if (context.outputs[i].shape != nullptr) return context.OutputShape(i)[axis];
   if (context.HasOutput(i)) return FailedPrecondition(kNeedsValues);
-  const auto sizes = context.node.attributes.Ints("split");
-  if (!sizes.empty()) return sizes[i];
   if (context.HasInput(1)) {
     const Tensor* given = context.inputs[1].value;
     return given != nullptr ? Result<int64_t>(given->elements<int64_t>()[i])
                             : FailedPrecondition(kNeedsValues);
   }
+  const auto sizes = context.node.attributes.Ints("split");
+  if (!sizes.empty()) return sizes[i];
   const int64_t whole = context.InputShape(0)[axis];
   const auto count = static_cast<int64_t>(context.outputs.size());
   const int64_t chunk = (whole + count - 1) / count;
