@@ -299,6 +299,14 @@ TEST(WeightCasts, KeepAProductWhoseScalesDifferAlongTwoAxes) {
   EXPECT_EQ(After(model, ProviderPass("weight_casts")), "Identity Mul");
 }
 
+TEST(WeightCasts, KeepAProductOfOneNumber) {
+  TestModel model;
+  model.Constant("codes", Codes(Shape{})).Constant("scale", Floats(Shape{}, {0.5f}));
+  model.Node("Cast", {"codes"}, {"floats"}, ToFloat()).Node("Mul", {"floats", "scale"}, {"y"});
+  model.Output("y");
+  EXPECT_EQ(After(model, ProviderPass("weight_casts")), "Identity Mul");
+}
+
 TEST(HardSwish, IsAProductWithItsHardSigmoid) {
   for (const float alpha : {1.0f / 6, 0.2f}) {
     TestModel model{13};
