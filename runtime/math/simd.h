@@ -258,7 +258,7 @@ struct PackedDigitsArguments {
   // Whether several threads write C, whose memory another one than before may have: then lines are
   // asked for ahead.
   bool shares_results;
-  std::byte* scratch;  // packed_digits_scratch bytes, aligned to 64
+  std::byte* scratch;  // packed_digits_scratch bytes of at least so many rows, aligned to 64
 };
 
 // The same, up to kDigitColumns columns of a matrix of floats, which become digits anew: for
@@ -472,6 +472,7 @@ struct Simd {
   // null where there are no tiles.
   void (*pack_digits)(const float* b, int64_t k, int64_t n, std::byte* out);
   int64_t (*packed_digits_size)(int64_t k, int64_t n);
+  // Enough for a product of m rows and for any of fewer.
   int64_t (*packed_digits_scratch)(int64_t m, int64_t k, int64_t n);
   // The columns of panels [first, last) of gemm_width.
   void (*packed_digits_gemm)(const PackedDigitsArguments& arguments, int64_t first, int64_t last);
