@@ -226,7 +226,7 @@ void QuantizedAdd(benchmark::State& state) {
 // Sums of complete trees six levels deep, for one row of which so many columns are asked for.
 void SumTrees(benchmark::State& state) {
   const Simd& simd = ChosenSimd();
-  if (simd.sum_trees == nullptr) return state.SkipWithError("this instruction set has none");
+  if (simd.float_trees.sum == nullptr) return state.SkipWithError("this instruction set has none");
   constexpr size_t kTrees = 300, kBlocksOfTree = 1 + kTreeExits;
   const int64_t columns = state.range(0);
   std::vector<TreeBlock<float>> blocks(1 + kTrees * kBlocksOfTree);
@@ -247,9 +247,9 @@ void SumTrees(benchmark::State& state) {
   }
   uint32_t roots[kTreeLanes];
   for (size_t lane = 0; lane < kTreeLanes; ++lane) roots[lane] = name(1 + lane * kBlocksOfTree);
-  const TreeWalk walk{blocks.data(), exits.data(), roots, true, false, columns};
+  const TreeWalk<float> walk{blocks.data(), exits.data(), roots, true, false, columns};
   const AlignedArray<float> row(columns);
-  for (auto _ : state) benchmark::DoNotOptimize(simd.sum_trees(walk, row.data));
+  for (auto _ : state) benchmark::DoNotOptimize(simd.float_trees.sum(walk, row.data));
   CountWork(state, kTrees * 6, kTrees * 2 * (sizeof(TreeBlock<float>) + kTreeExitBytes));
 }
 

@@ -497,13 +497,8 @@ struct Simd {
   // The sums over d of (x[row, d] - points[d, i])^2, and of x[row, d] * points[d, i].
   void (*squared_distances)(const PointsArguments& arguments);
   void (*point_products)(const PointsArguments& arguments);
-  // Writes the leaves of a row, as TreeExit::leaf has them, and returns how many; writes one more
-  // number behind them. The next one sums floats. The last one walks a tree, whose root is given
-  // for every lane, by as many rows, and writes the leaf of each. Rows are read up to
-  // TreeWalk::columns. Null where one node after another is as fast.
-  size_t (*walk_trees)(const TreeWalk& walk, const float* row, uint32_t* leaves);
-  double (*sum_trees)(const TreeWalk& walk, const float* row);
-  void (*walk_rows)(const TreeWalk& walk, const float* rows, int64_t width, uint32_t* leaves);
+  TreeLoops<float> float_trees;
+  TreeLoops<double> double_trees;
 };
 
 // The best of this processor, unless SetSimd capped it.

@@ -10,7 +10,6 @@ constexpr int kTreeLanes = 8;  // trees that are walked at once
 constexpr int kTreeNodes = 7;  // of a block
 constexpr int kTreeExits = 8;  // of a block: one for each way through three comparisons
 constexpr size_t kTreeExitBytes = 64;
-constexpr int64_t kMostTreeColumns = 64;  // of a row that registers hold
 constexpr uint32_t kTreeLeaf = 1u << 31;  // set in TreeExit::leaf where one is reached
 
 // Nodes 2 i + 1 and 2 i + 2 are those that node i leads to when it says yes, and no. What is asked
@@ -41,13 +40,26 @@ struct TreeExit {
 };
 
 // Block 0 leads to itself alone: where walks end.
+template <typename T>
 struct TreeWalk {
-  const TreeBlock<float>* blocks;
+  const TreeBlock<T>* blocks;
   const TreeExit* exits;
   const uint32_t* roots;  // [kTreeLanes]
   bool less;              // x < split is asked instead
   bool missing;           // whether some node says yes to NaN
-  int64_t columns;        // of a row
+  int64_t columns;        // of a row, which are read
+};
+
+// Null where one node after another is as fast.
+template <typename T>
+struct TreeLoops {
+  // Writes the leaves of a row, as TreeExit::leaf has them, and returns how many; writes one more
+  // number behind them.
+  size_t (*leaves)(const TreeWalk<T>& walk, const T* row, uint32_t* leaves);
+  // The sum of the floats of exits. Null for doubles, which have none.
+  double (*sum)(const TreeWalk<T>& walk, const T* row);
+  // Walks a tree, whose root is given for every lane, by as many rows, and writes the leaf of each.
+  void (*rows)(const TreeWalk<T>& walk, const T* rows, int64_t width, uint32_t* leaves);
 };
 
 // The exit that seven answers lead to, bit i being node i's.

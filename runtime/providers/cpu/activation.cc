@@ -83,4 +83,17 @@ Result<Activation> ActivationOf(const Node& node) {
   return activation;
 }
 
+std::string ActivationName(const Node& node) {
+  if (node.Is("Gelu", "com.microsoft")) return "Gelu";
+  if (node.Is("FastGelu", "com.microsoft") && node.input(1) == kNoValue) return "FastGelu";
+  if (node.Is("Gelu")) {
+    return node.attributes.String("approximate", "none") == "tanh" ? "FastGelu" : "Gelu";
+  }
+  if (node.Is("Swish") && node.attributes.Float("alpha", 1) == 1) return "Silu";
+  for (const char* plain : {"Relu", "Sigmoid", "Tanh", "HardSwish"}) {
+    if (node.Is(plain)) return plain;
+  }
+  return "";
+}
+
 }  // namespace onnxd

@@ -44,4 +44,7 @@ ActivationBounds BoundsOf(const Activation& activation);
 // FastGelu and Silu are ours.
 Result<Activation> ActivationOf(const Node& node);
 
+// What 'activation' is to say of a node that computes one without parameters; empty for others.
+std::string ActivationName(const Node& node);
+
 }  // namespace onnxd

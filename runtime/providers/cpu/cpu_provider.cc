@@ -8,7 +8,7 @@
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/fast_kernels.h"
 #include "runtime/providers/cpu/passes/constant_captures.h"
-#include "runtime/providers/cpu/passes/conv_gate.h"
+#include "runtime/providers/cpu/passes/cpu_conv_activation.h"
 #include "runtime/providers/cpu/passes/elementwise_chain.h"
 #include "runtime/providers/cpu/passes/float_computation.h"
 #include "runtime/providers/cpu/passes/hard_swish.h"
@@ -68,10 +68,10 @@ class CpuProvider : public ExecutionProvider {
 
   std::vector<const GraphPass*> Passes() const override {
     std::vector<const GraphPass*> passes = {
-        FloatComputation(),         ConstantCaptures(),      AttentionFusion(false),
-        HardSwishFusion(),          ConvGateFusion(),        WeightCasts(),
-        QuantizedOperators(),       QuantizedSignals(),      QuantizedConvInFloats(),
-        DynamicQuantizedProducts(), DynamicQuantizedConvs(), DequantizeFolding()};
+        FloatComputation(),         ConstantCaptures(),        AttentionFusion(false),
+        HardSwishFusion(),          CpuConvActivationFusion(), WeightCasts(),
+        QuantizedOperators(),       QuantizedSignals(),        QuantizedConvInFloats(),
+        DynamicQuantizedProducts(), DynamicQuantizedConvs(),   DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

@@ -52,6 +52,15 @@ struct LeafEach {
   void Take(int lane, uint32_t leaf) { leaves[lane] |= leaf; }
 };
 
+template <typename T>
+const math::TreeLoops<T>& LoopsOf(const math::Simd& simd) {
+  if constexpr (std::is_same_v<T, float>) {
+    return simd.float_trees;
+  } else {
+    return simd.double_trees;
+  }
+}
+
 size_t IndexOf(uint32_t leaf) { return leaf & ~math::kTreeLeaf; }
 
 // Add a leaf's weights to the scores of a row; `leaf` is as exits have it.
@@ -176,37 +185,37 @@ class Forest<T>::NodeWalker final : public Walker {
   const Forest& forest_;
 };
 
-template <>
-class Forest<float>::BlockWalker final : public Walker {
+template <typename T>
+class Forest<T>::BlockWalker final : public Walker {
  public:
-  explicit BlockWalker(const Forest& forest)
-      : simd_(math::CurrentSimd()), walk_{forest.blocks_.data(),
-                                          forest.exits_.data()->exits,
-                                          nullptr,
-                                          forest.all_less_,
-                                          forest.missing_,
-                                          forest.features_} {}
-  size_t Leaves(const Group& group, const float* row, uint32_t* leaves) const override {
-    return simd_.walk_trees(From(group.roots), row, leaves);
+  BlockWalker(const Forest& forest, const math::TreeLoops<T>& loops)
+      : loops_(loops), walk_{forest.blocks_.data(),
+                             forest.exits_.data()->exits,
+                             nullptr,
+                             forest.all_less_,
+                             forest.missing_,
+                             forest.features_} {}
+  size_t Leaves(const Group& group, const T* row, uint32_t* leaves) const override {
+    return loops_.leaves(From(group.roots), row, leaves);
   }
-  double Sum(const Group& group, const float* row) const override {
-    return simd_.sum_trees(From(group.roots), row);
+  double Sum(const Group& group, const T* row) const override {
+    return loops_.sum(From(group.roots), row);
   }
-  void Rows(uint32_t root, const float* rows, int64_t width, uint32_t* leaves) const override {
+  void Rows(uint32_t root, const T* rows, int64_t width, uint32_t* leaves) const override {
     uint32_t roots[math::kTreeLanes];
     std::fill_n(roots, math::kTreeLanes, root);
-    simd_.walk_rows(From(roots), rows, width, leaves);
+    loops_.rows(From(roots), rows, width, leaves);
   }
 
  private:
-  math::TreeWalk From(const uint32_t* roots) const {
-    math::TreeWalk walk = walk_;
+  math::TreeWalk<T> From(const uint32_t* roots) const {
+    math::TreeWalk<T> walk = walk_;
     walk.roots = roots;
     return walk;
   }
 
-  const math::Simd& simd_;
-  const math::TreeWalk walk_;
+  const math::TreeLoops<T>& loops_;
+  const math::TreeWalk<T> walk_;
 };
 
 template <typename T>
@@ -279,12 +288,8 @@ void Forest<T>::AddScores(const Rows& rows, const Walker& walker, double* scores
 template <typename T>
 void Forest<T>::AddScores(const Rows& rows, double* scores) const {
   const bool alike = all_less_ || all_leq_;
-  if constexpr (std::is_same_v<T, float>) {
-    const bool has_loop = math::CurrentSimd().walk_trees != nullptr;
-    if (alike && has_loop && features_ <= math::kMostTreeColumns) {
-      return AddScores(rows, BlockWalker(*this), scores);
-    }
-  }
+  const math::TreeLoops<T>& loops = LoopsOf<T>(math::CurrentSimd());
+  if (alike && loops.leaves != nullptr) return AddScores(rows, BlockWalker(*this, loops), scores);
   if (!alike || missing_) return AddScores(rows, NodeWalker<IsOutcome>(*this), scores);
   if (all_less_) return AddScores(rows, NodeWalker<IsLess>(*this), scores);
   AddScores(rows, NodeWalker<IsLeq>(*this), scores);

@@ -76,7 +76,7 @@ class Forest {
   static constexpr size_t kMostInGroup = 512;  // trees
 
   using Block = math::TreeBlock<T>;
-  struct Exits {
+  struct alignas(math::kTreeExitBytes) Exits {  // of one line of the cache
     math::TreeExit exits[math::kTreeExits];
   };
   // Trees whose blocks stay in a core's cache while rows are walked.
@@ -95,7 +95,7 @@ class Forest {
   class Walker;
   template <typename Test>
   class NodeWalker;
-  class BlockWalker;  // of floats
+  class BlockWalker;
 
   template <typename Test, typename RowOf, typename Leaves>
   void Walk(const uint32_t* roots, const RowOf& row_of, Leaves& leaves) const;

@@ -164,7 +164,7 @@ Result<std::unique_ptr<Kernel>> MakeHardSwish(const KernelInfo& info) {
 
 Result<std::unique_ptr<Kernel>> MakeGelu(const KernelInfo& info) {
   if (info.node.attributes.String("approximate", "none") == "tanh") {
-    return FloatOrDouble(info, [](auto x) {
+    return SimdOr(info, math::Unary::kFastGelu, [](auto x) {
       using T = decltype(x);
       const T inner = T(0.7978845608028654) * (x + T(0.044715) * x * x * x);
       return T(0.5) * x * (T(1) + std::tanh(inner));

@@ -504,7 +504,7 @@ TEST_P(EverySimd, SoftmaxsPartsHoldForEveryLength) {
 // the sums of its channels.
 struct DepthwiseCase {
   int64_t channels, width, window, stride, pad;
-  bool silu;
+  bool silu, wants_sums;
 };
 
 void ExpectDepthwise(const DepthwiseCase& c) {
@@ -531,8 +531,9 @@ void ExpectDepthwise(const DepthwiseCase& c) {
   }
   CurrentSimd().depthwise({image_rows.data(), c.width, c.channels, c.channels, c.channels, w.data(),
                            c.window, c.window, c.stride, c.pad, bias.data(), c.silu, -0.2f, 1.5f,
-                           out.data(), rows, columns, sums.data(), kFirstSum});
-  for (int64_t channel = 0; channel < c.channels; ++channel) {
+                           out.data(), rows, columns, c.wants_sums ? sums.data() : nullptr,
+                           kFirstSum});
+  for (int64_t channel = 0; c.wants_sums && channel < c.channels; ++channel) {
     double sum = 3.0;
     for (int64_t i = channel; channel >= kFirstSum && i < rows * columns * c.channels;
          i += c.channels) {
@@ -560,13 +561,15 @@ void ExpectDepthwise(const DepthwiseCase& c) {
 }
 
 TEST_P(EverySimd, DepthwiseConvolvesAnyWidthAndPadding) {
-  for (const int64_t channels : {1, 16, 23, 48}) {
+  for (const int64_t channels : {1, 3, 7, 12, 16, 23, 48}) {
     for (const int64_t width : {5, 8, 14, 17}) {
       for (const int64_t window : {3, 5, 7}) {
         for (const int64_t stride : {1, 2}) {
           for (const int64_t pad : {window / 2, int64_t{0}, window + 1}) {
             if (5 + 2 * pad < window) continue;
-            ExpectDepthwise({channels, width, window, stride, pad, stride == 2});
+            for (const bool wants_sums : {false, true}) {
+              ExpectDepthwise({channels, width, window, stride, pad, stride == 2, wants_sums});
+            }
           }
         }
       }

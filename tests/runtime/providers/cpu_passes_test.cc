@@ -208,8 +208,8 @@ TEST_F(MatMulEpilogue, LeavesAProductThatOthersRead) {
   EXPECT_EQ(After(model_, pass_), "MatMul Relu");
 }
 
-TestModel GateModel() {
-  TestModel model;
+TestModel GateModel(int64_t opset = 17) {
+  TestModel model(opset);
   Attributes pads;
   pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
   model.Input("x", DataType::kFloat, {1, 3, 6, 6}).Constant("w", Ramp(Shape{4, 3, 3, 3}, 0.1f));
@@ -217,20 +217,49 @@ TestModel GateModel() {
   return model;
 }
 
-TEST(ConvGate, SeesSiluInAProductWithItsSigmoid) {
+TEST(CpuConvActivation, SeesSiluInAProductWithItsSigmoid) {
   TestModel model = GateModel();
   model.Node("Sigmoid", {"c"}, {"s"}).Node("Mul", {"s", "c"}, {"y"}).Output("y");
   TestModel copy = model;
-  EXPECT_EQ(After(model, ProviderPass("conv_gate")), "FusedConv");
+  EXPECT_EQ(After(model, ProviderPass("cpu_conv_activation")), "FusedConv");
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
 }
 
-TEST(ConvGate, TakesHardSwish) {
+TEST(CpuConvActivation, TakesWhatOneNodeComputes) {
+  Attributes tanh;
+  tanh.Set("approximate", std::string("tanh"));
+  const struct {
+    const char *op, *domain, *name;
+    Attributes attributes;
+  } cases[] = {{"HardSwish", "", "HardSwish", {}},
+               {"Gelu", "", "Gelu", {}},
+               {"Gelu", "", "FastGelu", tanh},
+               {"Gelu", "com.microsoft", "Gelu", {}},
+               {"FastGelu", "com.microsoft", "FastGelu", {}},
+               {"Swish", "", "Silu", {}}};
+  for (const auto& c : cases) {
+    TestModel model = GateModel(24);
+    model.Node(c.op, {"c"}, {"y"}, c.attributes, c.domain).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, ProviderPass("cpu_conv_activation")), "FusedConv") << c.op;
+    EXPECT_EQ(model.graph().nodes[0].attributes.String("activation", ""), c.name);
+    ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
+  }
+}
+
+TEST(CpuConvActivation, LeavesAnActivationOfTwo) {
   TestModel model = GateModel();
-  model.Node("HardSwish", {"c"}, {"y"}).Output("y");
-  TestModel copy = model;
-  EXPECT_EQ(After(model, ProviderPass("conv_gate")), "FusedConv");
-  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
+  model.Constant("b", Ramp(Shape{6}, 1));
+  model.Node("FastGelu", {"c", "b"}, {"y"}, {}, "com.microsoft").Output("y");
+  EXPECT_EQ(After(model, ProviderPass("cpu_conv_activation")), "Conv FastGelu");
+}
+
+TEST(CpuConvActivation, LeavesASwishOfAnotherSlope) {
+  TestModel model = GateModel(24);
+  Attributes alpha;
+  alpha.Set("alpha", 2.0f);
+  model.Node("Swish", {"c"}, {"y"}, alpha).Output("y");
+  EXPECT_EQ(After(model, ProviderPass("cpu_conv_activation")), "Conv Swish");
 }
 
 Tensor Codes(const Shape& shape) {
@@ -321,10 +350,10 @@ TEST(HardSwish, IsAProductWithItsHardSigmoid) {
   }
 }
 
-TEST(ConvGate, LeavesASigmoidThatOthersRead) {
+TEST(CpuConvActivation, LeavesASigmoidThatOthersRead) {
   TestModel model = GateModel();
   model.Node("Sigmoid", {"c"}, {"s"}).Node("Mul", {"s", "c"}, {"y"}).Output("y").Output("s");
-  EXPECT_EQ(After(model, ProviderPass("conv_gate")), "Conv Sigmoid Mul");
+  EXPECT_EQ(After(model, ProviderPass("cpu_conv_activation")), "Conv Sigmoid Mul");
 }
 
 // Operators of the `onnxd` domain may stand in a file, too.

@@ -164,9 +164,9 @@ const std::vector<TreeMode> kEveryMode = {TreeMode::kLeq,   TreeMode::kLt, TreeM
                                           TreeMode::kGt,    TreeMode::kEq, TreeMode::kNeq,
                                           TreeMode::kMember};
 
-// Rows of up to 32 and 64 columns fit registers.
+// Rows of up to 32 and 64 columns fit registers, of doubles up to 16, 32 and 64.
 TEST_P(EverySimdOnForests, AskWhatNodesAsk) {
-  for (const int64_t features : {1, 16, 30, 33, 62, 63, 200}) {
+  for (const int64_t features : {1, 16, 17, 30, 33, 62, 64, 65, 200}) {
     for (const bool missing : {false, true}) {
       for (const auto& modes : {std::vector{TreeMode::kLeq}, {TreeMode::kLt}, kEveryMode}) {
         SCOPED_TRACE(testing::Message() << features << " features, " << modes.size() << " modes");
@@ -174,8 +174,11 @@ TEST_P(EverySimdOnForests, AskWhatNodesAsk) {
         kind.modes = modes;
         kind.missing = missing;
         kind.features = features;
-        ExpectPlainScores<float>(kind, 40);
-        ExpectPlainScores<double>(kind, 40);
+        for (const int trees : {3, kind.trees}) {  // walked by rows, and by trees
+          kind.trees = trees;
+          ExpectPlainScores<float>(kind, 40);
+          ExpectPlainScores<double>(kind, 40);
+        }
       }
     }
   }

@@ -183,6 +183,30 @@ TEST_F(DepthwiseOverItsImage, HasTheSameResult) {
   }
 }
 
+// As networks have it whose shortcuts meet a depthwise convolution before the activation.
+TEST_F(DepthwiseOverItsImage, AddsASum) {
+  for (const Image& image : {Image{1, 14, 14, 12}, {2, 20, 41, 32}, {1, 5, 30, 640}}) {
+    const int64_t c = image.channels;
+    for (const char* activation : {"", "Relu", "Sigmoid", "HardSwish"}) {
+      TestModel model;
+      model.Input("x", DataType::kFloat, {image.batch, 8, image.height, image.width});
+      model.Constant("e", Ramp(Shape{c, 8, 1, 1}, 0.05f));
+      model.Constant("w", Ramp(Shape{c, 1, 3, 3}, 0.02f)).Constant("b", Ramp(Shape{c}, 1));
+      Attributes window;
+      window.Set("group", c);
+      window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+      model.Node("Conv", {"x", "e"}, {"a"}).Node("Relu", {"a"}, {"r"});
+      model.Node("Conv", {"r", "w", "b"}, {"d"}, window).Node("Add", {"d", "r"}, {"s"});
+      if (*activation != 0) model.Node(activation, {"s"}, {"y"});
+      model.Output(*activation != 0 ? "y" : "s");
+      for (const int threads : {1, 2}) {
+        ExpectSameResults(model, {Ramp(Shape{image.batch, 8, image.height, image.width}, 0.1f)},
+                          threads);
+      }
+    }
+  }
+}
+
 // One image of the block's width is there at a time, and a little of another: not two.
 TEST_F(DepthwiseOverItsImage, TakesItsMemory) {
   const Image image{1, 28, 28, 192};

@@ -196,8 +196,7 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
   if (type == DataType::kBfloat16 && TakesBfloat16Windows(info, weights->shape())) {
     return MakeBfloat16Windows(info);
   }
-  if (type == DataType::kFloat && info.node.input(3) == kNoValue &&
-      info.node.attributes.Int("group", 1) == weights->shape()[0] &&
+  if (type == DataType::kFloat && info.node.attributes.Int("group", 1) == weights->shape()[0] &&
       DepthwiseConv::Takes(info.node.attributes, weights->shape())) {
     return MakeDepthwiseChannelsLast(info);
   }

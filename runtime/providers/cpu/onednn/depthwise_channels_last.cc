@@ -3,44 +3,32 @@
 
 #include "runtime/base/claim_lines.h"
 #include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/depthwise.h"
 #include "runtime/providers/cpu/onednn/conv_bands.h"
+#include "runtime/providers/cpu/onednn/conv_operands.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
 namespace {
 
-// Rows [begin, end) of all images' results, one under the other.
-void ComputeRows(const DepthwiseConv& conv, const Window& window, const Shape& x, const Shape& y,
-                 const KernelContext& k, int64_t begin, int64_t end) {
-  while (begin < end) {
-    const int64_t image = begin / y[1], first = begin % y[1];
-    const int64_t last = std::min(y[1], first + end - begin);
-    const float* rows = k.input<float>(0) + image * x[1] * x[2] * x[3];
-    float* out = k.output<float>(0) + begin * y[2] * y[3];
-    const int64_t count = (last - first) * y[2] * y[3];
-    if (k.pool().threads() > 1) ClaimLines(out, static_cast<size_t>(count) * sizeof(float));
-    conv.Compute({rows, x[1], x[2], x[1], 0, x[3], x[3]}, window, k.input<float>(2), first, last,
-                 out);
-    conv.activation().Apply(out, count);
-    begin += last - first;
-  }
-}
+// Of the result, at least: what follows on it finds them in a cache.
+constexpr int64_t kCachedFloats = 1 << 14;
 
 class DepthwiseChannelsLast : public Kernel {
  public:
-  explicit DepthwiseChannelsLast(DepthwiseConv conv) : conv_(std::move(conv)) {}
+  DepthwiseChannelsLast(DepthwiseConv conv, const Activation& behind_sum)
+      : conv_(std::move(conv)), behind_sum_(behind_sum) {}
 
   bool ReadsInput(size_t i) const override { return i != 1; }
 
   Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
     const Shape &x = context.InputShape(0), &y = context.OutputShape(0);
-    if (x[3] != conv_.channels() || y[3] != conv_.channels() ||
-        (context.HasInput(2) && context.InputShape(2).ElementCount() != conv_.channels())) {
-      return InvalidArgument(
-          StrCat(Describe(context.node), ": X, weights and bias do not fit together"));
+    if (x[3] != conv_.channels() || y[3] != conv_.channels()) {
+      return InvalidArgument(StrCat(Describe(context.node), ": X and weights do not fit together"));
     }
+    ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, conv_.channels()));
     PreparedKernel prepared;
     if (y.ElementCount() == 0) {
       prepared.compute = [](const KernelContext&) { return Status::Ok(); };
@@ -59,7 +47,7 @@ class DepthwiseChannelsLast : public Kernel {
     }
     prepared.compute = [this, x, y, window, rows](const KernelContext& k) {
       k.pool().ParallelFor(y[0] * y[1], rows, [&](int64_t begin, int64_t end) {
-        ComputeRows(conv_, window, x, y, k, begin, end);
+        ComputeRows(window, x, y, k, begin, end);
       });
       return Status::Ok();
     };
@@ -67,7 +55,36 @@ class DepthwiseChannelsLast : public Kernel {
   }
 
  private:
+  // Rows [begin, end) of all images' results, one under the other.
+  void ComputeRows(const Window& window, const Shape& x, const Shape& y, const KernelContext& k,
+                   int64_t begin, int64_t end) const {
+    const int64_t row = y[2] * y[3], at_once = std::max<int64_t>(1, kCachedFloats / row);
+    if (k.pool().threads() > 1) {
+      ClaimLines(k.output<float>(0) + begin * row,
+                 static_cast<size_t>((end - begin) * row) * sizeof(float));
+    }
+    while (begin < end) {
+      const int64_t image = begin / y[1], first = begin % y[1];
+      const int64_t last = std::min({y[1], first + end - begin, first + at_once});
+      const float* rows = k.input<float>(0) + image * x[1] * x[2] * x[3];
+      float* out = k.output<float>(0) + begin * row;
+      conv_.Compute({rows, x[1], x[2], x[1], 0, x[3], x[3]}, window, k.input<float>(2), first, last,
+                    out);
+      Finish(k.input<float>(3), begin * row, out, (last - first) * row);
+      begin += last - first;
+    }
+  }
+
+  // Elements from `offset` on.
+  void Finish(const float* sum, int64_t offset, float* out, int64_t count) const {
+    conv_.activation().Apply(out, count);
+    if (sum == nullptr) return;
+    math::CurrentSimd().binary(math::Binary::kAdd, out, sum + offset, out, count, 1, 1);
+    behind_sum_.Apply(out, count);
+  }
+
   DepthwiseConv conv_;
+  Activation behind_sum_;
 };
 
 }  // namespace
@@ -75,9 +92,12 @@ class DepthwiseChannelsLast : public Kernel {
 // Requires weights that DepthwiseConv takes.
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
-  ONNXD_ASSIGN_OR_RETURN(DepthwiseConv conv,
-                         DepthwiseConv::Create(*info.constant_input(1), activation));
-  return std::unique_ptr<Kernel>(std::make_unique<DepthwiseChannelsLast>(std::move(conv)));
+  const bool has_sum = info.node.input(3) != kNoValue;
+  ONNXD_ASSIGN_OR_RETURN(
+      DepthwiseConv conv,
+      DepthwiseConv::Create(*info.constant_input(1), has_sum ? Activation() : activation));
+  return std::unique_ptr<Kernel>(std::make_unique<DepthwiseChannelsLast>(
+      std::move(conv), has_sum ? activation : Activation()));
 }
 
 }  // namespace onnxd

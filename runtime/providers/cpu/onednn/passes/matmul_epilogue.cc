@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/providers/cpu/activation.h"
 
 namespace onnxd {
 namespace {
@@ -44,19 +45,6 @@ std::optional<Matrix> MatrixOf(const Graph& graph, const Node& node) {
     }
   }
   return Matrix{columns, transposed};
-}
-
-// The name that FusedConv's activations have; empty for other nodes.
-std::string ActivationName(const Node& node) {
-  if (node.Is("Gelu", "com.microsoft")) return "Gelu";
-  if (node.Is("FastGelu", "com.microsoft") && node.input(1) == kNoValue) return "FastGelu";
-  if (node.Is("Gelu")) {
-    return node.attributes.String("approximate", "none") == "tanh" ? "FastGelu" : "Gelu";
-  }
-  for (const char* plain : {"Relu", "Sigmoid", "Tanh", "HardSwish"}) {
-    if (node.Is(plain)) return plain;
-  }
-  return "";
 }
 
 // The product as MatMulBiasActivation.

@@ -1,6 +1,7 @@
-#include "runtime/providers/cpu/passes/conv_gate.h"
+#include "runtime/providers/cpu/passes/cpu_conv_activation.h"
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/providers/cpu/activation.h"
 
 namespace onnxd {
 namespace {
@@ -24,15 +25,22 @@ int GateOf(const Graph& graph, const GraphIndex& index, ValueId x) {
   return -1;
 }
 
-int HardSwishOf(const Graph& graph, const GraphIndex& index, ValueId x) {
-  if (index.use_count(x) != 1 || index.consumers(x).empty()) return -1;
+// What takes a convolution's output, and becomes its activation.
+struct Taken {
+  std::string activation;
+  int last = -1;  // the node whose output the convolution gives
+};
+
+Taken ActivationOf(const Graph& graph, const GraphIndex& index, ValueId x) {
+  if (const int gate = GateOf(graph, index, x); gate >= 0) return {"Silu", gate};
+  if (index.use_count(x) != 1 || index.consumers(x).empty()) return {};
   const int consumer = index.consumers(x)[0];
-  return graph.nodes[static_cast<size_t>(consumer)].Is("HardSwish") ? consumer : -1;
+  return {ActivationName(graph.nodes[static_cast<size_t>(consumer)]), consumer};
 }
 
 class Pass : public GraphPass {
  public:
-  std::string_view name() const override { return "conv_gate"; }
+  std::string_view name() const override { return "cpu_conv_activation"; }
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
@@ -43,36 +51,25 @@ class Pass : public GraphPass {
       Node& conv = graph.nodes[i];
       if (dropped[i] || !IsPlainConv(graph, conv)) continue;
       const ValueId x = conv.outputs[0];
-      const int silu = GateOf(graph, index, x), hard = HardSwishOf(graph, index, x);
-      const int last = silu >= 0 ? silu : hard;
-      if (last < 0) continue;
-      conv.attributes.Set("activation", std::string(silu >= 0 ? "Silu" : "HardSwish"));
+      const Taken taken = ActivationOf(graph, index, x);
+      if (taken.activation.empty()) continue;
+      conv.attributes.Set("activation", taken.activation);
       conv.op_type = "FusedConv";
       conv.domain = "com.microsoft";
       conv.since_version = 1;
-      conv.outputs[0] = graph.nodes[static_cast<size_t>(last)].outputs[0];
-      dropped[static_cast<size_t>(last)] = true;
-      if (silu >= 0) DropSigmoid(graph, index, x, dropped);
+      conv.outputs[0] = graph.nodes[static_cast<size_t>(taken.last)].outputs[0];
+      for (const int consumer : index.consumers(x)) dropped[static_cast<size_t>(consumer)] = true;
       changed = true;
     }
     size_t position = 0;
     std::erase_if(graph.nodes, [&](const Node&) { return dropped[position++]; });
     return changed;
   }
-
- private:
-  static void DropSigmoid(const Graph& graph, const GraphIndex& index, ValueId x,
-                          std::vector<bool>& dropped) {
-    for (const int consumer : index.consumers(x)) {
-      const auto position = static_cast<size_t>(consumer);
-      if (graph.nodes[position].Is("Sigmoid")) dropped[position] = true;
-    }
-  }
 };
 
 }  // namespace
 
-const GraphPass* ConvGateFusion() {
+const GraphPass* CpuConvActivationFusion() {
   static const Pass pass;
   return &pass;
 }
