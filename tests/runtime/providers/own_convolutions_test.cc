@@ -20,10 +20,10 @@ class ExpandDepthwise : public testing::Test {
 
   // 1 x 1 to 80 channels, then a kernel x kernel window over each of them.
   TestModel Block(int64_t batch, int64_t kernel, int64_t stride, std::vector<int64_t> pads,
-                  const std::string& activation) {
+                  const std::string& activation, int64_t in = 7) {
     TestModel model;
-    model.Input("x", DataType::kFloat, {batch, 7, 61, 53});
-    model.Constant("e", Ramp(Shape{80, 7, 1, 1}, 0.05f)).Constant("eb", Ramp(Shape{80}, 0.1f));
+    model.Input("x", DataType::kFloat, {batch, in, 61, 53});
+    model.Constant("e", Ramp(Shape{80, in, 1, 1}, 0.05f)).Constant("eb", Ramp(Shape{80}, 0.1f));
     model.Constant("w", Ramp(Shape{80, 1, kernel, kernel}, 0.02f));
     Attributes window;
     window.Set("group", int64_t{80});
@@ -50,6 +50,16 @@ TEST_F(ExpandDepthwise, TakesALargeExpansionThatNothingElseReads) {
   TestModel read = Block(1, 3, 1, {1, 1, 1, 1}, "Relu");
   read.Output("b");
   EXPECT_EQ(After(read, passes), "Transpose ConvChannelsLast ConvChannelsLast Transpose Transpose");
+}
+
+TEST_F(ExpandDepthwise, LeavesADeepProductToDigits) {
+  auto passes = StandardPasses();
+  passes.insert(passes.end(), passes_.begin(), passes_.end());
+  TestModel deep = Block(1, 3, 1, {1, 1, 1, 1}, "Relu", 128);
+  const bool has_digits = math::CurrentSimd().packed_digits_gemm != nullptr;
+  EXPECT_EQ(After(deep, passes), has_digits
+                                     ? "Transpose ConvChannelsLast ConvChannelsLast Transpose"
+                                     : "Transpose ExpandDepthwise Transpose");
 }
 
 // A block of MobileNetV2: what goes in is added to what comes out.

@@ -15,6 +15,15 @@ bool IsExpansion(const Graph& graph, const Node& node) {
   return IsPointwiseConv(graph, node) && node.input(3) == kNoValue;
 }
 
+// Products as deep as that gain more from digits on tiles, as ConvChannelsLast computes them, than
+// from results that stay in a cache.
+bool IsDigitsProduct(const Graph& graph, const Node& expand) {
+  constexpr int64_t kLeastDepth = 128;
+  const Shape* w = ConvWeightShape(graph, expand);
+  return math::CurrentSimd().packed_digits_gemm != nullptr && w != nullptr &&
+         (*w)[1] >= kLeastDepth && (*w)[1] <= math::kMostDigitDepth;
+}
+
 bool IsPlanar(const Node& node) { return node.Is("PlanarConv", "onnxd"); }
 
 bool IsDepthwise(const Graph& graph, const Node& node) {
@@ -102,7 +111,7 @@ class Pass : public GraphPass {
       if (!IsDepthwise(graph, node)) continue;
       const Node* expand = ProducerForItAlone(graph, index, node);
       if (expand == nullptr || (!IsExpansion(graph, *expand) && !IsPlanar(*expand)) ||
-          !IsLarge(graph, node.inputs[0])) {
+          !IsLarge(graph, node.inputs[0]) || IsDigitsProduct(graph, *expand)) {
         continue;
       }
       node = Fused(*expand, node);  // the expansion is dead now
