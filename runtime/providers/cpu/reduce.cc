@@ -35,8 +35,11 @@ struct ReducePlan {
   StridedLoop<1> kept, reduced;
   int64_t outputs, elements;
   bool contiguous;  // the elements of one output are consecutive
-  bool rows;        // those of neighbouring outputs are neighbours, enough of them for vectors
+  bool rows;        // vectors take outputs that are neighbours
 };
+
+// A call for each output would take most of the time.
+constexpr int64_t kShort = 8;
 
 template <typename T>
 T Accumulate(Reduction op, T total, T x) {
@@ -207,7 +210,10 @@ float ReduceContiguous(Reduction op, const float* x, int64_t n) {
   return total;
 }
 
-Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes) {
+// Of few elements, sums have no need of vectors; comparisons are branches without.
+bool TakesShortRowsTogether(Reduction op) { return op == Reduction::kMax || op == Reduction::kMin; }
+
+Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes, Reduction op) {
   ReducePlan plan;
   const auto strides = DenseStrides(in);
   for (int axis = 0; axis < in.rank(); ++axis) {
@@ -222,7 +228,9 @@ Result<ReducePlan> MakePlan(const Shape& in, const std::vector<int>& axes) {
   plan.reduced.Merge();
   plan.contiguous =
       plan.reduced.dims.size() == 1 && (plan.reduced.inner_stride(0) == 1 || plan.elements == 1);
-  plan.rows = plan.kept.inner_stride(0) == 1 && plan.kept.inner_count() >= 8 && plan.elements > 1;
+  const bool is_short = plan.contiguous && plan.elements <= kShort;
+  plan.rows = plan.kept.inner_count() >= 8 && plan.elements > 1 &&
+              (plan.kept.inner_stride(0) == 1 || (is_short && TakesShortRowsTogether(op)));
   return plan;
 }
 
@@ -240,7 +248,7 @@ math::Binary RowOperation(Reduction op) {
   }
 }
 
-// Some columns of the rows of one output.
+// Some outputs, neighbours: an element of each, then the next one of each.
 class ColumnReduction {
  public:
   // count: up to kChunk.
@@ -271,8 +279,19 @@ class ColumnReduction {
   void ForRows(Body body) const {
     const int64_t step = plan_.reduced.inner_stride(0);
     plan_.reduced.ForOuter(0, plan_.reduced.outer_count(), [&](const std::array<int64_t, 1>& at) {
-      for (int64_t i = 0; i < plan_.reduced.inner_count(); ++i) body(base_ + at[0] + i * step);
+      for (int64_t i = 0; i < plan_.reduced.inner_count(); ++i) {
+        float gathered[kChunk];
+        body(Row(base_ + at[0] + i * step, gathered));
+      }
     });
+  }
+
+  // Side by side.
+  const float* Row(const float* first, float* gathered) const {
+    const int64_t stride = plan_.kept.inner_stride(0);
+    if (stride == 1) return first;
+    for (int64_t i = 0; i < count_; ++i) gathered[i] = first[i * stride];
+    return gathered;
   }
 
   void LogSumExp(float* to) const {
@@ -298,7 +317,7 @@ class ColumnReduction {
   const int64_t count_;
 };
 
-// Outputs side by side whose elements lie side by side, too: whole rows at once.
+// Many outputs at once.
 void ReduceRows(const ReducePlan& plan, Reduction op, const float* in, float* out,
                 ThreadPool& pool) {
   const int64_t width = plan.kept.inner_count(), parts = (width + kChunk - 1) / kChunk;
@@ -307,15 +326,13 @@ void ReduceRows(const ReducePlan& plan, Reduction op, const float* in, float* ou
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / parts, first = i % parts * kChunk;
       plan.kept.ForOuter(row, row + 1, [&](const std::array<int64_t, 1>& at) {
-        ColumnReduction(plan, in + at[0] + first, std::min(kChunk, width - first))
+        const float* base = in + at[0] + first * plan.kept.inner_stride(0);
+        ColumnReduction(plan, base, std::min(kChunk, width - first))
             .Run(op, out + row * width + first);
       });
     }
   });
 }
-
-// Of rows of few neighbours, for which a call each would take most of the time.
-constexpr int64_t kShort = 8;
 
 // outputs[i] of the row that begins at in[i * step].
 template <typename T>
@@ -384,7 +401,7 @@ Result<std::unique_ptr<Kernel>> MakeReduce(const KernelInfo& info) {
     }
     ONNXD_ASSIGN_OR_RETURN(const auto reduced,
                            ReductionAxes(context.node, axes, context.InputShape(0).rank()));
-    ONNXD_ASSIGN_OR_RETURN(const ReducePlan plan, MakePlan(context.InputShape(0), reduced));
+    ONNXD_ASSIGN_OR_RETURN(const ReducePlan plan, MakePlan(context.InputShape(0), reduced, op));
     PreparedKernel prepared;
     prepared.compute = [type, op, plan](const KernelContext& k) {
       DispatchNumber(type, [&]<typename T>() {

@@ -330,6 +330,32 @@ TEST(Kernels, ReductionsOfLeadingAxes) {
   }
 }
 
+// Trailing axes of few elements, of which many outputs are taken at once; one more than that.
+TEST(Kernels, TheLargestAndTheLeastOfShortRows) {
+  for (const int64_t elements : {2, 3, 8, 9}) {
+    constexpr int64_t kOutputs = 301;
+    std::vector<float> numbers(static_cast<size_t>(kOutputs * elements));
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i * 37 % 101) - 50;
+    numbers[static_cast<size_t>(elements * 17 + 1)] = std::numeric_limits<float>::quiet_NaN();
+    const Tensor x = Tensor::Of<float>(Shape{7, kOutputs / 7, elements}, numbers);
+    const Attributes last = With({{"axes", I{-1}}, {"keepdims", int64_t{0}}});
+    const F largest = FloatsOf(RunOp("ReduceMax", {x}, last, 13));
+    const F least = FloatsOf(RunOp("ReduceMin", {x}, last, 13));
+    ASSERT_EQ(largest.size(), static_cast<size_t>(kOutputs));
+    ASSERT_EQ(least.size(), static_cast<size_t>(kOutputs));
+    for (int64_t i = 0; i < kOutputs; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const auto row = numbers.begin() + i * elements;
+      if (i == 17) {
+        EXPECT_TRUE(std::isnan(largest[at]) && std::isnan(least[at]));
+      } else {
+        EXPECT_EQ(largest[at], *std::max_element(row, row + elements)) << elements << ", " << i;
+        EXPECT_EQ(least[at], *std::min_element(row, row + elements)) << elements << ", " << i;
+      }
+    }
+  }
+}
+
 TEST(Kernels, Reductions) {
   const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, -6});
   EXPECT_EQ(FloatsOf(RunOp("ReduceMean", {m}, With({{"axes", I{0}}, {"keepdims", int64_t{0}}}))),
