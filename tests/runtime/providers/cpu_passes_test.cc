@@ -142,6 +142,49 @@ TEST(AttentionFusion, LeavesReshapesThatAreNoWindows) {
   EXPECT_FALSE(After(images, ProviderPass("attention")).ends_with("FusedAttention"));
 }
 
+// As PyTorch's exporter by torch.export writes scaled_dot_product_attention.
+TestModel FlatKeysModel(const std::vector<int64_t>& merged, const std::vector<int64_t>& apart) {
+  TestModel model;
+  const Dimension batch = Dimension::Symbol("batch");
+  for (const char* name : {"q", "k", "v"}) {
+    const int64_t rows = name[0] == 'q' ? 5 : 7;
+    model.Input(name, DataType::kFloat, {batch, 2, rows, 4});
+  }
+  const auto list = [](const std::vector<int64_t>& shape) {
+    return Tensor::Of<int64_t>(Shape{static_cast<int64_t>(shape.size())}, shape);
+  };
+  model.Constant("merged", list(merged)).Constant("apart", list(apart));
+  model.Constant("root", Floats(Shape{}, {0.7f}));
+  model.Node("Reshape", {"k", "merged"}, {"k1"})
+      .Node("Transpose", {"k1"}, {"k2"}, Order({0, 2, 1}));
+  model.Node("Reshape", {"k2", "apart"}, {"k3"}).Node("Mul", {"k3", "root"}, {"k4"});
+  model.Node("Mul", {"q", "root"}, {"q1"}).Node("MatMul", {"q1", "k4"}, {"s"});
+  model.Node("Softmax", {"s"}, {"p"}, [] {
+    Attributes last;
+    last.Set("axis", int64_t{-1});
+    return last;
+  }());
+  model.Node("MatMul", {"p", "v"}, {"y"}).Output("y");
+  return model;
+}
+
+TEST(AttentionFusion, TakesKeysWhoseLeadingAxesAreOneMeanwhile) {
+  TestModel model = FlatKeysModel({-1, 7, 4}, {-1, 2, 4, 7}), copy = model;
+  EXPECT_TRUE(After(model, ProviderPass("attention")).ends_with(" FusedAttention"));
+  ExpectSameResults(copy, {Ramp(Shape{3, 2, 5, 4}, 0.31f), Ramp(Shape{3, 2, 7, 4}, 0.23f),
+                           Ramp(Shape{3, 2, 7, 4}, 0.17f)});
+}
+
+TEST(AttentionFusion, LeavesKeysThatArePartedOtherwise) {
+  // Heads and batch change places; head size and keys do before they are transposed.
+  for (const auto& [merged, apart] :
+       {std::pair{std::vector<int64_t>{-1, 7, 4}, std::vector<int64_t>{2, -1, 4, 7}},
+        std::pair{std::vector<int64_t>{-1, 4, 7}, std::vector<int64_t>{-1, 2, 4, 7}}}) {
+    TestModel model = FlatKeysModel(merged, apart);
+    EXPECT_FALSE(After(model, ProviderPass("attention")).ends_with("FusedAttention"));
+  }
+}
+
 TEST(AttentionFusion, LeavesScoresThatOthersRead) {
   TestModel model;
   model.Input("q", DataType::kFloat, {2, 3, 4}).Input("k", DataType::kFloat, {2, 3, 4});
