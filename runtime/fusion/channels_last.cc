@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "runtime/graph/channel_affine.h"
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
 
@@ -178,6 +179,9 @@ class Rewriter {
       Emit(std::move(node), out);
       return true;
     }
+    if (node.Is("BatchNormalization") && HasTwin(node.inputs[0])) {
+      return RewriteBatchNormalization(node);
+    }
     if (IsPool(node) && HasTwin(node.inputs[0])) {
       node.op_type += "ChannelsLast";
       node.domain = "onnxd";
@@ -236,6 +240,7 @@ class Rewriter {
       Emit(std::move(node), out);
       return true;
     }
+    if (node.Is("Pad") && HasTwin(node.inputs[0])) return RewritePad(node);
     if (node.Is("Resize") && HasTwin(node.inputs[0])) return RewriteResize(node);
     if (node.Is("Concat")) return RewriteConcat(node, 0, 1);
     return false;
@@ -347,6 +352,23 @@ class Rewriter {
     return true;
   }
 
+  // By constant numbers of all axes.
+  bool RewritePad(Node& node) {
+    if (node.since_version < 11 || node.input(3) != kNoValue) return false;
+    const auto pads = IntsConstant(graph_, node.input(1));
+    if (!pads || pads->size() != 8) return false;
+    std::vector<int64_t> turned;
+    for (const size_t first : {0, 4}) {
+      for (const size_t axis : {0, 2, 3, 1}) turned.push_back((*pads)[first + axis]);
+    }
+    const ValueId out = node.outputs[0];
+    std::vector<Node> none;
+    node.inputs[1] = NodeWriter(graph_, none, graph_.value(out).name + "_pads").Integers(turned);
+    node.inputs[0] = Twin(node.inputs[0]);
+    Emit(std::move(node), out);
+    return true;
+  }
+
   // To the nearest, by constant scales or sizes of all axes. Others are mostly the last of a
   // network, after which a larger image would have to be turned.
   bool RewriteResize(Node& node) {
@@ -382,6 +404,30 @@ class Rewriter {
   static Tensor ChannelsLastOf(const Tensor& plain) {
     const T* from = plain.data<T>();
     return Tensor::Of<T>(Shape{4}, {from[0], from[2], from[3], from[1]});
+  }
+
+  // As a product and a sum, which elementwise operators beside them take in.
+  bool RewriteBatchNormalization(const Node& node) {
+    const ValueId out = node.outputs[0];
+    const Dimension& channels = (*graph_.value(out).type.shape)[1];
+    if (!IsFloat(graph_, out) || !channels.known()) return false;
+    const auto affine = ChannelAffineOf(graph_, node, channels.value);
+    if (!affine.ok() || !affine->has_value()) return false;
+    const std::string name = graph_.value(out).name;
+    const auto row = [&](const std::vector<float>& numbers, const char* what) {
+      return graph_.AddInitializer(name + what,
+                                   Tensor::Of<float>(Shape{1, 1, 1, channels.value}, numbers));
+    };
+    NodeWriter writer(graph_, graph_.nodes, name + "_scaled");
+    const ValueId scaled =
+        writer.Add("Mul", {Twin(node.inputs[0]), row((*affine)->scale, "_scale")});
+    Node sum;
+    sum.name = node.name;
+    sum.op_type = "Add";
+    sum.since_version = 14;
+    sum.inputs = {scaled, row((*affine)->shift, "_shift")};
+    Emit(std::move(sum), out);
+    return true;
   }
 
   // Both sides must have four axes, so that broadcasting means the same in both layouts; constants

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "runtime/optimizer/passes/batch_normalization.h"
+#include "runtime/graph/channel_affine.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {

@@ -1,5 +1,5 @@
 #include "runtime/graph/graph_match.h"
-#include "runtime/optimizer/passes/batch_normalization.h"
+#include "runtime/graph/channel_affine.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {

@@ -63,6 +63,42 @@ TEST_F(ChannelsLast, TakesNormalizationsAlong) {
 }
 
 // The file says what shape the result has, and nothing says that of the input.
+// As networks have it whose activations come before their convolutions.
+TEST_F(ChannelsLast, TakesBatchNormalizationAsAProductAndASum) {
+  model_.Constant("s", Ramp(Shape{4}, 0.2f)).Constant("b", Ramp(Shape{4}, 0.1f));
+  model_.Constant("m", Ramp(Shape{4}, 0.3f)).Constant("v", Floats(Shape{4}, {1, 0.5, 2, 0.1}));
+  model_.Node("BatchNormalization", {"c", "s", "b", "m", "v"}, {"n"});
+  model_.Node("Relu", {"n"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Mul Add Relu Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+}
+
+TEST_F(ChannelsLast, LeavesBatchNormalizationOfComputedNumbers) {
+  model_.Input("s", DataType::kFloat, {4});
+  model_.Node("BatchNormalization", {"c", "s", "s", "s", "s"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Transpose BatchNormalization");
+}
+
+TEST_F(ChannelsLast, TakesPadsAlong) {
+  for (const char* mode : {"constant", "reflect", "edge"}) {
+    TestModel model = model_;
+    model.Constant("pads", Tensor::Of<int64_t>(Shape{8}, {0, 1, 2, 0, 0, 2, 1, 3}));
+    Attributes attributes;
+    attributes.Set("mode", std::string(mode));
+    model.Node("Pad", {"c", "pads"}, {"y"}, attributes).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, pass_), "Transpose ConvChannelsLast Pad Transpose");
+    ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+  }
+}
+
+TEST_F(ChannelsLast, LeavesPadsOfSomeAxes) {
+  model_.Constant("pads", Ints(Shape{2}, {1, 2})).Constant("axes", Ints(Shape{1}, {2}));
+  model_.Node("Pad", {"c", "pads", "", "axes"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Transpose Pad");
+}
+
 TEST_F(ChannelsLast, LeavesNormalizationsOfUnknownShape) {
   model_.Constant("s", Ramp(Shape{4}, 0.2f)).Constant("b", Ramp(Shape{4}, 0.1f));
   model_.Input("u", DataType::kFloat, {});

@@ -1,3 +1,4 @@
+// BatchNormalization of constants, as passes fold it into what is beside it.
 #pragma once
 
 #include <optional>

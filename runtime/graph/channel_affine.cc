@@ -1,4 +1,4 @@
-#include "runtime/optimizer/passes/batch_normalization.h"
+#include "runtime/graph/channel_affine.h"
 
 #include <cmath>
 
