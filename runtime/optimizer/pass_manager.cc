@@ -25,6 +25,7 @@ std::vector<const GraphPass*> StandardPasses() {
           OneHotProduct(),
           GeluFusion(),
           LayerNormalizationFusion(),
+          GlobalAveragePoolFusion(),
           MatMulScaleFusion(),
           DenormalWeights(),
           BlockedProducts(),

@@ -63,6 +63,9 @@ const GraphPass* LoopInvariants();
 // The arithmetic of Clip(x + b, 0, m) / m, and of products with it before it is divided:
 // HardSigmoid. Extended.
 const GraphPass* HardSigmoidFusion();
+// ReduceMean over all axes of images, which stay, as timm's squeeze-and-excite has it:
+// GlobalAveragePool. Of floats; extended.
+const GraphPass* GlobalAveragePoolFusion();
 // The arithmetic of normalization over the last axis with a constant scale (and bias):
 // LayerNormalization (version 17, or 1 as onnxruntime has it in older models), or
 // SimplifiedLayerNormalization where no mean is subtracted. Extended.
