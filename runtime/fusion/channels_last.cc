@@ -41,6 +41,13 @@ bool IsQuantization(const Node& node) {
          node.attributes.Int("block_size", 0) == 0;
 }
 
+bool IsReduction(const Node& node) {
+  static const std::set<std::string> reductions = {"ReduceMean", "ReduceSum",      "ReduceMax",
+                                                   "ReduceMin",  "ReduceL1",       "ReduceL2",
+                                                   "ReduceProd", "ReduceSumSquare"};
+  return node.domain.empty() && reductions.contains(node.op_type);
+}
+
 bool IsPool(const Node& node) {
   return node.domain.empty() &&
          (node.op_type == "MaxPool" || node.op_type == "AveragePool" ||
@@ -241,6 +248,7 @@ class Rewriter {
       return true;
     }
     if (node.Is("Pad") && HasTwin(node.inputs[0])) return RewritePad(node);
+    if (IsReduction(node) && HasTwin(node.inputs[0])) return RewriteReduction(node);
     if (node.Is("Resize") && HasTwin(node.inputs[0])) return RewriteResize(node);
     if (node.Is("Concat")) return RewriteConcat(node, 0, 1);
     return false;
@@ -340,13 +348,37 @@ class Rewriter {
   bool RewriteSlice(Node& node) {
     auto axes = node.since_version >= 10 ? IntsConstant(graph_, node.input(3)) : std::nullopt;
     if (!axes) return false;
-    for (int64_t& axis : *axes) {
-      if (axis < -4 || axis > 3) return false;
-      axis = static_cast<int64_t>(std::array{0, 3, 1, 2}[static_cast<size_t>(axis + 4) % 4]);
-    }
+    if (!TurnAxes(*axes)) return false;
     const ValueId out = node.outputs[0];
     std::vector<Node> none;
     node.inputs[3] = NodeWriter(graph_, none, graph_.value(out).name + "_axes").Integers(*axes);
+    node.inputs[0] = Twin(node.inputs[0]);
+    Emit(std::move(node), out);
+    return true;
+  }
+
+  // Axes of the plain layout to those of the other one; false where there is no such axis.
+  static bool TurnAxes(std::vector<int64_t>& axes) {
+    for (int64_t& axis : axes) {
+      if (axis < -4 || axis > 3) return false;
+      axis = static_cast<int64_t>(std::array{0, 3, 1, 2}[static_cast<size_t>(axis + 4) % 4]);
+    }
+    return true;
+  }
+
+  // Over some axes, which stay.
+  bool RewriteReduction(Node& node) {
+    auto axes = AxesOfReduction(graph_, node);
+    if (!axes || axes->empty() || node.attributes.Int("keepdims", 1) == 0 || !TurnAxes(*axes)) {
+      return false;
+    }
+    const ValueId out = node.outputs[0];
+    if (node.input(1) != kNoValue) {
+      std::vector<Node> none;
+      node.inputs[1] = NodeWriter(graph_, none, graph_.value(out).name + "_axes").Integers(*axes);
+    } else {
+      node.attributes.Set("axes", *axes);
+    }
     node.inputs[0] = Twin(node.inputs[0]);
     Emit(std::move(node), out);
     return true;
@@ -601,8 +633,9 @@ bool IsDepthwise(const Attributes& attributes, const Shape& weights) {
 
 bool IsElementwiseInAnyLayout(const Node& node) {
   static const std::set<std::string> unary = {
-      "Relu", "Sigmoid", "Tanh",     "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",  "Exp", "Sqrt",
-      "Abs",  "Neg",     "Softplus", "Mish",      "Erf",         "Celu",      "Selu", "Gelu"};
+      "Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",
+      "Exp",  "Sqrt",    "Abs",  "Neg",       "Softplus",    "Mish",      "Erf",
+      "Celu", "Selu",    "Gelu", "Log",       "Reciprocal",  "Swish"};
   if (node.Is("Gelu", "com.microsoft")) return true;
   if (node.Is("FastGelu", "com.microsoft")) return node.input(1) == kNoValue;
   return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
@@ -611,7 +644,7 @@ bool IsElementwiseInAnyLayout(const Node& node) {
 bool IsBinaryInAnyLayout(const Node& node) {
   return node.domain.empty() && node.since_version >= 7 &&
          (node.op_type == "Add" || node.op_type == "Sub" || node.op_type == "Mul" ||
-          node.op_type == "Div" || node.op_type == "PRelu");
+          node.op_type == "Div" || node.op_type == "Pow" || node.op_type == "PRelu");
 }
 
 }  // namespace onnxd

@@ -93,6 +93,40 @@ TEST_F(ChannelsLast, TakesPadsAlong) {
   }
 }
 
+// As layers have it that normalize each pixel over its channels.
+TEST_F(ChannelsLast, TakesReductionsThatKeepTheirAxes) {
+  for (const auto& axes : {std::vector<int64_t>{1}, {-3}, {2, 3}, {-1, 1}, {2}}) {
+    for (const bool as_input : {true, false}) {
+      TestModel model = model_;
+      Attributes attributes;
+      std::vector<std::string> inputs = {"c"};
+      if (as_input) {
+        model.Constant("axes", Tensor::Of<int64_t>(Shape{static_cast<int64_t>(axes.size())}, axes));
+        inputs.emplace_back("axes");
+      } else {
+        model = TestModel(13);
+        model.Input("x", DataType::kFloat, {1, 3, 6, 5});
+        model.Constant("w", Ramp(Shape{4, 3, 3, 3}, 0.1f)).Node("Conv", {"x", "w"}, {"c"});
+        attributes.Set("axes", axes);
+      }
+      model.Constant("two", Floats(Shape{}, {2}));
+      model.Node("ReduceMean", inputs, {"m"}, attributes).Node("Pow", {"m", "two"}, {"p"});
+      model.Node("Mul", {"c", "p"}, {"y"}).Output("y");
+      TestModel copy = model;
+      EXPECT_EQ(After(model, pass_), "Transpose ConvChannelsLast ReduceMean Pow Mul Transpose");
+      ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+    }
+  }
+}
+
+TEST_F(ChannelsLast, LeavesReductionsThatDropTheirAxes) {
+  model_.Constant("axes", Ints(Shape{2}, {2, 3}));
+  Attributes drops;
+  drops.Set("keepdims", int64_t{0});
+  model_.Node("ReduceMean", {"c", "axes"}, {"y"}, drops).Output("y");
+  EXPECT_EQ(After(model_, pass_), "Transpose ConvChannelsLast Transpose ReduceMean");
+}
+
 TEST_F(ChannelsLast, LeavesPadsOfSomeAxes) {
   model_.Constant("pads", Ints(Shape{2}, {1, 2})).Constant("axes", Ints(Shape{1}, {2}));
   model_.Node("Pad", {"c", "pads", "", "axes"}, {"y"}).Output("y");
