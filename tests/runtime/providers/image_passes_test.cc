@@ -542,5 +542,42 @@ TEST_F(ChannelsLast, AveragesImagesByAnyNumberOfThreads) {
   }
 }
 
+// One sum after the other would be off by 1e-4 and more.
+TEST_F(ChannelsLast, AveragesLargeImagesExactly) {
+  constexpr int64_t kChannels = 16, kSide = 700;
+  for (const bool is_depthwise : {false, true}) {
+    TestModel model;
+    Tensor w = *Tensor::Create(DataType::kFloat, Shape{kChannels, 1, 1, 1});
+    Tensor middle = *Tensor::Create(DataType::kFloat, Shape{kChannels, 1, 3, 3});
+    std::fill_n(middle.mutable_data<float>(), middle.ElementCount(), 0.0f);
+    for (int64_t c = 0; c < kChannels; ++c) {
+      w.mutable_data<float>()[c] = 0.1f * static_cast<float>(c + 1);
+      middle.mutable_data<float>()[c * 9 + 4] = 1.0f;
+    }
+    model.Input("x", DataType::kFloat, {1, 1, kSide, kSide}).Constant("w", w);
+    model.Constant("b", Floats(Shape{1}, {3})).Node("Conv", {"x", "w"}, {"c0"});
+    model.Node("Add", {"c0", "b"}, {"c"});
+    if (is_depthwise) {
+      Attributes window;
+      window.Set("group", kChannels);
+      window.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
+      model.Constant("middle", middle).Node("Conv", {"c", "middle"}, {"d"}, window);
+    }
+    model.Node("GlobalAveragePool", {is_depthwise ? "d" : "c"}, {"y"}).Output("y");
+    const auto session = model.Load();
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    const Tensor x = Ramp(Shape{1, 1, kSide, kSide}, 0.1f);
+    double mean = 0;
+    for (const float number : x.elements<float>()) mean += static_cast<double>(number);
+    mean /= static_cast<double>(kSide * kSide);
+    const auto outputs = (*session)->Run(std::vector<Value>{x}, {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    for (int64_t c = 0; c < kChannels; ++c) {
+      const double wanted = 3 + mean * static_cast<double>(w.data<float>()[c]);
+      EXPECT_NEAR((*outputs)[0].tensor().data<float>()[c], wanted, 5e-6) << is_depthwise;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace onnxd

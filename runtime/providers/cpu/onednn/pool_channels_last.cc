@@ -176,20 +176,35 @@ Result<std::unique_ptr<Kernel>> MakePoolChannelsLast(const KernelInfo& info) {
 namespace {
 
 constexpr int64_t kLeastElements = 16 << 10;  // that are worth several threads
+constexpr int64_t kMostPixels = 256;          // that are summed one by one: more would lose digits
 
-// The sums of `channels` over all pixels, each thread's part of which is likely in its own cache.
+// Of one image, [pixels, channels]; a part is summed before the parts are.
+struct MeanPlan {
+  int64_t pixels, channels, parts;
+  int64_t parts_at_once;  // that a thread takes: likely those that its own cache has
+};
+
+MeanPlan PlanMean(int64_t pixels, int64_t channels, int threads) {
+  const int64_t workers =
+      pixels * channels < kLeastElements ? 1 : std::clamp<int64_t>(threads, 1, pixels);
+  const int64_t parts = std::max(workers, (pixels + kMostPixels - 1) / kMostPixels);
+  return {pixels, channels, parts, (parts + workers - 1) / workers};
+}
+
 // `partial` has room for as many sums as there are parts.
-void SumPixels(const float* in, int64_t pixels, int64_t channels, int64_t parts, float* partial,
-               float* out, ThreadPool& pool) {
+void SumPixels(const MeanPlan& plan, const float* in, float* partial, float* out,
+               ThreadPool& pool) {
   const math::Simd& simd = math::CurrentSimd();
-  if (parts == 1) return simd.sum_rows(in, pixels, channels, out);
-  pool.ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
+  const int64_t channels = plan.channels;
+  if (plan.parts == 1) return simd.sum_rows(in, plan.pixels, channels, out);
+  pool.ParallelFor(plan.parts, plan.parts_at_once, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
-      const int64_t first = pixels * part / parts, last = pixels * (part + 1) / parts;
-      simd.sum_rows(in + first * channels, last - first, channels, partial + part * channels);
+      const Share share = ShareOf(plan.pixels, part, plan.parts);
+      simd.sum_rows(in + share.begin * channels, share.end - share.begin, channels,
+                    partial + part * channels);
     }
   });
-  simd.sum_rows(partial, parts, channels, out);
+  simd.sum_rows(partial, plan.parts, channels, out);
 }
 
 }  // namespace
@@ -200,17 +215,18 @@ Result<std::unique_ptr<Kernel>> MakeGlobalAveragePoolChannelsLast(const KernelIn
   }
   return MakeKernel([](const PrepareContext& context) -> Result<PreparedKernel> {
     const Shape x = context.InputShape(0);
-    const int64_t pixels = x[1] * x[2], channels = x[3];
-    const int64_t parts =
-        pixels * channels < kLeastElements ? 1 : std::clamp<int64_t>(context.threads, 1, pixels);
+    const MeanPlan plan = PlanMean(x[1] * x[2], x[3], context.threads);
     PreparedKernel prepared;
-    if (parts > 1) prepared.scratch_bytes = static_cast<size_t>(parts * channels) * sizeof(float);
-    prepared.compute = [=](const KernelContext& k) {
-      for (int64_t n = 0; n < x[0]; ++n) {
-        float* out = k.output<float>(0) + n * channels;
-        SumPixels(k.input<float>(0) + n * pixels * channels, pixels, channels, parts,
-                  k.scratch<float>(), out, k.pool());
-        math::CurrentSimd().affine(out, out, channels, 1.0f / static_cast<float>(pixels), 0.0f);
+    if (plan.parts > 1) {
+      prepared.scratch_bytes = static_cast<size_t>(plan.parts * plan.channels) * sizeof(float);
+    }
+    prepared.compute = [plan, images = x[0]](const KernelContext& k) {
+      const int64_t size = plan.pixels * plan.channels;
+      for (int64_t n = 0; n < images; ++n) {
+        float* out = k.output<float>(0) + n * plan.channels;
+        SumPixels(plan, k.input<float>(0) + n * size, k.scratch<float>(), out, k.pool());
+        math::CurrentSimd().affine(out, out, plan.channels, 1.0f / static_cast<float>(plan.pixels),
+                                   0.0f);
       }
       return Status::Ok();
     };
