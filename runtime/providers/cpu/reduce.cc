@@ -248,6 +248,8 @@ math::Binary RowOperation(Reduction op) {
   }
 }
 
+constexpr int64_t kMostRows = 256;  // that are summed one by one: more would lose digits
+
 // Some outputs, neighbours: an element of each, then the next one of each.
 class ColumnReduction {
  public:
@@ -259,7 +261,10 @@ class ColumnReduction {
     if (op == Reduction::kLogSumExp) return LogSumExp(to);
     const math::Simd& simd = math::CurrentSimd();
     const math::Binary operation = RowOperation(op);
+    float some[kChunk];  // rows that are not in `to` yet
+    int64_t rows = 0;
     std::fill_n(to, count_, Initial<float>(op));
+    std::fill_n(some, count_, Initial<float>(op));
     ForRows([&](const float* row) {
       float made[kChunk];
       if (op == Reduction::kL1) {
@@ -269,8 +274,12 @@ class ColumnReduction {
         simd.binary(math::Binary::kMul, row, row, made, count_, 1, 1);
         row = made;
       }
-      simd.binary(operation, to, row, to, count_, 1, 1);
+      simd.binary(operation, some, row, some, count_, 1, 1);
+      if (++rows % kMostRows != 0) return;
+      simd.binary(operation, to, some, to, count_, 1, 1);
+      std::fill_n(some, count_, Initial<float>(op));
     });
+    simd.binary(operation, to, some, to, count_, 1, 1);
     for (int64_t i = 0; i < count_; ++i) to[i] = Finish(op, to[i], plan_.elements);
   }
 

@@ -330,6 +330,22 @@ TEST(Kernels, ReductionsOfLeadingAxes) {
   }
 }
 
+// One number added after the other would be off by 6e-5.
+TEST(Kernels, MeansOfManyRowsAreExact) {
+  constexpr int64_t kRows = 400'000, kColumns = 9;
+  Tensor x = *Tensor::Create(DataType::kFloat, Shape{kRows, kColumns});
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> numbers(3, 4);
+  std::generate_n(x.mutable_data<float>(), x.ElementCount(), [&] { return numbers(random); });
+  std::vector<double> means(kColumns);
+  for (int64_t i = 0; i < x.ElementCount(); ++i) {
+    means[static_cast<size_t>(i % kColumns)] += static_cast<double>(x.data<float>()[i]) / kRows;
+  }
+  const F y = FloatsOf(RunOp("ReduceMean", {x}, With({{"axes", I{0}}}), 13));
+  ASSERT_EQ(y.size(), means.size());
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], means[i], 1e-5);
+}
+
 // Trailing axes of few elements, of which many outputs are taken at once; one more than that.
 TEST(Kernels, TheLargestAndTheLeastOfShortRows) {
   for (const int64_t elements : {2, 3, 8, 9}) {
