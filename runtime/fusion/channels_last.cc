@@ -350,11 +350,15 @@ class Rewriter {
     if (!axes) return false;
     if (!TurnAxes(*axes)) return false;
     const ValueId out = node.outputs[0];
-    std::vector<Node> none;
-    node.inputs[3] = NodeWriter(graph_, none, graph_.value(out).name + "_axes").Integers(*axes);
+    node.inputs[3] = Integers(out, "_axes", *axes);
     node.inputs[0] = Twin(node.inputs[0]);
     Emit(std::move(node), out);
     return true;
+  }
+
+  // An initializer whose name begins as that of `out`.
+  ValueId Integers(ValueId out, const char* what, const std::vector<int64_t>& numbers) {
+    return NodeWriter(graph_, graph_.nodes, graph_.value(out).name + what).Integers(numbers);
   }
 
   // Axes of the plain layout to those of the other one; false where there is no such axis.
@@ -374,8 +378,7 @@ class Rewriter {
     }
     const ValueId out = node.outputs[0];
     if (node.input(1) != kNoValue) {
-      std::vector<Node> none;
-      node.inputs[1] = NodeWriter(graph_, none, graph_.value(out).name + "_axes").Integers(*axes);
+      node.inputs[1] = Integers(out, "_axes", *axes);
     } else {
       node.attributes.Set("axes", *axes);
     }
@@ -394,8 +397,7 @@ class Rewriter {
       for (const size_t axis : {0, 2, 3, 1}) turned.push_back((*pads)[first + axis]);
     }
     const ValueId out = node.outputs[0];
-    std::vector<Node> none;
-    node.inputs[1] = NodeWriter(graph_, none, graph_.value(out).name + "_pads").Integers(turned);
+    node.inputs[1] = Integers(out, "_pads", turned);
     node.inputs[0] = Twin(node.inputs[0]);
     Emit(std::move(node), out);
     return true;
