@@ -152,8 +152,6 @@ void SetLayout(InferenceContext& context, SymbolicShape shape, bool channels_las
   context.SetShape(0, std::move(shape));
 }
 
-bool IsOne(const Dimension& dimension) { return dimension.known() && dimension.value == 1; }
-
 struct ConvLayout {
   bool channels_last;         // of the input
   bool result_channels_last;  // of the result
@@ -165,20 +163,20 @@ Status ConvShape(InferenceContext& context, ConvLayout layout, size_t weight_ope
   const SymbolicShape* given = context.shape(weight_operand);
   if (!shape || given == nullptr) return Status::Ok();
   const bool filters_last = context.attributes().Int("filters_last", 0) != 0;
+  const int64_t group = context.attributes().Int("group", 1);
+  if (group < 1) return context.Fail("group must be positive");
   SymbolicShape turned = *given;
   if (filters_last && turned.size() > 1) {
     std::rotate(turned.begin() + 1, turned.end() - 1, turned.end());
     // A filter for each channel: these are last, too.
-    if (IsOne(turned[0]) && !IsOne(turned[1])) std::swap(turned[0], turned[1]);
+    if (group > 1) std::swap(turned[0], turned[1]);
   }
   const SymbolicShape* const weights = &turned;
   if (weights->size() != shape->size()) {
     return context.Fail(StrCat("input ", ToString(*shape), " and weights ", ToString(*weights),
                                " have different ranks"));
   }
-  const int64_t group = context.attributes().Int("group", 1);
   const Dimension& channels = (*shape)[1];
-  if (group < 1) return context.Fail("group must be positive");
   if (channels.known() && (*weights)[1].known() && (*weights)[1].value != channels.value / group) {
     return context.Fail(StrCat("input has ", channels.value, " channels, weights take ",
                                SaturatingMultiply((*weights)[1].value, group)));

@@ -127,6 +127,25 @@ TEST_P(DeviceLayout, PatchesAreRowsOfAProduct) {
   }
 }
 
+// As the masks of a segmentation network and the distances of a detector are computed.
+TEST_P(DeviceLayout, OneFilterIsNoDepthwiseConvolution) {
+  const double tolerance = GetParam() == DataType::kFloat16 ? 4e-3 : 3e-2;
+  for (const int64_t kernel : {1, 3}) {
+    CastModel cast(GetParam());
+    const std::string x = cast.Input(Shape{2, 16, 13, 11});
+    cast.model().Constant("w", *Converted(Waves(Shape{1, 16, kernel, kernel}, 0.25f), GetParam()));
+    cast.model().Node("Conv", {x, "w"}, {"c"}, Sizes({kernel, kernel}, 1, kernel / 2));
+    const std::vector<Value> inputs = cast.inputs();
+    const TestModel model = cast.Answer("c");
+    EXPECT_EQ(AfterLayout(model), "Cast Transpose ConvChannelsLast Cast Transpose");
+    for (const bool fused : {false, true}) {
+      ExpectSameAsCpu(model, inputs,
+                      fused ? MakeFusedProvider(device_) : MakeGpuProvider("opencl", device_),
+                      tolerance, OptimizationLevel::kAll);
+    }
+  }
+}
+
 // An image of so many channels, a depthwise convolution, and a 1 x 1 one behind it.
 TestModel Separable(DataType type, int64_t channels, Attributes sizes, std::vector<Value>& inputs) {
   CastModel cast(type);

@@ -167,6 +167,25 @@ TEST(FusedProvider, LeavesWhatWouldHaveToWaitForItself) {
   ExpectSameOnDevice(model, {Sines(Shape{8, 8}, 1)});
 }
 
+// Networks of several resolutions, whose branches exchange sums.
+TEST(FusedProvider, LeavesSetsThatWouldWaitForEachOther) {
+  TestModel down;
+  down.Input("x", DataType::kFloat, {8, 8}).Constant("v", Sines(Shape{8, 8}, 0.2f));
+  down.Constant("w", Sines(Shape{8, 8}, 0.3f));
+  down.Node("MatMul", {"x", "v"}, {"a"}).Node("MatMul", {"x", "w"}, {"b"});
+  down.Node("Transpose", {"a"}, {"c"}).Node("Transpose", {"b"}, {"d"});
+  down.Node("Add", {"a", "d"}, {"y"}).Node("Add", {"b", "c"}, {"z"}).Output("y").Output("z");
+  EXPECT_EQ(Fused(down), "MatMul Transpose MatMul+Add Transpose Add");
+  ExpectSameOnDevice(down, {Sines(Shape{8, 8}, 1)});
+
+  TestModel up;
+  up.Input("x", DataType::kFloat, {8, 8}).Constant("w", Sines(Shape{8, 8}, 0.3f));
+  up.Node("MatMul", {"x", "w"}, {"a"}).Node("Exp", {"x"}, {"b"}).Node("Transpose", {"a"}, {"c"});
+  up.Node("Mul", {"b", "c"}, {"y"}).Node("Add", {"a", "b"}, {"z"}).Output("y").Output("z");
+  EXPECT_EQ(Fused(up), "Exp MatMul+Add Transpose Mul");
+  ExpectSameOnDevice(up, {Sines(Shape{8, 8}, 1)});
+}
+
 TEST(FusedProvider, FollowsDimensionsThatInferenceLeavesOpen) {
   TestModel model;
   // Compress leaves the extent to the data.

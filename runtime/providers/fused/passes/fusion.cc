@@ -28,6 +28,7 @@ class Fusion {
         index_(graph),
         shapes_(graph),
         taken_(graph.nodes.size(), false),
+        finished_(graph.nodes.size()),
         drop_(taken_) {
     // What computes shapes stays on the host, which has no fused nodes.
     const std::vector<bool> shape_values = FindShapeValues(graph);
@@ -40,14 +41,14 @@ class Fusion {
     // From the end, so that what joins two branches goes to the later one.
     ForEach([&](size_t n) {
       if (!IsProduct(graph_, graph_.nodes[n])) return;
-      Region region(graph_, index_, shapes_, taken_, n);
+      Region region(graph_, index_, shapes_, taken_, finished_, n);
       region.GrowDown(graph_.nodes[n].outputs[0]);
       Take(region);
     });
     ForEach([&](size_t n) {
       const Node& node = graph_.nodes[n];
       if (!IsRowOperator(graph_, node)) return;
-      Region region(graph_, index_, shapes_, taken_, n);
+      Region region(graph_, index_, shapes_, taken_, finished_, n);
       region.GrowDown(node.outputs[0]);
       region.GrowUp(node.inputs[0], n);
       Take(region);
@@ -55,7 +56,7 @@ class Fusion {
     ForEach([&](size_t n) {
       const Node& node = graph_.nodes[n];
       if (!IsPointwise(graph_, node)) return;
-      Region region(graph_, index_, shapes_, taken_, n);
+      Region region(graph_, index_, shapes_, taken_, finished_, n);
       region.GrowUp(node.outputs[0], graph_.nodes.size());
       Take(region);
     });
@@ -83,12 +84,15 @@ class Fusion {
     const std::vector<size_t> members(region.members().begin(), region.members().end());
     fused_.emplace_back(members.back(), FuseNodes(graph_, members, outputs));
     for (const size_t member : members) taken_[member] = drop_[member] = true;
+    finished_.Add(members);
   }
 
   Graph& graph_;
   const GraphIndex index_;
   const ShapeIdentity shapes_;
-  std::vector<bool> taken_, drop_;
+  std::vector<bool> taken_;
+  FinishedRegions finished_;
+  std::vector<bool> drop_;
   std::vector<std::pair<size_t, Node>> fused_;  // by position
 };
 

@@ -6,6 +6,26 @@
 
 namespace onnxd {
 
+FinishedRegions::FinishedRegions(size_t node_count)
+    : members_(node_count), set_of_(node_count), reaches_(node_count) {
+  for (size_t n = 0; n < node_count; ++n) {
+    members_[n] = {n};
+    set_of_[n] = reaches_[n] = n;
+  }
+}
+
+void FinishedRegions::Add(std::vector<size_t> members) {
+  const auto [first, last] = std::minmax_element(members.begin(), members.end());
+  for (size_t n = *first; n <= *last; ++n) reaches_[n] = std::min(reaches_[n], *first);
+  for (const size_t member : members) set_of_[member] = members_.size();
+  members_.push_back(std::move(members));
+}
+
+size_t FinishedRegions::CutBefore(size_t node) const {
+  while (reaches_[node] < node) node = reaches_[node];
+  return node;
+}
+
 bool Region::Fits(size_t node, ValueId like) const {
   const Node& candidate = graph_.nodes[node];
   return !taken_[node] && !Has(node) && IsPointwise(graph_, candidate) &&
@@ -13,20 +33,22 @@ bool Region::Fits(size_t node, ValueId like) const {
 }
 
 bool Region::DependsOnMembers(ValueId id) const {
-  const size_t first = *members_.begin();
+  const size_t cut = finished_.CutBefore(*members_.begin());
   std::vector<ValueId> open = {id};
   std::set<size_t> seen;
   while (!open.empty()) {
     const int producer = open.back() == kNoValue ? -1 : index_.producer(open.back());
     open.pop_back();
-    // Nodes stand in topological order: what is before all members cannot depend on one.
-    if (producer < static_cast<int>(first)) continue;
+    if (producer < static_cast<int>(cut)) continue;
     const auto position = static_cast<size_t>(producer);
     if (Has(position)) return true;
     if (!seen.insert(position).second) continue;
-    const Node& node = graph_.nodes[position];
-    open.insert(open.end(), node.inputs.begin(), node.inputs.end());
-    open.insert(open.end(), node.captures.begin(), node.captures.end());
+    for (const size_t together : finished_.Together(position)) {
+      seen.insert(together);
+      const Node& node = graph_.nodes[together];
+      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
+      open.insert(open.end(), node.captures.begin(), node.captures.end());
+    }
   }
   return false;
 }
@@ -76,11 +98,11 @@ void Region::GrowDown(ValueId like) {
 }
 
 void Region::GrowUp(ValueId like, size_t at) {
-  // Others that read the value must not lead back: those behind all members cannot.
+  // Others that read the value must not lead back: those behind a cut behind all members cannot.
   const auto leaves = [&](ValueId id) {
     for (const int consumer : index_.consumers(id)) {
       const auto position = static_cast<size_t>(consumer);
-      if (!Has(position) && position < *members_.rbegin()) return false;
+      if (!Has(position) && finished_.CutBefore(position) <= *members_.rbegin()) return false;
     }
     return true;
   };
