@@ -497,6 +497,13 @@ struct Simd {
   // The sums over d of (x[row, d] - points[d, i])^2, and of x[row, d] * points[d, i].
   void (*squared_distances)(const PointsArguments& arguments);
   void (*point_products)(const PointsArguments& arguments);
+  // out = x * cosines + p * sines, where p are x's second half, negated, and its first. All have
+  // 2 * half numbers; out is not x.
+  void (*rotate_halves)(const float* x, const float* cosines, const float* sines, float* out,
+                        int64_t half);
+  // The same where p are x's numbers with each two exchanged, the first of them negated; n is even.
+  void (*rotate_pairs)(const float* x, const float* cosines, const float* sines, float* out,
+                       int64_t n);
   TreeLoops<float> float_trees;
   TreeLoops<double> double_trees;
 };

@@ -131,6 +131,7 @@ constexpr InferenceRule kRules[] = {
     {"com.microsoft", "Gelu", SameShapeAsInput},
     {"com.microsoft", "QuickGelu", SameShapeAsInput},
     {"onnxd", "ElementwiseChain", BroadcastAll},
+    {"onnxd", "RotaryPositions", BroadcastAll},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/fusion/attention.h"
 #include "runtime/fusion/dequantize_folding.h"
+#include "runtime/fusion/rotary_positions.h"
 #include "runtime/fusion/weight_casts.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/math/simd.h"
@@ -68,10 +69,11 @@ class CpuProvider : public ExecutionProvider {
 
   std::vector<const GraphPass*> Passes() const override {
     std::vector<const GraphPass*> passes = {
-        FloatComputation(),         ConstantCaptures(),        AttentionFusion(false),
-        HardSwishFusion(),          CpuConvActivationFusion(), WeightCasts(),
-        QuantizedOperators(),       QuantizedSignals(),        QuantizedConvInFloats(),
-        DynamicQuantizedProducts(), DynamicQuantizedConvs(),   DequantizeFolding()};
+        FloatComputation(),      ConstantCaptures(),         RotaryPositionsFusion(false),
+        AttentionFusion(false),  HardSwishFusion(),          CpuConvActivationFusion(),
+        WeightCasts(),           QuantizedOperators(),       QuantizedSignals(),
+        QuantizedConvInFloats(), DynamicQuantizedProducts(), DynamicQuantizedConvs(),
+        DequantizeFolding()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

@@ -5,6 +5,7 @@
 #include "runtime/fusion/dequantize_folding.h"
 #include "runtime/fusion/merged_products.h"
 #include "runtime/fusion/narrow_masks.h"
+#include "runtime/fusion/rotary_positions.h"
 #include "runtime/fusion/weight_casts.h"
 #include "runtime/providers/fused/fused_kernels.h"
 #include "runtime/providers/fused/passes/fusion.h"
@@ -39,12 +40,19 @@ class FusedProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), NarrowMasks(),
-            MergedProducts(),      GemmOfRows(),
-            TransposedRows(),      WeightCasts(),
-            &quantized_operators_, DequantizeFolding(),
-            &narrow_products_,     ReductionAxesAsAttribute(),
-            &channels_last_,       NeighbourFusion()};
+    return {RotaryPositionsFusion(true),
+            AttentionFusion(true),
+            NarrowMasks(),
+            MergedProducts(),
+            GemmOfRows(),
+            TransposedRows(),
+            WeightCasts(),
+            &quantized_operators_,
+            DequantizeFolding(),
+            &narrow_products_,
+            ReductionAxesAsAttribute(),
+            &channels_last_,
+            NeighbourFusion()};
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "runtime/fusion/merged_products.h"
 #include "runtime/fusion/narrow_masks.h"
 #include "runtime/fusion/quantized_operators.h"
+#include "runtime/fusion/rotary_positions.h"
 #include "runtime/fusion/weight_casts.h"
 #include "runtime/kernel/kernel_registry.h"
 #include "runtime/providers/gpu/depthwise_product.h"
@@ -80,8 +81,15 @@ class GpuProvider : public ExecutionProvider {
   }
 
   std::vector<const GraphPass*> Passes() const override {
-    return {AttentionFusion(true), NarrowMasks(),       MergedProducts(),  WeightCasts(),
-            &quantized_operators_, DequantizeFolding(), MatMulAddFusion(), &channels_last_};
+    return {RotaryPositionsFusion(true),
+            AttentionFusion(true),
+            NarrowMasks(),
+            MergedProducts(),
+            WeightCasts(),
+            &quantized_operators_,
+            DequantizeFolding(),
+            MatMulAddFusion(),
+            &channels_last_};
   }
 
  private:
