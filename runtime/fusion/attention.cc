@@ -1,8 +1,11 @@
 #include "runtime/fusion/attention.h"
 
+#include <map>
+#include <numeric>
 #include <optional>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/graph/node_writer.h"
 
 namespace onnxd {
 namespace {
@@ -10,18 +13,23 @@ namespace {
 using Order = std::vector<int64_t>;
 
 // An operand as the kernel reads it: through an order of axes, empty when that changes nothing.
+// `turned`: the order of a Transpose that it needs before, as the kernel keeps the last axis.
 struct View {
   ValueId id = kNoValue;
   Order order;
+  Order turned = {};
 };
 
 struct Pattern {
   View query, key, value;
-  ValueId mask = kNoValue, window_mask = kNoValue;
+  std::vector<ValueId> masks;  // to be added to each other
+  ValueId window_mask = kNoValue;
   float scale = 1.0f;
+  ValueId head_scale = kNoValue;  // numbers that the queries of a head are multiplied by
   bool nan_to_zero = false;
   size_t last = 0;  // the node that gives the result
   Order output_order;
+  bool turned_result = false;  // [..., value size, queries]
 };
 
 std::optional<Order> OrderOf(const Node& transpose, int rank) {
@@ -32,6 +40,14 @@ std::optional<Order> OrderOf(const Node& transpose, int rank) {
 
 bool KeepsLastAxis(const Order& order) {
   return order.back() == static_cast<int64_t>(order.size()) - 1;
+}
+
+// That exchanges the last two axes.
+Order Turning(int rank) {
+  Order order(static_cast<size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[order.size() - 2], order.back());
+  return order;
 }
 
 class Matcher {
@@ -46,10 +62,12 @@ class Matcher {
     Pattern pattern;
     const Node* scores = Scores(WithoutWindows(softmax.inputs[0], *rank, pattern), *rank, pattern);
     if (scores == nullptr || !Keys(scores->inputs[1], *rank, pattern)) return std::nullopt;
-    const ValueId query = Unscaled(scores->inputs[0], pattern);
-    pattern.query = Through(query, *rank);
+    pattern.query = Query(Unscaled(scores->inputs[0], pattern), *rank, pattern);
     if (pattern.query.id == kNoValue || !(pattern.scale > 0)) return std::nullopt;
-    return Result(softmax, *rank, pattern) ? std::optional(pattern) : std::nullopt;
+    // Numbers for heads multiply what has heads first.
+    if (pattern.head_scale != kNoValue) pattern.query.turned.swap(pattern.query.order);
+    if (!Result(softmax, *rank, pattern)) return std::nullopt;
+    return PaysFor(pattern, *scores, *rank) ? std::optional(pattern) : std::nullopt;
   }
 
  private:
@@ -95,18 +113,20 @@ class Matcher {
     return dimension.known() ? std::optional(dimension.value) : std::nullopt;
   }
 
-  // The product behind what Softmax reads; takes mask and scale.
+  // The product behind what Softmax reads; takes up to two masks, and scales.
   const Node* Scores(ValueId id, int rank, Pattern& pattern) const {
     if (!UsedOnce(id)) return nullptr;
     if (const Node* product = ScaledProduct(id, rank, pattern)) return product;
     const Node* sum = match_.Producer(id, "Add");
-    if (sum == nullptr || sum->since_version < 7) return nullptr;
+    if (sum == nullptr || sum->since_version < 7 || pattern.masks.size() == 2) return nullptr;
     for (const size_t side : {0, 1}) {
       const ValueId mask = sum->inputs[1 - side];
       const auto mask_rank = RankOf(graph_, mask);
       if (!UsedOnce(sum->inputs[side]) || !mask_rank || *mask_rank > rank) continue;
-      if (const Node* product = ScaledProduct(sum->inputs[side], rank, pattern)) {
-        pattern.mask = mask;
+      Pattern masked = pattern;
+      masked.masks.push_back(mask);
+      if (const Node* product = Scores(sum->inputs[side], rank, masked)) {
+        pattern = std::move(masked);
         return product;
       }
     }
@@ -115,11 +135,28 @@ class Matcher {
 
   const Node* ScaledProduct(ValueId id, int rank, Pattern& pattern) const {
     Pattern scaled = pattern;
-    const ValueId inner = Unscaled(id, scaled);
+    const ValueId inner = WithoutHeadScale(Unscaled(id, scaled), rank, scaled);
     const Node* product = match_.Producer(inner, "MatMul");
     if (product == nullptr || !UsedOnce(inner) || RankOf(graph_, inner) != rank) return nullptr;
-    pattern.scale = scaled.scale;
+    pattern = std::move(scaled);
     return product;
+  }
+
+  // What a multiplication by a number for each head reads, if there is one.
+  ValueId WithoutHeadScale(ValueId id, int rank, Pattern& pattern) const {
+    const Node* product = UsedOnce(id) ? match_.Producer(id, "Mul") : nullptr;
+    if (product == nullptr || product->since_version < 7) return id;
+    for (const size_t side : {0, 1}) {
+      const ValueId numbers = product->inputs[1 - side];
+      const auto own = RankOf(graph_, numbers);
+      if (!own || *own < 2 || *own > rank || RankOf(graph_, product->inputs[side]) != rank)
+        continue;
+      if (KnownDimension(numbers, *own - 1) != 1 || KnownDimension(numbers, *own - 2) != 1)
+        continue;
+      pattern.head_scale = numbers;
+      return product->inputs[side];
+    }
+    return id;
   }
 
   // What a multiplication by a number reads, if there is one.
@@ -139,14 +176,41 @@ class Matcher {
   bool Keys(ValueId id, int rank, Pattern& pattern) const {
     const ValueId keys = Unscaled(id, pattern);
     const Node* transpose = match_.Producer(keys, "Transpose");
-    if (transpose == nullptr) return FlatKeys(keys, rank, pattern);
-    if (RankOf(graph_, transpose->inputs[0]) != rank) return false;
-    auto order = OrderOf(*transpose, rank);
-    if (!order) return false;
-    std::swap(order->back(), (*order)[order->size() - 2]);
-    if (!KeepsLastAxis(*order)) return false;
-    pattern.key = {Unscaled(transpose->inputs[0], pattern), *order};
-    return true;
+    if (transpose == nullptr && FlatKeys(keys, rank, pattern)) return true;
+    pattern.key = Turned(keys, rank);
+    if (!pattern.key.order.empty()) pattern.key.id = Unscaled(pattern.key.id, pattern);
+    return pattern.key.id != kNoValue;
+  }
+
+  // What is [..., b, a] here is read as [..., a, b]: through a Transpose that is there, or by one.
+  View Turned(ValueId id, int rank) const {
+    if (RankOf(graph_, id) != rank) return {};
+    const Node* transpose = match_.Producer(id, "Transpose");
+    auto order = transpose == nullptr ? std::nullopt : OrderOf(*transpose, rank);
+    if (order) std::swap(order->back(), (*order)[order->size() - 2]);
+    if (order && KeepsLastAxis(*order)) return {transpose->inputs[0], *order};
+    return {id, {}, Turning(rank)};
+  }
+
+  View Query(ValueId id, int rank, Pattern& pattern) const {
+    const View view = Through(id, rank);
+    const Node* transpose = view.order.empty() ? match_.Producer(id, "Transpose") : nullptr;
+    const auto order = transpose == nullptr ? std::nullopt : OrderOf(*transpose, rank);
+    if (!order) return view;
+    // A factor before the transposition would be multiplied with on the way.
+    const ValueId plain = Unscaled(transpose->inputs[0], pattern);
+    return plain == transpose->inputs[0] ? view : View{plain, {}, *order};
+  }
+
+  // Transpositions and factors of the operands cost less than what the scores would, which no
+  // memory sees any more.
+  bool PaysFor(const Pattern& pattern, const Node& scores, int rank) const {
+    const auto queries = KnownDimension(scores.outputs[0], rank - 2);
+    const auto keys = KnownDimension(scores.outputs[0], rank - 1);
+    const auto size = KnownDimension(scores.inputs[0], rank - 1);
+    const bool turns = !pattern.key.turned.empty() || !pattern.value.turned.empty();
+    if (turns && !(queries && size && *queries >= *size)) return false;
+    return pattern.head_scale == kNoValue || (keys && size && *keys >= *size);
   }
 
   // As PyTorch's exporter by torch.export transposes them: leading axes merged, and parted again.
@@ -213,19 +277,42 @@ class Matcher {
     const ValueId weights = WithoutNan(softmax.outputs[0], pattern);
     if (!UsedOnce(weights) || match_.index().consumers(weights).empty()) return false;
     pattern.last = static_cast<size_t>(match_.index().consumers(weights)[0]);
+    const Node& consumer = graph_.nodes[pattern.last];
+    if (consumer.Is("Transpose")) return TurnedResult(consumer, rank, pattern);
+    if (!consumer.Is("MatMul") || consumer.inputs[0] != weights) return false;
+    pattern.value = Through(consumer.inputs[1], rank);
+    TakeOutputOrder(consumer.outputs[0], rank, pattern);
+    return pattern.value.id != kNoValue;
+  }
+
+  // The other way round: values [..., value size, keys] times weights [..., keys, queries].
+  bool TurnedResult(const Node& transpose, int rank, Pattern& pattern) const {
+    const ValueId weights = transpose.outputs[0];
+    if (OrderOf(transpose, rank) != Turning(rank) || !UsedOnce(weights)) return false;
+    if (match_.index().consumers(weights).empty()) return false;
+    pattern.last = static_cast<size_t>(match_.index().consumers(weights)[0]);
     const Node& product = graph_.nodes[pattern.last];
-    if (!product.Is("MatMul") || product.inputs[0] != weights) return false;
-    pattern.value = Through(product.inputs[1], rank);
-    if (pattern.value.id == kNoValue) return false;
-    const ValueId out = product.outputs[0];
-    if (!UsedOnce(out) || match_.index().consumers(out).empty()) return true;
+    if (!product.Is("MatMul") || product.inputs[1] != weights) return false;
+    pattern.value = Turned(product.inputs[0], rank);
+    pattern.turned_result = true;
+    TakeOutputOrder(product.outputs[0], rank, pattern);
+    return pattern.value.id != kNoValue;
+  }
+
+  // Of a Transpose that alone reads the result.
+  void TakeOutputOrder(ValueId out, int rank, Pattern& pattern) const {
+    if (!UsedOnce(out) || match_.index().consumers(out).empty()) return;
     const auto next = static_cast<size_t>(match_.index().consumers(out)[0]);
-    if (!graph_.nodes[next].Is("Transpose")) return true;
-    const auto order = OrderOf(graph_.nodes[next], rank);
-    if (!order || !KeepsLastAxis(*order)) return true;
+    if (!graph_.nodes[next].Is("Transpose")) return;
+    auto order = OrderOf(graph_.nodes[next], rank);
+    if (!order) return;
+    if (pattern.turned_result) {
+      for (int64_t& axis : *order) axis = Turning(rank)[static_cast<size_t>(axis)];
+    }
+    if (!KeepsLastAxis(*order)) return;
     pattern.output_order = *order;
+    pattern.turned_result = false;
     pattern.last = next;
-    return true;
   }
 
   const Graph& graph_;
@@ -233,29 +320,71 @@ class Matcher {
   const bool halves_;
 };
 
-Node FusedNode(const Node& last, const Pattern& pattern) {
-  Node node;
-  node.name = last.name;
-  node.op_type = "FusedAttention";
-  node.domain = "onnxd";
-  node.since_version = 1;
-  node.inputs = {pattern.query.id, pattern.key.id, pattern.value.id};
-  if (pattern.mask != kNoValue || pattern.window_mask != kNoValue) {
-    node.inputs.push_back(pattern.mask);
+// Writes the nodes that stand for patterns.
+class Writer {
+ public:
+  Writer(Graph& graph, std::vector<Node>& nodes) : graph_(graph), nodes_(nodes) {}
+
+  void Write(const Node& last, const Pattern& pattern) {
+    const std::string& name = graph_.value(last.outputs[0]).name;
+    Node node;
+    node.name = last.name;
+    node.op_type = "FusedAttention";
+    node.domain = "onnxd";
+    node.since_version = 1;
+    node.inputs = {Query(pattern, name + "_query"), Operand(pattern.key, name + "_key"),
+                   Operand(pattern.value, name + "_value")};
+    const ValueId mask = Mask(pattern, name + "_mask");
+    if (mask != kNoValue || pattern.window_mask != kNoValue) node.inputs.push_back(mask);
+    if (pattern.window_mask != kNoValue) node.inputs.push_back(pattern.window_mask);
+    node.outputs = last.outputs;
+    node.attributes.Set("scale", pattern.scale);
+    if (pattern.nan_to_zero) node.attributes.Set("nan_to_zero", int64_t{1});
+    const auto set = [&](const char* attribute, const Order& order) {
+      if (!order.empty()) node.attributes.Set(attribute, order);
+    };
+    set("query_perm", pattern.query.order);
+    set("key_perm", pattern.key.order);
+    set("value_perm", pattern.value.order);
+    set("output_perm", pattern.output_order);
+    if (!pattern.turned_result) {
+      nodes_.push_back(std::move(node));
+      return;
+    }
+    node.outputs = {graph_.AddUniqueValue(name + "_turned")};
+    const ValueId turned = node.outputs[0];
+    const auto rank = static_cast<int>(*RankOf(graph_, last.outputs[0]));
+    nodes_.push_back(std::move(node));
+    NodeWriter(graph_, nodes_, name)
+        .AddTo(last.outputs[0], "Transpose", {turned}, NodeWriter::Order(Turning(rank)));
   }
-  if (pattern.window_mask != kNoValue) node.inputs.push_back(pattern.window_mask);
-  node.outputs = last.outputs;
-  node.attributes.Set("scale", pattern.scale);
-  if (pattern.nan_to_zero) node.attributes.Set("nan_to_zero", int64_t{1});
-  const auto set = [&](const char* name, const Order& order) {
-    if (!order.empty()) node.attributes.Set(name, order);
-  };
-  set("query_perm", pattern.query.order);
-  set("key_perm", pattern.key.order);
-  set("value_perm", pattern.value.order);
-  set("output_perm", pattern.output_order);
-  return node;
-}
+
+ private:
+  ValueId Operand(const View& view, const std::string& name) {
+    if (view.turned.empty()) return view.id;
+    return NodeWriter(graph_, nodes_, name).Transposed(view.id, view.turned);
+  }
+
+  ValueId Query(const Pattern& pattern, const std::string& name) {
+    const ValueId query = Operand(pattern.query, name);
+    if (pattern.head_scale == kNoValue) return query;
+    return NodeWriter(graph_, nodes_, name).Add("Mul", {query, pattern.head_scale});
+  }
+
+  // Layers that add the same two masks share their sum.
+  ValueId Mask(const Pattern& pattern, const std::string& name) {
+    if (pattern.masks.empty()) return kNoValue;
+    if (pattern.masks.size() == 1) return pattern.masks[0];
+    const auto [sum, added] =
+        sums_.emplace(std::pair(pattern.masks[0], pattern.masks[1]), kNoValue);
+    if (added) sum->second = NodeWriter(graph_, nodes_, name).Add("Add", pattern.masks);
+    return sum->second;
+  }
+
+  Graph& graph_;
+  std::vector<Node>& nodes_;
+  std::map<std::pair<ValueId, ValueId>, ValueId> sums_;
+};
 
 class Pass : public GraphPass {
  public:
@@ -264,19 +393,34 @@ class Pass : public GraphPass {
   OptimizationLevel level() const override { return OptimizationLevel::kExtended; }
 
   Result<bool> Run(Graph& graph, const PassContext&) const override {
-    const Matcher matcher(graph, halves_);
-    bool changed = false;
-    for (const Node& node : graph.nodes) {
-      const auto pattern = matcher.Find(node);
-      if (!pattern) continue;
-      // Everything between loses its only use.
-      graph.nodes[pattern->last] = FusedNode(graph.nodes[pattern->last], *pattern);
-      changed = true;
+    const std::map<size_t, Pattern> patterns = Find(graph);
+    if (patterns.empty()) return false;
+    std::vector<Node> nodes;
+    Writer writer(graph, nodes);
+    for (size_t position = 0; position < graph.nodes.size(); ++position) {
+      const auto pattern = patterns.find(position);
+      if (pattern == patterns.end()) {
+        nodes.push_back(std::move(graph.nodes[position]));
+      } else {
+        // Everything between loses its only use.
+        writer.Write(graph.nodes[position], pattern->second);
+      }
     }
-    return changed;
+    graph.nodes = std::move(nodes);
+    return true;
   }
 
  private:
+  // By the position of the last node of each.
+  std::map<size_t, Pattern> Find(const Graph& graph) const {
+    const Matcher matcher(graph, halves_);
+    std::map<size_t, Pattern> patterns;
+    for (const Node& node : graph.nodes) {
+      if (auto pattern = matcher.Find(node)) patterns.emplace(pattern->last, std::move(*pattern));
+    }
+    return patterns;
+  }
+
   const bool halves_;
 };
 

@@ -175,13 +175,15 @@ TEST(AttentionFusion, TakesKeysWhoseLeadingAxesAreOneMeanwhile) {
                            Ramp(Shape{3, 2, 7, 4}, 0.17f)});
 }
 
-TEST(AttentionFusion, LeavesKeysThatArePartedOtherwise) {
+TEST(AttentionFusion, TurnsKeysThatArePartedOtherwise) {
   // Heads and batch change places; head size and keys do before they are transposed.
   for (const auto& [merged, apart] :
        {std::pair{std::vector<int64_t>{-1, 7, 4}, std::vector<int64_t>{2, -1, 4, 7}},
         std::pair{std::vector<int64_t>{-1, 4, 7}, std::vector<int64_t>{-1, 2, 4, 7}}}) {
-    TestModel model = FlatKeysModel(merged, apart);
-    EXPECT_FALSE(After(model, ProviderPass("attention")).ends_with("FusedAttention"));
+    TestModel model = FlatKeysModel(merged, apart), copy = model;
+    EXPECT_TRUE(After(model, ProviderPass("attention")).ends_with(" Transpose FusedAttention"));
+    ExpectSameResults(copy, {Ramp(Shape{2, 2, 5, 4}, 0.31f), Ramp(Shape{2, 2, 7, 4}, 0.23f),
+                             Ramp(Shape{2, 2, 7, 4}, 0.17f)});
   }
 }
 

@@ -1,0 +1,116 @@
+// Attention as networks for images and with several masks write it: what comes turned, numbers for
+// heads, sums of masks.
+#include "runtime/fusion/attention.h"
+#include "runtime/optimizer/passes/passes.h"
+#include "tests/support/fused_testing.h"
+#include "tests/support/pass_testing.h"
+
+namespace onnxd {
+namespace {
+
+std::string AfterFusion(TestModel model) {
+  return After(model, {AttentionFusion(false), DeadCodeElimination()});
+}
+
+void ExpectSameEverywhere(const TestModel& model, const std::vector<Value>& inputs) {
+  ExpectSameResults(model, inputs, 2);
+  ExpectSameOnDevice(model, inputs, true);
+}
+
+// As YOLO's attention over the pixels of an image has it: [batch, heads, channels, pixels].
+TestModel OfPixels(int64_t size, int64_t pixels, bool joined) {
+  TestModel model(18);
+  model.Input("qkv", DataType::kFloat, {Dimension::Symbol("batch"), 2, 3 * size, pixels});
+  model.Constant("parts", Tensor::Of<int64_t>(Shape{3}, {size, size, size}));
+  model.Constant("scale", Tensor::Scalar(0.6f));
+  model.Node("Split", {"qkv", "parts"}, {"q", "k", "v"}, Axis(2));
+  model.Node("Mul", {"q", "scale"}, {"q1"}).Node("Transpose", {"q1"}, {"q2"}, Order({0, 1, 3, 2}));
+  model.Node("MatMul", {"q2", "k"}, {"s"}).Node("Softmax", {"s"}, {"p"}, Axis(-1));
+  model.Node("Transpose", {"p"}, {"t"}, Order({0, 1, 3, 2})).Node("MatMul", {"v", "t"}, {"y"});
+  if (!joined) return model.Output("y");
+  return model.Node("Transpose", {"y"}, {"z"}, Order({0, 3, 1, 2})).Output("z");
+}
+
+TEST(AttentionForms, ValuesAndWeightsMayBeTheOtherWayRound) {
+  const std::string operands = "Split Transpose Transpose Transpose FusedAttention";
+  for (const int64_t pixels : {9, 64}) {
+    const std::vector<Value> inputs = {Sines(Shape{2, 2, 24, pixels}, 1)};
+    const TestModel apart = OfPixels(8, pixels, false), joined = OfPixels(8, pixels, true);
+    EXPECT_EQ(AfterFusion(apart), operands + " Transpose");
+    EXPECT_EQ(AfterFusion(joined), operands);
+    ExpectSameEverywhere(apart, inputs);
+    ExpectSameEverywhere(joined, inputs);
+  }
+}
+
+// Turning them would cost more than the scores do.
+TEST(AttentionForms, FewPixelsOfManyChannelsStayProducts) {
+  const TestModel model = OfPixels(8, 7, false);
+  EXPECT_EQ(AfterFusion(model), "Split Mul Transpose MatMul Softmax Transpose MatMul");
+  ExpectSameEverywhere(model, {Sines(Shape{2, 2, 24, 7}, 1)});
+}
+
+// Swin v2: cosines, times a number for each head, and a bias.
+TestModel OfCosines(const Shape& numbers, int64_t keys) {
+  TestModel model(18);
+  const Dimension batch = Dimension::Symbol("batch");
+  model.Input("q", DataType::kFloat, {batch, 6, 3, 8});
+  model.Input("k", DataType::kFloat, {batch, 3, 8, keys});
+  model.Input("v", DataType::kFloat, {batch, 3, keys, 8});
+  model.Constant("numbers", Sines(numbers, 3)).Constant("bias", Sines(Shape{1, 3, 6, keys}, 2));
+  model.Node("Transpose", {"q"}, {"q1"}, Order({0, 2, 1, 3})).Node("MatMul", {"q1", "k"}, {"s"});
+  model.Node("Mul", {"s", "numbers"}, {"m"}).Node("Add", {"m", "bias"}, {"b"});
+  model.Node("Softmax", {"b"}, {"p"}, Axis(-1)).Node("MatMul", {"p", "v"}, {"y"});
+  return model.Output("y");
+}
+
+TEST(AttentionForms, NumbersForHeadsMultiplyQueries) {
+  TestModel model = OfCosines(Shape{3, 1, 1}, 9);
+  // Six queries are fewer than the eight numbers of a key: keys must come as attention has them.
+  EXPECT_EQ(AfterFusion(model), "Transpose MatMul Mul Add Softmax MatMul");
+  for (const Shape& numbers : {Shape{3, 1, 1}, Shape{1, 3, 1, 1}}) {
+    TestModel turned(18);
+    const Dimension batch = Dimension::Symbol("batch");
+    for (const char* name : {"q", "k", "v"}) {
+      turned.Input(name, DataType::kFloat, {batch, name[0] == 'q' ? 6 : 9, 3, 8});
+    }
+    turned.Constant("numbers", Sines(numbers, 3)).Constant("bias", Sines(Shape{1, 3, 6, 9}, 2));
+    turned.Node("Transpose", {"q"}, {"q1"}, Order({0, 2, 1, 3}));
+    turned.Node("Transpose", {"k"}, {"k1"}, Order({0, 2, 3, 1}));
+    turned.Node("Transpose", {"v"}, {"v1"}, Order({0, 2, 1, 3}))
+        .Node("MatMul", {"q1", "k1"}, {"s"});
+    turned.Node("Mul", {"numbers", "s"}, {"m"}).Node("Add", {"m", "bias"}, {"b"});
+    turned.Node("Softmax", {"b"}, {"p"}, Axis(-1)).Node("MatMul", {"p", "v1"}, {"y"}).Output("y");
+    EXPECT_EQ(AfterFusion(turned), "Transpose Mul FusedAttention");
+    ExpectSameEverywhere(turned, {Sines(Shape{2, 6, 3, 8}, 1), Sines(Shape{2, 9, 3, 8}, 0.7f),
+                                  Sines(Shape{2, 9, 3, 8}, 0.9f)});
+  }
+}
+
+TEST(AttentionForms, NumbersForQueriesAreNone) {
+  const TestModel model = OfCosines(Shape{3, 6, 1}, 9);
+  EXPECT_EQ(AfterFusion(model), "Transpose MatMul Mul Add Softmax MatMul");
+}
+
+// MPNet: a bias by distance and a mask of the keys, the same in all layers.
+TEST(AttentionForms, LayersShareTheSumOfTwoMasks) {
+  TestModel model(18);
+  const SymbolicShape rows = {Dimension::Symbol("batch"), 2, 7, 4};
+  model.Input("x", DataType::kFloat, rows).Input("keys", DataType::kFloat, {rows[0], 1, 1, 7});
+  model.Input("bias", DataType::kFloat, {1, 2, 7, 7}).Constant("root", Tensor::Scalar(2.0f));
+  for (const std::string from : {"x", "y0"}) {
+    const std::string n = from == "x" ? "0" : "1";
+    model.Node("Transpose", {from}, {"t" + n}, Order({0, 1, 3, 2}));
+    model.Node("MatMul", {from, "t" + n}, {"s" + n}).Node("Div", {"s" + n, "root"}, {"d" + n});
+    model.Node("Add", {"d" + n, "bias"}, {"b" + n}).Node("Add", {"b" + n, "keys"}, {"m" + n});
+    model.Node("Softmax", {"m" + n}, {"p" + n}, Axis(-1));
+    model.Node("MatMul", {"p" + n, from}, {"y" + n});
+  }
+  model.Output("y1");
+  EXPECT_EQ(AfterFusion(model), "Add FusedAttention FusedAttention");
+  ExpectSameEverywhere(model, {Sines(Shape{3, 2, 7, 4}, 1), Sines(Shape{3, 1, 1, 7}, 2),
+                               Sines(Shape{1, 2, 7, 7}, 1)});
+}
+
+}  // namespace
+}  // namespace onnxd
