@@ -66,6 +66,7 @@ class Rewriter {
   Rewriter(Graph& graph, const ChannelsLastRules& rules) : graph_(graph), rules_(rules) {}
 
   void Run() {
+    FindImagesRead();
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
@@ -81,6 +82,16 @@ class Rewriter {
 
  private:
   bool HasTwin(ValueId id) const { return last_.contains(id); }
+
+  // What convolutions and operators that carry the layout read.
+  void FindImagesRead() {
+    for (const Node& node : graph_.nodes) {
+      const bool convolves = HasFilters(graph_, node) && rules_.conv(graph_, node);
+      const bool carries = IsPool(node) || IsElementwiseInAnyLayout(node) ||
+                           IsBinaryInAnyLayout(node) || node.Is("Concat");
+      if (convolves || carries) images_read_.insert(node.inputs.begin(), node.inputs.end());
+    }
+  }
 
   // Four axes of a type that the layout is for.
   bool IsImage(ValueId id) const {
@@ -241,6 +252,7 @@ class Rewriter {
     if (node.Is("Transpose")) return RewriteTranspose(node);
     if (node.Is("DepthToSpace")) return RewriteDepthToSpace(node);
     if (node.Is("Slice") && HasTwin(node.inputs[0])) return RewriteSlice(node);
+    if (node.Is("Split") && HasTwin(node.inputs[0])) return RewriteSplit(node);
     if (node.Is("DepthWindows", "onnxd")) {
       node.attributes.Set("channels_last", int64_t{1});
       node.inputs[0] = Twin(node.inputs[0]);
@@ -353,6 +365,27 @@ class Rewriter {
     node.inputs[3] = Integers(out, "_axes", *axes);
     node.inputs[0] = Twin(node.inputs[0]);
     Emit(std::move(node), out);
+    return true;
+  }
+
+  // Of channels, where a part stays in the layout.
+  bool RewriteSplit(Node& node) {
+    const int64_t axis = node.attributes.Int("axis", 0);
+    if (axis != 1 && axis != -3) return false;
+    bool any_read = false;
+    for (const ValueId out : node.outputs) {
+      if (!IsImage(out)) return false;
+      any_read = any_read || images_read_.contains(out);
+    }
+    if (!any_read) return false;
+    node.attributes.Set("axis", int64_t{3});
+    node.inputs[0] = Twin(node.inputs[0]);
+    for (ValueId& out : node.outputs) {
+      const ValueId plain = out;
+      out = NewTwin(plain);
+      pending_.insert(plain);
+    }
+    graph_.nodes.push_back(std::move(node));
     return true;
   }
 
@@ -612,6 +645,7 @@ class Rewriter {
   std::map<ValueId, ValueId> last_;
   std::map<ValueId, ValueId> channel_filters_;  // turned ones of depthwise convolutions
   std::map<ValueId, ValueId> padded_;           // images, by the ones that they are of
+  std::set<ValueId> images_read_;
   std::set<ValueId> pending_;
   std::map<ValueId, ValueId> replaced_;  // outputs of dropped transpositions, and what they were
 };

@@ -32,7 +32,8 @@ struct ChannelsLastRules {
 // Rewrites 2-D convolutions with constant weights into onnxd::ConvChannelsLast, with filters last
 // those of plain images whose windows lie side by side into MatMul, and carries the
 // layout through pools, normalizations (BatchNormalization of constants as a product and a sum),
-// pads, reductions that keep their axes, concatenations over channels and elementwise operators.
+// pads, reductions that keep their axes, concatenations and splits over channels and elementwise
+// operators.
 // Values that others need in the plain layout are transposed back by visible Transpose nodes. Level
 // all.
 class ChannelsLastPass : public GraphPass {

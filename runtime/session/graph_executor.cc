@@ -304,7 +304,7 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
 }
 
 Result<Tensor> GraphExecutor::MakeInput(DataType type, const Shape& shape) const {
-  return copies_in_ ? MakePinned(type, shape) : Tensor::Create(type, shape);
+  return copies_in_ ? MakePinned(type, shape) : buffers_->MakeTensor(type, shape);
 }
 
 Result<Value> GraphExecutor::MoveInput(const Value& value) const {
@@ -331,7 +331,7 @@ Result<Value> GraphExecutor::MakeOutput(const OutputSource& source) const {
   const DataType type = source.slot.type;
   auto made = source.slot.on_device ? Tensor::CreateOn(*device_, type, source.shape)
               : source.from_device  ? MakePinned(type, source.shape)
-                                    : Tensor::Create(type, source.shape);
+                                    : buffers_->MakeTensor(type, source.shape);
   if (!made.ok()) return made.status();
   return Value(*std::move(made));
 }

@@ -154,16 +154,8 @@ Buffer PreparedNode::HostMemory(size_t bytes) const {
 
 Result<Tensor> PreparedNode::NewOutput(const Output& output) const {
   if (WritesDevice(side_)) return Tensor::CreateOn(*device_, output.type, *output.shape);
-  const auto bytes = TensorBytes(output.type, output.shape->ElementCount());
-  if (buffers_ == nullptr || output.type == DataType::kString || !bytes) {
-    return Tensor::Create(output.type, *output.shape);
-  }
-  Buffer memory = buffers_->Take(static_cast<size_t>(*bytes));
-  if (memory == nullptr) {
-    return ResourceExhausted(StrCat("no memory for ", Describe(output.type, *output.shape)));
-  }
-  void* const data = memory.get();
-  return Tensor::Wrap(output.type, *output.shape, data, std::move(memory));
+  if (buffers_ == nullptr) return Tensor::Create(output.type, *output.shape);
+  return buffers_->MakeTensor(output.type, *output.shape);
 }
 
 Result<std::shared_ptr<void>> PreparedNode::Scratch() {

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "runtime/base/str_cat.h"
+
 namespace onnxd {
 namespace {
 
@@ -37,6 +39,16 @@ Buffer RecycledBuffers::Take(size_t bytes) {
                 [rounded, memory = std::move(memory), weak = weak_from_this()](std::byte*) mutable {
                   if (const auto owner = weak.lock()) owner->Return(std::move(memory), rounded);
                 });
+}
+
+Result<Tensor> RecycledBuffers::MakeTensor(DataType type, const Shape& shape) {
+  ONNXD_RETURN_IF_ERROR(shape.Validate());
+  const auto bytes = TensorBytes(type, shape.ElementCount());
+  if (type == DataType::kString || !bytes) return Tensor::Create(type, shape);
+  Buffer memory = Take(static_cast<size_t>(*bytes));
+  if (memory == nullptr) return ResourceExhausted(StrCat("no memory for ", Describe(type, shape)));
+  void* const elements = memory.get();
+  return Tensor::Wrap(type, shape, elements, std::move(memory));
 }
 
 size_t RecycledBuffers::idle_bytes() const {

@@ -21,6 +21,9 @@ class RecycledBuffers : public std::enable_shared_from_this<RecycledBuffers> {
   // At least `bytes`, with any content; null when the thread's MemoryAccount or the system refuses.
   // Small blocks are AllocateBuffer's. May outlive this object.
   Buffer Take(size_t bytes);
+  // A tensor in such memory, with any elements; one of strings is Tensor::Create's. Errors are
+  // those of Tensor::Create, but no TensorLimit holds.
+  Result<Tensor> MakeTensor(DataType type, const Shape& shape);
 
   size_t idle_bytes() const;
 

@@ -122,6 +122,43 @@ TEST_F(ChannelsLast, TakesReductionsThatKeepTheirAxes) {
   }
 }
 
+// As YOLO's blocks have it: half of the channels are worked on, and joined with all before.
+TEST_F(ChannelsLast, TakesSplitsOfChannelsAlong) {
+  for (const int64_t axis : {1, -3}) {
+    TestModel model = model_;
+    Attributes by, joined;
+    by.Set("axis", axis);
+    by.Set("num_outputs", int64_t{2});
+    joined.Set("axis", int64_t{1});
+    model.Constant("v", Ramp(Shape{2, 2, 1, 1}, 0.2f)).Node("Split", {"c"}, {"a", "b"}, by);
+    model.Node("Conv", {"b", "v"}, {"d"}).Node("Concat", {"a", "b", "d"}, {"y"}, joined);
+    model.Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, pass_),
+              "Transpose ConvChannelsLast Split ConvChannelsLast Concat Transpose");
+    ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+  }
+}
+
+TEST_F(ChannelsLast, LeavesSplitsThatNoImageIsReadOf) {
+  for (const int64_t axis : {1, 3}) {  // for products, and of columns
+    TestModel model = model_;
+    Attributes by;
+    by.Set("axis", axis);
+    model.Constant("parts", Ints(Shape{2}, {1, axis == 1 ? 3 : 4}));
+    model.Node("Split", {"c", "parts"}, {"a", "b"}, by);
+    model.Constant("m", Ramp(Shape{axis == 1 ? 5 : 4, 2}, 0.2f));
+    model.Node(axis == 1 ? "MatMul" : "Relu",
+               axis == 1 ? std::vector<std::string>{"b", "m"} : std::vector<std::string>{"b"},
+               {"y"});
+    model.Output("y").Output("a");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, pass_),
+              StrCat("Transpose ConvChannelsLast Transpose Split ", axis == 1 ? "MatMul" : "Relu"));
+    ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
+  }
+}
+
 TEST_F(ChannelsLast, LeavesReductionsThatDropTheirAxes) {
   model_.Constant("axes", Ints(Shape{2}, {2, 3}));
   Attributes drops;

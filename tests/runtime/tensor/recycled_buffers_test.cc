@@ -31,6 +31,19 @@ TEST_F(RecycledBuffersTest, GivesTheSameBlockToTheNextOfAboutItsSize) {
   EXPECT_NE(buffers->Take(kMegabyte).get(), at);
 }
 
+TEST_F(RecycledBuffersTest, TensorsGoBackToIt) {
+  const auto buffers = RecycledBuffers::Make();
+  auto tensor = buffers->MakeTensor(DataType::kFloat, Shape{512, 512});
+  ASSERT_TRUE(tensor.ok()) << tensor.status().ToString();
+  const void* const at = tensor->raw();
+  *tensor = Tensor();
+  EXPECT_EQ(buffers->idle_bytes(), kMegabyte);
+  EXPECT_EQ(buffers->MakeTensor(DataType::kInt64, Shape{131072})->raw(), at);
+  EXPECT_EQ(buffers->MakeTensor(DataType::kString, Shape{2})->data<std::string>()[1], "");
+  EXPECT_EQ(buffers->MakeTensor(DataType::kFloat, Shape{-1}).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
 TEST_F(RecycledBuffersTest, KeepsNoMoreThanItMay) {
   const auto buffers = RecycledBuffers::Make(2 * kMegabyte);
   std::vector<Buffer> taken;
