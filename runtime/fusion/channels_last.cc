@@ -436,11 +436,12 @@ class Rewriter {
     return true;
   }
 
-  // To the nearest, by constant scales or sizes of all axes. Others are mostly the last of a
-  // network, after which a larger image would have to be turned.
+  // By constant scales or sizes of all axes. What interpolates is often the last of a network,
+  // after which a larger image would have to be turned.
   bool RewriteResize(Node& node) {
     const Attributes& a = node.attributes;
-    if (node.since_version < 11 || a.String("mode", "nearest") != "nearest" ||
+    const bool goes_on = images_read_.contains(node.outputs[0]);
+    if (node.since_version < 11 || (a.String("mode", "nearest") != "nearest" && !goes_on) ||
         !a.Ints("axes").empty() ||
         a.String("coordinate_transformation_mode", "") == "tf_crop_and_resize" ||
         a.String("keep_aspect_ratio_policy", "stretch") != "stretch") {

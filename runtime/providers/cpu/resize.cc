@@ -48,6 +48,11 @@ void ResizePosition(const ResizeAxisPlan& plan, size_t at, T extrapolation, cons
       const T weight = static_cast<T>(plan.weights[t]);
       if (begins && weight == T(1) && plan.taps == 1) {
         std::copy_n(from, inner, out);
+      } else if (begins && plan.taps == 2 && plan.weights[t + 1] != 0) {
+        const T* second = base + plan.index[t + 1] * inner;
+        const T other = static_cast<T>(plan.weights[t + 1]);
+        for (int64_t i = 0; i < inner; ++i) out[i] = weight * from[i] + other * second[i];
+        return;
       } else if (begins) {
         for (int64_t i = 0; i < inner; ++i) out[i] = weight * from[i];
       } else if (weight != T(0)) {
@@ -57,6 +62,54 @@ void ResizePosition(const ResizeAxisPlan& plan, size_t at, T extrapolation, cons
       std::copy_n(from, inner, out);
     }
   }
+}
+
+// The row [extent, inner] to [plan size, inner].
+template <typename T>
+void ResizeAcross(const ResizeAxisPlan& plan, bool leaves, T extrapolation, const T* in, T* out,
+                  int64_t inner) {
+  const int64_t size = plan.size();
+  if (inner > 1) {
+    for (int64_t x = 0; x < size; ++x) {
+      ResizePosition(plan, static_cast<size_t>(x), extrapolation, in, out + x * inner, inner);
+    }
+    return;
+  }
+  ResizeRow(plan, in, out);
+  for (int64_t x = 0; leaves && x < size; ++x) {
+    if (plan.outside[static_cast<size_t>(x)]) out[x] = extrapolation;
+  }
+}
+
+// Two axes after each other, row by row: in[outer, height, width, inner] -> out[outer, down size,
+// across size, inner]. `scratch`: a row of the width for each row of the result.
+template <typename T>
+void ResizeImages(const ResizeAxisPlan& down, const ResizeAxisPlan& across, T extrapolation,
+                  const T* in, T* out, T* scratch, const Shape& shape, int axis, ThreadPool& pool) {
+  constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
+  const int64_t inner = shape.ElementCount(axis + 2, shape.rank());
+  const int64_t height = shape[axis], from_row = shape[axis + 1] * inner;
+  const int64_t to_row = across.size() * inner, rows = shape.ElementCount(0, axis) * down.size();
+  const bool leaves = across.anything_outside();
+  pool.ParallelFor(
+      rows, 1 + kGrain / std::max<int64_t>(1, to_row), [&](int64_t first, int64_t last) {
+        T* const blended = scratch + first * from_row;
+        const T* before = nullptr;  // what the row before was made of, if it was one row
+        for (int64_t row = first; row < last; ++row) {
+          const auto y = static_cast<size_t>(row % down.size());
+          const T* image = in + row / down.size() * height * from_row;
+          T* const to = out + row * to_row;
+          const bool one = down.taps == 1 && !down.outside[y] && down.weights[y] == 1.0f;
+          const T* source = one ? image + down.index[y] * from_row : blended;
+          if (one && source == before) {
+            std::copy_n(to - to_row, to_row, to);
+            continue;
+          }
+          before = one ? source : nullptr;
+          if (!one) ResizePosition(down, y, extrapolation, image, blended, from_row);
+          ResizeAcross(across, leaves, extrapolation, source, to, inner);
+        }
+      });
 }
 
 // Interpolates one axis: in[outer, extent, inner] -> out[outer, plan size, inner].
@@ -70,10 +123,7 @@ void ResizeAxis(const ResizeAxisPlan& plan, T extrapolation, const T* in, T* out
   pool.ParallelFor(rows, 1 + kGrain / std::max<int64_t>(1, width), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       if (inner == 1) {
-        ResizeRow(plan, in + row * extent, out + row * size);
-        for (size_t x = 0; leaves && x < plan.outside.size(); ++x) {
-          if (plan.outside[x]) out[row * size + static_cast<int64_t>(x)] = extrapolation;
-        }
+        ResizeAcross(plan, leaves, extrapolation, in + row * extent, out + row * size, 1);
       } else {
         ResizePosition(plan, static_cast<size_t>(row % size), extrapolation,
                        in + row / size * extent * inner, out + row * inner, inner);
@@ -85,14 +135,18 @@ void ResizeAxis(const ResizeAxisPlan& plan, T extrapolation, const T* in, T* out
 template <typename T>
 void Run(const ResizePlan& plan, const T* from, T* target, T* scratch, ThreadPool& pool) {
   Shape current = plan.in;
+  T extrapolation{};
+  if constexpr (std::is_integral_v<T>) extrapolation = Truncated<T>(plan.extrapolation);
+  if constexpr (std::is_floating_point_v<T>) extrapolation = static_cast<T>(plan.extrapolation);
   if (plan.axes.empty()) std::copy_n(from, plan.in.ElementCount(), target);
+  if (plan.axes.size() == 2 && plan.axes[1].first == plan.axes[0].first + 1) {
+    return ResizeImages(plan.axes[0].second, plan.axes[1].second, extrapolation, from, target,
+                        scratch, plan.in, plan.axes[0].first, pool);
+  }
   for (size_t i = 0; i < plan.axes.size(); ++i) {
     const auto& [axis, axis_plan] = plan.axes[i];
     T* to =
         i + 1 == plan.axes.size() ? target : scratch + static_cast<int64_t>(i % 2) * plan.buffer;
-    T extrapolation{};
-    if constexpr (std::is_integral_v<T>) extrapolation = Truncated<T>(plan.extrapolation);
-    if constexpr (std::is_floating_point_v<T>) extrapolation = static_cast<T>(plan.extrapolation);
     ResizeAxis(axis_plan, extrapolation, from, to, current.ElementCount(0, axis), current[axis],
                current.ElementCount(axis + 1, current.rank()), pool);
     current[axis] = axis_plan.size();

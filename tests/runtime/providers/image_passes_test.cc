@@ -209,6 +209,34 @@ TEST_F(ChannelsLast, TakesResizingToTheNearestAlong) {
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)});
 }
 
+// The same sums whichever axes they are over; another convolution follows, or the model ends.
+TEST_F(ChannelsLast, TakesInterpolationAlongToAnotherConvolution) {
+  model_.Constant("v", Ramp(Shape{2, 4, 1, 1}, 0.2f));
+  for (const std::string mode : {"linear", "cubic", "nearest"}) {
+    for (const char* coordinates : {"half_pixel", "align_corners", "asymmetric"}) {
+      for (const std::vector<int64_t>& size : {std::vector<int64_t>{12, 10}, {4, 9}, {13, 3}}) {
+        Attributes attributes;
+        attributes.Set("mode", mode);
+        attributes.Set("coordinate_transformation_mode", std::string(coordinates));
+        TestModel last = model_;
+        last.Constant("sizes",
+                      Ints(Shape{4}, {1, 4, static_cast<int>(size[0]), static_cast<int>(size[1])}));
+        last.Node("Resize", {"c", "", "", "sizes"}, {"r"}, attributes);
+        TestModel model = last, copy;
+        model.Node("Conv", {"r", "v"}, {"y"}).Output("y");
+        copy = model;
+        EXPECT_EQ(After(model, pass_),
+                  "Transpose ConvChannelsLast Resize ConvChannelsLast Transpose");
+        ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)}, 2);
+        last.Output("r");
+        EXPECT_EQ(After(last, pass_), mode == "nearest"
+                                          ? "Transpose ConvChannelsLast Resize Transpose"
+                                          : "Transpose ConvChannelsLast Transpose Resize");
+      }
+    }
+  }
+}
+
 // As exporters write GroupNormalization of x[batch, 6, 4, 5] in 3 groups.
 TestModel GroupsOfChannels(float ones, const Shape& parameters) {
   TestModel model;
