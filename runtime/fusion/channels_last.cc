@@ -436,12 +436,19 @@ class Rewriter {
     return true;
   }
 
-  // By constant scales or sizes of all axes. What interpolates is often the last of a network,
-  // after which a larger image would have to be turned.
+  // Where another convolution follows: what interpolates is often the last of a network, after
+  // which a larger image would have to be turned. Few channels are faster as rows.
+  bool PaysToInterpolate(ValueId out) const {
+    constexpr int64_t kFewChannels = 8;
+    const Dimension& channels = (*graph_.value(out).type.shape)[1];
+    return images_read_.contains(out) && channels.known() && channels.value >= kFewChannels;
+  }
+
+  // By constant scales or sizes of all axes.
   bool RewriteResize(Node& node) {
     const Attributes& a = node.attributes;
-    const bool goes_on = images_read_.contains(node.outputs[0]);
-    if (node.since_version < 11 || (a.String("mode", "nearest") != "nearest" && !goes_on) ||
+    if (node.since_version < 11 ||
+        (a.String("mode", "nearest") != "nearest" && !PaysToInterpolate(node.outputs[0])) ||
         !a.Ints("axes").empty() ||
         a.String("coordinate_transformation_mode", "") == "tf_crop_and_resize" ||
         a.String("keep_aspect_ratio_policy", "stretch") != "stretch") {

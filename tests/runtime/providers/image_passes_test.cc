@@ -211,27 +211,34 @@ TEST_F(ChannelsLast, TakesResizingToTheNearestAlong) {
 
 // The same sums whichever axes they are over; another convolution follows, or the model ends.
 TEST_F(ChannelsLast, TakesInterpolationAlongToAnotherConvolution) {
-  model_.Constant("v", Ramp(Shape{2, 4, 1, 1}, 0.2f));
   for (const std::string mode : {"linear", "cubic", "nearest"}) {
     for (const char* coordinates : {"half_pixel", "align_corners", "asymmetric"}) {
-      for (const std::vector<int64_t>& size : {std::vector<int64_t>{12, 10}, {4, 9}, {13, 3}}) {
-        Attributes attributes;
-        attributes.Set("mode", mode);
-        attributes.Set("coordinate_transformation_mode", std::string(coordinates));
-        TestModel last = model_;
-        last.Constant("sizes",
-                      Ints(Shape{4}, {1, 4, static_cast<int>(size[0]), static_cast<int>(size[1])}));
-        last.Node("Resize", {"c", "", "", "sizes"}, {"r"}, attributes);
-        TestModel model = last, copy;
-        model.Node("Conv", {"r", "v"}, {"y"}).Output("y");
-        copy = model;
-        EXPECT_EQ(After(model, pass_),
-                  "Transpose ConvChannelsLast Resize ConvChannelsLast Transpose");
-        ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 5}, 0.5f)}, 2);
-        last.Output("r");
-        EXPECT_EQ(After(last, pass_), mode == "nearest"
-                                          ? "Transpose ConvChannelsLast Resize Transpose"
-                                          : "Transpose ConvChannelsLast Transpose Resize");
+      for (const auto& [height, width] : {std::pair{12, 10}, {3, 9}, {13, 2}}) {
+        for (const int64_t channels : {8, 4}) {
+          TestModel last(21);
+          last.Input("x", DataType::kFloat, {1, 3, 6, 5});
+          last.Constant("w", Ramp(Shape{channels, 3, 3, 3}, 0.1f)).Node("Conv", {"x", "w"}, {"c"});
+          last.Constant("sizes", Ints(Shape{4}, {1, channels, height, width}));
+          Attributes attributes;
+          attributes.Set("mode", mode);
+          attributes.Set("coordinate_transformation_mode", std::string(coordinates));
+          last.Node("Resize", {"c", "", "", "sizes"}, {"r"}, attributes);
+          TestModel model = last;
+          model.Constant("v", Ramp(Shape{2, channels, 1, 1}, 0.2f));
+          model.Node("Conv", {"r", "v"}, {"y"}).Output("y");
+          last.Output("r");
+          for (TestModel* each : {&model, &last}) {
+            ExpectSameResults(*each, {Ramp(Shape{1, 3, 6, 5}, 0.5f)}, 2);
+          }
+          const bool moves = mode == "nearest";
+          EXPECT_EQ(
+              After(model, pass_),
+              StrCat("Transpose ConvChannelsLast ", moves || channels == 8 ? "" : "Transpose ",
+                     "Resize ", moves || channels == 8 ? "" : "Transpose ",
+                     "ConvChannelsLast Transpose"));
+          EXPECT_EQ(After(last, pass_), moves ? "Transpose ConvChannelsLast Resize Transpose"
+                                              : "Transpose ConvChannelsLast Transpose Resize");
+        }
       }
     }
   }
