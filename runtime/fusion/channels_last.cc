@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "runtime/fusion/channel_order.h"
 #include "runtime/graph/channel_affine.h"
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
@@ -293,7 +293,7 @@ class Rewriter {
     const auto plain = graph_.initializers.at(node.inputs[1]).Materialize();
     if (!plain.ok()) return false;
     const int64_t filters = plain->shape()[0], size = p.channels * p.height * p.width;
-    const auto turned = Turned(plain->Reshaped(Shape{1, filters, size, 1}));
+    const auto turned = InChannelsLast(plain->Reshaped(Shape{1, filters, size, 1}));
     if (!turned.ok()) return false;
     const std::string& name = graph_.value(node.inputs[1]).name;
     const ValueId weights =
@@ -540,7 +540,7 @@ class Rewriter {
     if (constant.shape().ElementCount() == 1) return id;
     const auto plain = constant.Materialize();
     if (!plain.ok()) return kNoValue;
-    auto turned = Turned(*plain);
+    auto turned = InChannelsLast(*plain);
     if (!turned.ok()) return kNoValue;
     return last_[id] =
                graph_.AddInitializer(graph_.value(id).name + "_channels_last", std::move(*turned));
@@ -555,7 +555,7 @@ class Rewriter {
     if (!added) return turned->second;
     const auto plain = filters.Materialize();
     if (!plain.ok()) return kNoValue;
-    auto last = Turned(plain->Reshaped(Shape{1, shape[0], shape[2], shape[3]}));
+    auto last = InChannelsLast(plain->Reshaped(Shape{1, shape[0], shape[2], shape[3]}));
     if (!last.ok()) return kNoValue;
     const std::string name = graph_.value(node.inputs[1]).name + "_channels_last";
     return turned->second = graph_.AddInitializer(name, std::move(*last));
@@ -570,18 +570,8 @@ class Rewriter {
     if (missing == 0 || node.attributes.Int("group", 1) != 1) return;
     const auto plain = filters.Materialize();
     if (!plain.ok()) return;
-    Shape shape = filters.shape();
-    auto padded =
-        Tensor::Create(plain->type(), Shape{shape[0], shape[1], shape[2], channels + missing});
+    auto padded = WithZeroChannels(*plain, missing);
     if (!padded.ok()) return;
-    const size_t bytes = DataTypeBits(plain->type()) / 8;
-    const size_t from = static_cast<size_t>(channels) * bytes;
-    const size_t to = static_cast<size_t>(channels + missing) * bytes;
-    std::memset(padded->mutable_raw(), 0, padded->bytes());
-    for (size_t row = 0; row < plain->bytes() / from; ++row) {
-      std::memcpy(static_cast<std::byte*>(padded->mutable_raw()) + row * to,
-                  static_cast<const std::byte*>(plain->raw()) + row * from, from);
-    }
     const std::string name = graph_.value(node.inputs[1]).name + "_padded";
     node.inputs[1] = graph_.AddInitializer(name, std::move(*padded));
     auto [image, added] = padded_.emplace(node.inputs[0], kNoValue);
@@ -591,32 +581,6 @@ class Rewriter {
       image->second = writer.Add("Pad", {node.inputs[0], pads});
     }
     node.inputs[0] = image->second;
-  }
-
-  static Result<Tensor> Turned(const Tensor& plain) {
-    if (DataTypeBits(plain.type()) == 16) return TurnedTensor<uint16_t>(plain);
-    if (DataTypeBits(plain.type()) == 32) return TurnedTensor<uint32_t>(plain);
-    return Unimplemented("elements of another width");
-  }
-
-  // `T` has the width of the elements.
-  template <typename T>
-  static Result<Tensor> TurnedTensor(const Tensor& plain) {
-    int64_t dims[4] = {1, 1, 1, 1};
-    const int rank = plain.shape().rank();
-    for (int axis = 0; axis < rank; ++axis) dims[4 - rank + axis] = plain.shape()[axis];
-    ONNXD_ASSIGN_OR_RETURN(Tensor turned,
-                           Tensor::Create(plain.type(), Shape{dims[0], dims[2], dims[3], dims[1]}));
-    const auto* from = static_cast<const T*>(plain.raw());
-    auto* const to = static_cast<T*>(turned.mutable_raw());
-    for (int64_t n = 0; n < dims[0]; ++n) {
-      for (int64_t c = 0; c < dims[1]; ++c) {
-        for (int64_t pixel = 0; pixel < dims[2] * dims[3]; ++pixel) {
-          to[(n * dims[2] * dims[3] + pixel) * dims[1] + c] = *from++;
-        }
-      }
-    }
-    return turned;
   }
 
   // One format for all, or one per channel.
