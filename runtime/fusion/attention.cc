@@ -326,7 +326,7 @@ class Writer {
   Writer(Graph& graph, std::vector<Node>& nodes) : graph_(graph), nodes_(nodes) {}
 
   void Write(const Node& last, const Pattern& pattern) {
-    const std::string& name = graph_.value(last.outputs[0]).name;
+    const std::string name = graph_.value(last.outputs[0]).name;  // values move as some are added
     Node node;
     node.name = last.name;
     node.op_type = "FusedAttention";
