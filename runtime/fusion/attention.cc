@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
@@ -65,7 +66,9 @@ class Matcher {
     pattern.query = Query(Unscaled(scores->inputs[0], pattern), *rank, pattern);
     if (pattern.query.id == kNoValue || !(pattern.scale > 0)) return std::nullopt;
     // Numbers for heads multiply what has heads first.
-    if (pattern.head_scale != kNoValue) pattern.query.turned.swap(pattern.query.order);
+    if (pattern.head_scale != kNoValue && !pattern.query.order.empty()) {
+      pattern.query.turned = std::exchange(pattern.query.order, {});
+    }
     if (!Result(softmax, *rank, pattern)) return std::nullopt;
     return PaysFor(pattern, *scores, *rank) ? std::optional(pattern) : std::nullopt;
   }

@@ -87,6 +87,19 @@ TEST(AttentionForms, NumbersForHeadsMultiplyQueries) {
   }
 }
 
+// A factor before the transposition is the attention's, too.
+TEST(AttentionForms, NumbersForHeadsMultiplyQueriesThatAreTurned) {
+  TestModel model(18);
+  model.Input("q", DataType::kFloat, {2, 3, 8, 9}).Input("k", DataType::kFloat, {2, 3, 9, 8});
+  model.Constant("scale", Tensor::Scalar(0.6f)).Constant("numbers", Sines(Shape{3, 1, 1}, 3));
+  model.Node("Mul", {"q", "scale"}, {"q1"}).Node("Transpose", {"q1"}, {"q2"}, Order({0, 1, 3, 2}));
+  model.Node("Transpose", {"k"}, {"k1"}, Order({0, 1, 3, 2})).Node("MatMul", {"q2", "k1"}, {"s"});
+  model.Node("Mul", {"s", "numbers"}, {"m"}).Node("Softmax", {"m"}, {"p"}, Axis(-1));
+  model.Node("MatMul", {"p", "k"}, {"y"}).Output("y");
+  EXPECT_EQ(AfterFusion(model), "Transpose Mul FusedAttention");
+  ExpectSameEverywhere(model, {Sines(Shape{2, 3, 8, 9}, 1), Sines(Shape{2, 3, 9, 8}, 0.7f)});
+}
+
 TEST(AttentionForms, NumbersForQueriesAreNone) {
   const TestModel model = OfCosines(Shape{3, 6, 1}, 9);
   EXPECT_EQ(AfterFusion(model), "Transpose MatMul Mul Add Softmax MatMul");
