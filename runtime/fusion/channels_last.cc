@@ -7,6 +7,7 @@
 #include <set>
 
 #include "runtime/fusion/channel_order.h"
+#include "runtime/graph/any_layout.h"
 #include "runtime/graph/channel_affine.h"
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
@@ -637,22 +638,6 @@ Result<bool> ChannelsLastPass::Run(Graph& graph, const PassContext&) const {
 bool IsDepthwise(const Attributes& attributes, const Shape& weights) {
   const int64_t group = attributes.Int("group", 1);
   return group > 1 && weights.rank() == 4 && weights[0] == group && weights[1] == 1;
-}
-
-bool IsElementwiseInAnyLayout(const Node& node) {
-  static const std::set<std::string> unary = {
-      "Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu",
-      "Exp",  "Sqrt",    "Abs",  "Neg",       "Softplus",    "Mish",      "Erf",
-      "Celu", "Selu",    "Gelu", "Log",       "Reciprocal",  "Swish"};
-  if (node.Is("Gelu", "com.microsoft")) return true;
-  if (node.Is("FastGelu", "com.microsoft")) return node.input(1) == kNoValue;
-  return node.domain.empty() && (unary.contains(node.op_type) || node.op_type == "Clip");
-}
-
-bool IsBinaryInAnyLayout(const Node& node) {
-  return node.domain.empty() && node.since_version >= 7 &&
-         (node.op_type == "Add" || node.op_type == "Sub" || node.op_type == "Mul" ||
-          node.op_type == "Div" || node.op_type == "Pow" || node.op_type == "PRelu");
 }
 
 }  // namespace onnxd

@@ -51,8 +51,4 @@ class ChannelsLastPass : public GraphPass {
 // channel.
 bool IsDepthwise(const Attributes& attributes, const Shape& weights);
 
-// Operators on one tensor, and on two, that compute each element in the same way wherever it lies.
-bool IsElementwiseInAnyLayout(const Node& node);
-bool IsBinaryInAnyLayout(const Node& node);
-
 }  // namespace onnxd

@@ -13,7 +13,8 @@ std::vector<const GraphPass*> StandardPasses() {
           EinsumProduct(),  // before they are computed one element at a time
           ConstantFolding(),
           ScanDistances(),
-          HardSigmoidFusion(),  // before convolutions take its sum as their bias
+          SqueezeElimination(),  // before convolutions take what follows them
+          HardSigmoidFusion(),   // before convolutions take its sum as their bias
           ConvTransposeAsConv(),
           PadFusion(),
           ConvPaddingCrop(),

@@ -36,6 +36,9 @@ const GraphPass* TransposeElimination();
 // Transpose of a regrouping (Reshape, Flatten, Squeeze, Unsqueeze) of a Transpose, after which the
 // elements have their first order again, as between images and tokens: one Reshape. Basic.
 const GraphPass* TransposedRegrouping();
+// Squeeze of an image to a signal, as tf2onnx writes Keras's 1-D layers, moves behind elementwise
+// operators, BatchNormalization, Pad and Concat, and goes where an Unsqueeze takes it back. Basic.
+const GraphPass* SqueezeElimination();
 // MatMul with a constant matrix (+ Add of a row) * constant row or number: scaled weights.
 // Extended.
 const GraphPass* MatMulScaleFusion();

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "runtime/fusion/channels_last.h"
+#include "runtime/graph/any_layout.h"
 #include "runtime/graph/graph_match.h"
 #include "runtime/providers/cpu/passes/signal_rows.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "runtime/fusion/channels_last.h"
+#include "runtime/graph/any_layout.h"
 #include "runtime/graph/graph_match.h"
 #include "runtime/graph/node_writer.h"
 
