@@ -48,6 +48,15 @@ def write_inputs(folder, names, tensors):
             numpy_helper.from_array(tensor.numpy(), name).SerializeToString())
 
 
+def export_by_script(root, name, make):
+    """By the older exporter, for what decides by numbers as it runs."""
+    torch.manual_seed(0)
+    model, inputs = make()
+    folder = folder_of(root, name)
+    torch.onnx.export(model.eval(), inputs, str(folder / f"{name}.onnx"), dynamo=False, input_names=["images"])
+    write_inputs(folder, ["images"], inputs)
+
+
 def export(root, name, make):
     torch.manual_seed(0)
     model, inputs = make()
@@ -194,7 +203,7 @@ def flow():
 def finder(name):
     import torchvision
     model = getattr(torchvision.models.detection, name)(weights=None, weights_backbone=None)
-    return Call(model, lambda model, x: tuple(model([x])[0].values())), (torch.rand(3, 320, 320),)
+    return Call(model, lambda model, x: tuple(model([x[0]])[0].values())), (torch.rand(1, 3, 320, 320),)
 
 
 def video(name):
@@ -215,7 +224,7 @@ def exports():
     yield from generators()
     yield from sounds()
     yield "raft_small", flow
-    for names, make in ((FINDERS, finder), (VIDEOS, video), (GRAPHS, graph_model)):
+    for names, make in ((VIDEOS, video), (GRAPHS, graph_model)):
         for name in names:
             yield name.lower(), functools.partial(make, name)
 
@@ -242,6 +251,8 @@ def main():
     os.environ["YOLO_OFFLINE"] = "1"
     root = arguments.folder.resolve()
     made = [(name, functools.partial(export, root, name, make)) for name, make in exports()]
+    made += [(name, functools.partial(export_by_script, root, name, functools.partial(finder, name)))
+             for name in FINDERS]
     made += [(name, functools.partial(write_detector, root, name)) for name in DETECTORS]
     made += [(f"{name}_{option}", functools.partial(write_detector, root, name, option))
              for name in ("yolov8n", "yolo11n") for option in DETECTOR_OPTIONS]

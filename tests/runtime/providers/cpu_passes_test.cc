@@ -248,6 +248,14 @@ TEST_F(MatMulEpilogue, LeavesARowThatFollowsTheActivation) {
   ExpectSameResults(copy, {Ramp(Shape{2, 128}, 0.1f), Ramp(Shape{2, 129}, 0.3f)});
 }
 
+TEST_F(MatMulEpilogue, OneOfTwoProductsTakesTheirSumAndItsActivation) {
+  model_.Node("MatMul", {"x", "w"}, {"other"}).Node("Add", {"p", "other"}, {"q"});
+  model_.Node("Relu", {"q"}, {"y"}).Output("y");
+  TestModel copy = model_;
+  EXPECT_EQ(After(model_, pass_), "MatMul MatMulBiasActivation");
+  ExpectSameResults(copy, {Ramp(Shape{2, 128}, 0.1f), Ramp(Shape{2, 129}, 0.3f)});
+}
+
 TEST_F(MatMulEpilogue, LeavesAProductThatOthersRead) {
   model_.Node("Relu", {"p"}, {"y"}).Output("y").Output("p");
   EXPECT_EQ(After(model_, pass_), "MatMul Relu");

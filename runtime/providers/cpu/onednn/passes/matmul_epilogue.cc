@@ -60,8 +60,10 @@ Node AsFused(Node product, const Matrix& matrix) {
 
 class Fusion {
  public:
-  Fusion(Graph& graph, size_t product, const Matrix& matrix, const GraphIndex& index)
-      : graph_(graph), index_(index), columns_(matrix.columns), last_(product) {
+  // `taken`: positions that other products stand for.
+  Fusion(Graph& graph, size_t product, const Matrix& matrix, const GraphIndex& index,
+         const std::vector<bool>& taken)
+      : graph_(graph), index_(index), taken_(taken), columns_(matrix.columns), last_(product) {
     fused_ = AsFused(graph.nodes[product], matrix);
     fused_.inputs.resize(4, kNoValue);
     positions_.push_back(product);
@@ -90,7 +92,7 @@ class Fusion {
     if (activated_ || index_.use_count(out) != 1 || index_.consumers(out).empty()) return false;
     const auto next = static_cast<size_t>(index_.consumers(out)[0]);
     const Node& consumer = graph_.nodes[next];
-    if (consumer.outputs.size() != 1 || !consumer.captures.empty()) return false;
+    if (taken_[next] || consumer.outputs.size() != 1 || !consumer.captures.empty()) return false;
     if (!(consumer.Is("Add") ? TakeSum(consumer, out) : TakeActivation(consumer))) return false;
     last_ = next;
     positions_.push_back(next);
@@ -124,6 +126,7 @@ class Fusion {
 
   Graph& graph_;
   const GraphIndex& index_;
+  const std::vector<bool>& taken_;
   int64_t columns_;
   size_t last_;
   bool activated_ = false;
@@ -144,7 +147,7 @@ class Pass : public GraphPass {
       if (dropped[i]) continue;
       const auto matrix = MatrixOf(graph, graph.nodes[i]);
       if (!matrix) continue;
-      Fusion fusion(graph, i, *matrix, index);
+      Fusion fusion(graph, i, *matrix, index, dropped);
       if (!fusion.Grow()) continue;
       Node fused = fusion.Result();
       for (const size_t position : fusion.positions()) dropped[position] = true;
