@@ -125,7 +125,7 @@ struct WinogradByteTarget {
 constexpr int64_t kDepthwiseTile = 7;
 
 // Some rows and channels of a depthwise convolution of one image, [height, width, channels]. The
-// window is 3, 5 or 7 pixels wide, its stride 1 or 2.
+// window is 3, 5 or 7 pixels wide, its stride 1 or 2; or it is one pixel wide and its stride 1.
 struct DepthwiseArguments {
   // By row of the result, then of the window: the row of the image; null outside of it.
   const float* const* image_rows;

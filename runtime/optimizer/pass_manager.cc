@@ -15,6 +15,7 @@ std::vector<const GraphPass*> StandardPasses() {
           ScanDistances(),
           SqueezeElimination(),  // before convolutions take what follows them
           HardSigmoidFusion(),   // before convolutions take its sum as their bias
+          PReluAsLeakyRelu(),
           ConvTransposeAsConv(),
           PadFusion(),
           ConvPaddingCrop(),

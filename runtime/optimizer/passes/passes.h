@@ -16,6 +16,9 @@ const GraphPass* ConstantFolding();
 const GraphPass* ShapeFolding();
 // Nodes and initializers that nothing uses. Basic.
 const GraphPass* DeadCodeElimination();
+// PRelu whose slope is one constant, as torch.nn.PReLU has it unless told otherwise: LeakyRelu.
+// Basic.
+const GraphPass* PReluAsLeakyRelu();
 // ConvTranspose with constant weights and steps of 1: the Conv of the weights turned around. Basic.
 const GraphPass* ConvTransposeAsConv();
 // Pad that puts constant rows and columns of zeros around what a Conv reads: padding of the Conv.

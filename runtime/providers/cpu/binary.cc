@@ -405,6 +405,27 @@ void PowerLoop(const void* a, const void* b, void* out, int64_t count, int64_t a
   }
 }
 
+// Steps that the compiler knows.
+template <int64_t slope_step>
+void PReluRow(const float* x, const float* slope, float* out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = x[i] < 0 ? x[i] * slope[i * slope_step] : x[i];
+  }
+}
+
+void PReluLoop(const void* a, const void* b, void* out, int64_t count, int64_t a_step,
+               int64_t b_step) {
+  const auto* x = static_cast<const float*>(a);
+  const auto* slope = static_cast<const float*>(b);
+  auto* result = static_cast<float*>(out);
+  if (a_step == 1 && b_step == 0) return PReluRow<0>(x, slope, result, count);
+  if (a_step == 1 && b_step == 1) return PReluRow<1>(x, slope, result, count);
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = x[i * a_step];
+    result[i] = value < 0 ? value * slope[i * b_step] : value;
+  }
+}
+
 }  // namespace
 
 // x ** y with the type of x; integers go through double, as exponents of other types do.
@@ -450,6 +471,9 @@ Result<std::unique_ptr<Kernel>> MakePow(const KernelInfo& info) {
 
 // PRelu: the slope broadcasts to x in one direction; before version 7 a slope per channel is [C].
 Result<std::unique_ptr<Kernel>> MakePRelu(const KernelInfo& info) {
+  if (info.InputType(0) == DataType::kFloat) {
+    return PairKernel({sizeof(float), sizeof(float), sizeof(float)}, PReluLoop);
+  }
   std::unique_ptr<Kernel> kernel;
   DispatchNumber(info.InputType(0), [&]<typename T>() {
     kernel = PairFunction<T, T, T>(

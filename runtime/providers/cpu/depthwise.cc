@@ -10,6 +10,8 @@ namespace {
 
 constexpr int64_t kMostWindow = 7;
 constexpr int64_t kMostRows = 32;  // of the result at a time
+constexpr int64_t kMostNumbers = 1024;
+constexpr int64_t kNearResults = 1 << 14;  // that are computed for all channels before others
 
 // So many rows of the result are computed for a register of channels before the next one: rows of
 // the image that several of them read are still in the first-level cache. There some channels of a
@@ -34,7 +36,45 @@ Result<Tensor> ChannelsLast(const Tensor& plain) {
   return packed;
 }
 
+// Columns of the result up to which the same columns of the window are inside of the image, from
+// one such column of the result to the next; the last is the result's width.
+std::vector<int64_t> ColumnsOfOneKind(const Window& window, int64_t width) {
+  const int64_t stride = window.strides[1], out = window.output[1];
+  std::vector<int64_t> ends = {out};
+  for (int64_t j = 0; j < window.kernel[1]; ++j) {
+    const int64_t before = window.pads_begin[1] - j * window.dilations[1];
+    for (const int64_t edge : {before, before + width}) {
+      const int64_t column = edge <= 0 ? 0 : (edge + stride - 1) / stride;
+      if (column > 0 && column < out) ends.push_back(column);
+    }
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+// Of each number of the window, the first that a pixel of the result is made of; null outside.
+void FindPixels(const DepthwiseImage& image, const Window& window, int64_t row, int64_t column,
+                const float** pixels) {
+  for (int64_t i = 0; i < window.kernel[0]; ++i) {
+    const int64_t y = row * window.strides[0] - window.pads_begin[0] + i * window.dilations[0];
+    const bool is_row = y >= 0 && y < image.height;
+    const float* from = is_row ? image.rows + y % image.slots * image.width * image.pixel : nullptr;
+    for (int64_t j = 0; j < window.kernel[1]; ++j) {
+      const int64_t x = column * window.strides[1] - window.pads_begin[1] + j * window.dilations[1];
+      const bool inside = is_row && x >= 0 && x < image.width;
+      *pixels++ = inside ? from + x * image.pixel : nullptr;
+    }
+  }
+}
+
 }  // namespace
+
+bool DepthwiseConv::TakesByNumbers(const Attributes& attributes, const Shape& weights) {
+  return weights.rank() == 4 && weights[1] == 1 && !Takes(attributes, weights) &&
+         weights[0] >= math::CurrentSimd().gemm_width / 2 && weights[2] >= 1 && weights[3] >= 1 &&
+         weights[2] <= kMostNumbers && weights[3] <= kMostNumbers / weights[2];
+}
 
 bool DepthwiseConv::Takes(const Attributes& attributes, const Shape& weights) {
   if (weights.rank() != 4 || weights[0] < 1 || weights[1] != 1) return false;
@@ -44,9 +84,11 @@ bool DepthwiseConv::Takes(const Attributes& attributes, const Shape& weights) {
   return (AreAll(strides, 1) || AreAll(strides, 2)) && AreAll(attributes.Ints("dilations"), 1);
 }
 
-Result<DepthwiseConv> DepthwiseConv::Create(const Initializer& weights,
+Result<DepthwiseConv> DepthwiseConv::Create(const Attributes& attributes,
+                                            const Initializer& weights,
                                             const Activation& activation) {
   DepthwiseConv made;
+  made.by_numbers_ = !Takes(attributes, weights.shape());
   const Shape& w = weights.shape();
   made.channels_ = w[0], made.window_height_ = w[2], made.window_width_ = w[3];
   made.bounds_ = BoundsOf(activation);
@@ -63,13 +105,20 @@ Result<DepthwiseConv> DepthwiseConv::Create(const Initializer& weights,
 std::optional<int64_t> DepthwiseConv::PixelsAhead(const Window& window, const Shape& x,
                                                   const Shape& y) const {
   const int64_t lanes = math::CurrentSimd().gemm_width / 2;
-  if (!AreAll(window.strides, 1) || !(x == y) || channels_ % lanes != 0) return std::nullopt;
+  if (by_numbers_ || !AreAll(window.strides, 1) || !(x == y) || channels_ % lanes != 0)
+    return std::nullopt;
   return window.pads_begin[0] * x[2] + window.pads_begin[1] + math::kDepthwiseTile - 1;
 }
 
 void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, const float* bias,
                             int64_t begin, int64_t end, float* out) const {
   const int64_t channel = image.first_channel, row_size = window.output[1] * channels_;
+  if (by_numbers_) {
+    for (int64_t row = begin; row < end; ++row, out += row_size) {
+      ComputeByNumbers(image, window, bias, row, out);
+    }
+    return;
+  }
   const int64_t at_once = RowsAtOnce(image, window);
   std::array<const float*, kMostRows * kMostWindow> rows;
   for (int64_t first = begin; first < end; first += at_once, out += at_once * row_size) {
@@ -86,6 +135,27 @@ void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, c
          weights_.data<float>() + channel, window_height_, window_width_, window.strides[0],
          window.pads_begin[1], bias != nullptr ? bias + channel : nullptr, silu_, bounds_.low,
          bounds_.high, out + channel, count, window.output[1], image.sums, image.first_sum});
+  }
+}
+
+// Each number of the window is to the loops a row of one pixel.
+void DepthwiseConv::ComputeByNumbers(const DepthwiseImage& image, const Window& window,
+                                     const float* bias, int64_t row, float* out) const {
+  const int64_t channel = image.first_channel, numbers = window_height_ * window_width_;
+  const int64_t at_once = std::max<int64_t>(math::kDepthwiseTile, kNearResults / channels_);
+  std::array<const float*, kMostNumbers> pixels;
+  int64_t column = 0;
+  for (const int64_t end : ColumnsOfOneKind(window, image.width)) {
+    while (column < end) {
+      const int64_t count = std::min(at_once, end - column);
+      FindPixels(image, window, row, column, pixels.data());
+      math::CurrentSimd().depthwise(
+          {pixels.data(), count, image.channels, window.strides[1] * image.pixel, channels_,
+           weights_.data<float>() + channel, numbers, 1, 1, 0,
+           bias != nullptr ? bias + channel : nullptr, silu_, bounds_.low, bounds_.high,
+           out + column * channels_ + channel, 1, count, image.sums, image.first_sum});
+      column += count;
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // Depthwise convolution of floats, [batch, height, width, channels], by loops of our own: each
-// channel has a filter. Windows up to 7 x 7 whose width is odd, of one stride, without dilation.
+// channel has a filter. Windows up to 7 x 7 whose width is odd, of one stride, without dilation,
+// are computed by their rows, others number by number of the window.
 #pragma once
 
 #include <optional>
@@ -26,12 +27,15 @@ struct DepthwiseImage {
 // Any thread.
 class DepthwiseConv {
  public:
-  // Whether a convolution with these attributes and weights, [channels, 1, height, width], is one;
-  // that it has a group for each channel is the caller's affair.
+  // Whether a convolution with these attributes and weights, [channels, 1, height, width], is one
+  // that is computed by rows; that it has a group for each channel is the caller's affair.
   static bool Takes(const Attributes& attributes, const Shape& weights);
+  // The same of those that are computed number by number, up to 1,024 of them.
+  static bool TakesByNumbers(const Attributes& attributes, const Shape& weights);
 
-  // Packs the weights. Errors as Initializer::InForm.
-  static Result<DepthwiseConv> Create(const Initializer& weights, const Activation& activation);
+  // Packs the weights. Errors as Initializer::InForm. Requires that one of the two takes it.
+  static Result<DepthwiseConv> Create(const Attributes& attributes, const Initializer& weights,
+                                      const Activation& activation);
 
   int64_t channels() const { return channels_; }
   const Activation& activation() const { return rest_; }
@@ -48,6 +52,10 @@ class DepthwiseConv {
   std::optional<int64_t> PixelsAhead(const Window& window, const Shape& x, const Shape& y) const;
 
  private:
+  void ComputeByNumbers(const DepthwiseImage& image, const Window& window, const float* bias,
+                        int64_t row, float* out) const;
+
+  bool by_numbers_ = false;
   int64_t channels_ = 0, window_height_ = 0, window_width_ = 0;
   Tensor weights_;  // [window_height, window_width, channels]
   ActivationBounds bounds_;

@@ -93,6 +93,55 @@ TEST(HardSigmoid, LeavesOtherNumbers) {
   EXPECT_EQ(After(model, HardSigmoidFusion()), "Add Clip Mul Div");
 }
 
+TEST(PReluAsLeakyRelu, TakesOneSlopeOfAnyRankThatFits) {
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{1, 1, 1}}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 3, 5}).Constant("slope", Ramp(shape, 0.1f));
+    model.Node("PRelu", {"x", "slope"}, {"y"}).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, PReluAsLeakyRelu()), "LeakyRelu");
+    ExpectSameResults(copy, {Ramp(Shape{2, 3, 5}, 0.9f)});
+  }
+}
+
+TEST(PReluAsLeakyRelu, LeavesOtherSlopes) {
+  const auto after = [](const Tensor& slope, DataType type = DataType::kFloat) {
+    TestModel model;
+    model.Input("x", type, {2, 3, 5}).Constant("slope", slope);
+    model.Node("PRelu", {"x", "slope"}, {"y"}).Output("y");
+    return After(model, PReluAsLeakyRelu());
+  };
+  EXPECT_EQ(after(Ramp(Shape{3, 1}, 0.1f)), "PRelu");
+  EXPECT_EQ(after(Ramp(Shape{1, 1, 1, 1}, 0.1f)), "PRelu");
+  EXPECT_EQ(after(Tensor::Of<double>(Shape{1}, {0.1}), DataType::kDouble), "PRelu");
+  TestModel computed;
+  computed.Input("x", DataType::kFloat, {2, 3}).Input("slope", DataType::kFloat, {1});
+  computed.Node("PRelu", {"x", "slope"}, {"y"}).Output("y");
+  EXPECT_EQ(After(computed, PReluAsLeakyRelu()), "PRelu");
+}
+
+TEST(PRelu, HasSlopesForAllForEachAndForSome) {
+  for (const Shape& slope : {Shape{5}, Shape{3, 1}, Shape{2, 3, 5}, Shape{1}}) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {2, 3, 5})
+        .Input("slope", DataType::kFloat, ToSymbolic(slope));
+    model.Node("PRelu", {"x", "slope"}, {"y"}).Output("y");
+    const auto session = model.Load();
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    const Tensor x = Ramp(Shape{2, 3, 5}, 0.9f), s = Ramp(slope, 0.25f);
+    const auto run = (*session)->Run(std::vector<Value>{x, s}, {});
+    ASSERT_TRUE(run.ok()) << run.status().ToString();
+    for (int64_t i = 0; i < 30; ++i) {
+      const int64_t at = slope == Shape{5}         ? i % 5
+                         : slope == Shape{3, 1}    ? i / 5 % 3
+                         : slope == Shape{2, 3, 5} ? i
+                                                   : 0;
+      const float in = x.data<float>()[i];
+      EXPECT_EQ((*run)[0].tensor().data<float>()[i], in < 0 ? in * s.data<float>()[at] : in) << i;
+    }
+  }
+}
+
 // As JAX writes x * (x * (0.044715 * x)).
 TEST(Gelu, SeesItsCubeInAnyOrder) {
   for (const float cubic : {0.044715f, 0.05f}) {

@@ -321,6 +321,28 @@ TEST_F(SignalImages, TakesWhatLiesBetweenConvolutionsAlong) {
   }
 }
 
+// As PyTorch's exporters write GroupNorm.
+TEST_F(SignalImages, KeepsImagesThroughNormalizations) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {2, 4, 9}).Constant("w", Ramp(Shape{4, 4, 3}, 0.1f));
+  model.Constant("ones", Floats({2}, {1, 1})).Constant("zeros", Floats({2}, {0, 0}));
+  model.Constant("scale", Ramp(Shape{4, 1}, 0.3f)).Constant("bias", Ramp(Shape{4, 1}, 0.1f));
+  model.Constant("joined", Ints({3}, {0, 2, -1})).Constant("back", Ints({3}, {2, 4, 7}));
+  model.Constant("row", Ramp(Shape{4}, 0.2f)).Constant("variance", Floats({4}, {1, 2, 3, 4}));
+  model.Node("Conv", {"x", "w"}, {"a"}).Node("Reshape", {"a", "joined"}, {"b"});
+  model.Node("InstanceNormalization", {"b", "ones", "zeros"}, {"c"});
+  model.Node("Reshape", {"c", "back"}, {"d"}).Node("Mul", {"d", "scale"}, {"e"});
+  model.Node("Add", {"e", "bias"}, {"f"}).Node("InstanceNormalization", {"f", "row", "row"}, {"g"});
+  model.Node("BatchNormalization", {"g", "row", "row", "row", "variance"}, {"h"});
+  model.Node("Conv", {"h", "w"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ProviderPass("group_normalization"), ProviderPass("signal_images"),
+                          DeadCodeElimination()}),
+            "Unsqueeze Conv GroupNormalization InstanceNormalization BatchNormalization Conv "
+            "Squeeze");
+  ExpectSameResults(copy, {Ramp(Shape{2, 4, 9}, 0.5f)});
+}
+
 TEST_F(SignalImages, NeedsNoTranspositionThatTheFileUndoes) {
   TestModel model;
   model.Input("x", DataType::kFloat, {1, 20, 3}).Constant("w", Ramp(Shape{4, 3, 5}, 0.1f));

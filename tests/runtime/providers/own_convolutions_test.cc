@@ -217,6 +217,52 @@ TEST_F(DepthwiseOverItsImage, AddsASum) {
   }
 }
 
+// Windows that are no row of 3, 5 or 7 pixels side by side: of dilated convolutions, and of
+// signals.
+struct OddWindow {
+  const char* name;
+  std::vector<int64_t> kernel, dilations, strides, pads;
+};
+
+class DepthwiseOfOddWindows : public testing::TestWithParam<OddWindow> {};
+
+TEST_P(DepthwiseOfOddWindows, HaveTheSameResult) {
+  const OddWindow& odd = GetParam();
+  for (const int64_t height : {1, 9}) {
+    for (const int64_t channels : {5, 32, 40}) {
+      if (odd.kernel[0] > 1 && height == 1) continue;
+      TestModel model;
+      model.Input("x", DataType::kFloat, {2, 8, height, 61});
+      model.Constant("e", Ramp(Shape{channels, 8, 1, 1}, 0.05f));
+      model.Constant("w", Ramp(Shape{channels, 1, odd.kernel[0], odd.kernel[1]}, 0.02f));
+      model.Constant("b", Ramp(Shape{channels}, 1));
+      Attributes window;
+      window.Set("group", channels);
+      window.Set("dilations", odd.dilations);
+      window.Set("strides", odd.strides);
+      window.Set("pads", odd.pads);
+      model.Node("Conv", {"x", "e"}, {"a"}).Node("Conv", {"a", "w", "b"}, {"d"}, window);
+      model.Node("Relu", {"d"}, {"y"}).Output("y");
+      for (const int threads : {1, 3}) {
+        ExpectSameResults(model, {Ramp(Shape{2, 8, height, 61}, 0.1f)}, threads);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Convolutions, DepthwiseOfOddWindows,
+    testing::Values(OddWindow{"dilated", {1, 3}, {1, 4}, {1, 1}, {0, 4, 0, 4}},
+                    OddWindow{"dilated_beyond_the_image", {1, 3}, {1, 64}, {1, 1}, {0, 64, 0, 64}},
+                    OddWindow{"dilated_both_ways", {3, 3}, {2, 3}, {1, 1}, {2, 3, 2, 3}},
+                    OddWindow{"dilated_with_strides", {3, 5}, {2, 3}, {2, 3}, {1, 7, 3, 5}},
+                    OddWindow{"even", {1, 4}, {1, 1}, {1, 1}, {0, 3, 0, 0}},
+                    OddWindow{"wide", {1, 31}, {1, 1}, {1, 1}, {0, 15, 0, 15}},
+                    OddWindow{"large", {9, 11}, {1, 1}, {1, 1}, {4, 5, 4, 5}},
+                    OddWindow{"two_strides", {3, 3}, {1, 1}, {1, 2}, {1, 1, 1, 1}},
+                    OddWindow{"one_number", {1, 1}, {1, 1}, {1, 2}, {0, 0, 0, 0}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 // One image of the block's width is there at a time, and a little of another: not two.
 TEST_F(DepthwiseOverItsImage, TakesItsMemory) {
   const Image image{1, 28, 28, 192};

@@ -197,7 +197,8 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
     return MakeBfloat16Windows(info);
   }
   if (type == DataType::kFloat && info.node.attributes.Int("group", 1) == weights->shape()[0] &&
-      DepthwiseConv::Takes(info.node.attributes, weights->shape())) {
+      (DepthwiseConv::Takes(info.node.attributes, weights->shape()) ||
+       DepthwiseConv::TakesByNumbers(info.node.attributes, weights->shape()))) {
     return MakeDepthwiseChannelsLast(info);
   }
   if (type == DataType::kFloat && TakesOnePixel(info, weights->shape())) {

@@ -93,9 +93,9 @@ class DepthwiseChannelsLast : public Kernel {
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo& info) {
   ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
   const bool has_sum = info.node.input(3) != kNoValue;
-  ONNXD_ASSIGN_OR_RETURN(
-      DepthwiseConv conv,
-      DepthwiseConv::Create(*info.constant_input(1), has_sum ? Activation() : activation));
+  ONNXD_ASSIGN_OR_RETURN(DepthwiseConv conv,
+                         DepthwiseConv::Create(info.node.attributes, *info.constant_input(1),
+                                               has_sum ? Activation() : activation));
   return std::unique_ptr<Kernel>(std::make_unique<DepthwiseChannelsLast>(
       std::move(conv), has_sum ? activation : Activation()));
 }

@@ -419,7 +419,8 @@ Result<std::unique_ptr<Kernel>> MakeExpandDepthwise(const KernelInfo& info) {
           return PackProjectWeights(plain, packed.projected, simd);
         }));
   }
-  ONNXD_ASSIGN_OR_RETURN(DepthwiseConv depthwise, DepthwiseConv::Create(*weights, activation));
+  ONNXD_ASSIGN_OR_RETURN(DepthwiseConv depthwise,
+                         DepthwiseConv::Create(info.node.attributes, *weights, activation));
   if (info.node.outputs.size() > 1 &&
       (project != nullptr || depthwise.activation().kind != Activation::Kind::kNone)) {
     return Unimplemented("ExpandDepthwise has means of what its own loops alone give");

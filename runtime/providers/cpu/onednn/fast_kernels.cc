@@ -93,8 +93,8 @@ std::vector<const GraphPass*> FastPasses() {
       {.types = {DataType::kFloat, DataType::kInt8, DataType::kUint8},
        .conv = [](const Graph& graph, const Node& node) { return IsFloat(graph, node.input(0)); },
        .byte_conv = TakesQuantizedConv});
-  return {SubPixelConv(),      VolumeImages(),
-          SignalImages(),      GroupNormalizationFusion(),
+  return {SubPixelConv(),      GroupNormalizationFusion(),
+          VolumeImages(),      SignalImages(),
           &channels_last,      WideGroups(),
           WinogradSelection(), PlanarConvFusion(),
           GatedConvFusion(),   ExpandDepthwiseFusion(),

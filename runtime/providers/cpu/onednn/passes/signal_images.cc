@@ -30,6 +30,12 @@ bool IsPool(const Node& node) {
           node.op_type == "GlobalAveragePool");
 }
 
+// Whose other inputs are of channels.
+bool IsNormalization(const Node& node) {
+  return node.Is("BatchNormalization") || node.Is("InstanceNormalization") ||
+         (node.Is("GroupNormalization") && node.since_version >= 21);
+}
+
 // Rebuilds the node list in order; `images` maps signals to images of the same elements.
 class Rewriter {
  public:
@@ -128,7 +134,8 @@ class Rewriter {
       node.inputs[0] = Image(in);
       return Emit(std::move(node), out);
     }
-    if (IsElementwiseInAnyLayout(node) && HasImage(in)) {
+    const bool is_normalization = IsNormalization(node) && node.outputs.size() == 1;
+    if ((IsElementwiseInAnyLayout(node) || is_normalization) && HasImage(in)) {
       node.inputs[0] = Image(in);
       return Emit(std::move(node), out);
     }
