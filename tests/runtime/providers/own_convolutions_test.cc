@@ -252,9 +252,9 @@ TEST_P(DepthwiseOfOddWindows, HaveTheSameResult) {
 
 INSTANTIATE_TEST_SUITE_P(
     Convolutions, DepthwiseOfOddWindows,
-    testing::Values(OddWindow{"dilated", {1, 3}, {1, 4}, {1, 1}, {0, 4, 0, 4}},
+    testing::Values(OddWindow{"dilated", {1, 3}, {1, 8}, {1, 1}, {0, 8, 0, 8}},
                     OddWindow{"dilated_beyond_the_image", {1, 3}, {1, 64}, {1, 1}, {0, 64, 0, 64}},
-                    OddWindow{"dilated_both_ways", {3, 3}, {2, 3}, {1, 1}, {2, 3, 2, 3}},
+                    OddWindow{"dilated_both_ways", {3, 3}, {2, 7}, {1, 1}, {2, 7, 2, 7}},
                     OddWindow{"dilated_with_strides", {3, 5}, {2, 3}, {2, 3}, {1, 7, 3, 5}},
                     OddWindow{"even", {1, 4}, {1, 1}, {1, 1}, {0, 3, 0, 0}},
                     OddWindow{"wide", {1, 31}, {1, 1}, {1, 1}, {0, 15, 0, 15}},

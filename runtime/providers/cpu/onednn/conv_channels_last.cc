@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/checked_math.h"
 #include "runtime/kernel/kernel.h"
+#include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/bfloat16_product.h"
 #include "runtime/providers/cpu/depthwise.h"
@@ -168,6 +170,34 @@ class ConvChannelsLast : public Kernel {
   std::shared_ptr<onednn::PackedWeights> weights_;
 };
 
+// Whether oneDNN has no loops for a depthwise window, whose numbers it takes one by one then, up to
+// a hundred times slower: its generated ones want no more pixels left or right of the image than
+// results that it has in registers at a time, those by products (AVX-512) no dilation.
+bool IsBeyondOneDnn(const Attributes& attributes, const Shape& weights) {
+#if defined(__x86_64__)
+  const bool has_avx512 = math::CurrentSimd().gemm_width >= 32;
+  const std::vector<int64_t> pads = attributes.Ints("pads"), steps = attributes.Ints("dilations");
+  const int64_t step = steps.size() == 2 ? steps[1] : 1, results = has_avx512 ? 6 : 4;
+  if (has_avx512 && step == 1) return false;
+  const bool is_same = attributes.String("auto_pad", "").starts_with("SAME");
+  const int64_t reach = SaturatingMultiply(weights[3] - 1, step);
+  const int64_t most = is_same            ? (reach + 1) / 2
+                       : pads.size() == 4 ? std::max(pads[1], pads[3])
+                                          : 0;
+  return most > results;
+#else
+  return true;
+#endif
+}
+
+// Whether loops of our own take it: one filter for each channel.
+bool TakesDepthwise(const Node& node, const Shape& weights) {
+  return node.attributes.Int("group", 1) == weights[0] &&
+         (DepthwiseConv::Takes(node.attributes, weights) ||
+          (DepthwiseConv::TakesByNumbers(node.attributes, weights) &&
+           IsBeyondOneDnn(node.attributes, weights)));
+}
+
 bool IsOneWide(const ValueType& type) {
   return type.shape && type.shape->size() == 4 && (*type.shape)[2].known() &&
          (*type.shape)[2].value == 1;
@@ -196,9 +226,7 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
   if (type == DataType::kBfloat16 && TakesBfloat16Windows(info, weights->shape())) {
     return MakeBfloat16Windows(info);
   }
-  if (type == DataType::kFloat && info.node.attributes.Int("group", 1) == weights->shape()[0] &&
-      (DepthwiseConv::Takes(info.node.attributes, weights->shape()) ||
-       DepthwiseConv::TakesByNumbers(info.node.attributes, weights->shape()))) {
+  if (type == DataType::kFloat && TakesDepthwise(info.node, weights->shape())) {
     return MakeDepthwiseChannelsLast(info);
   }
   if (type == DataType::kFloat && TakesOnePixel(info, weights->shape())) {
