@@ -630,6 +630,7 @@ constexpr InferenceRule kRules[] = {
     {"", "Range", Range},
     {"", "Reshape", Reshape},
     {"", "ScatterElements", SameShapeAsInput},
+    {"onnxd", "ScatterElementsBroadcast", SameShapeAsInput},
     {"", "ScatterND", SameShapeAsInput},
     {"", "Shape", ShapeOf},
     {"", "Size", SizeOf},

@@ -11,6 +11,7 @@
 #include "runtime/providers/cpu/passes/constant_captures.h"
 #include "runtime/providers/cpu/passes/cpu_conv_activation.h"
 #include "runtime/providers/cpu/passes/elementwise_chain.h"
+#include "runtime/providers/cpu/passes/expanded_indices.h"
 #include "runtime/providers/cpu/passes/float_computation.h"
 #include "runtime/providers/cpu/passes/hard_swish.h"
 #include "runtime/providers/cpu/passes/quantized_operators.h"
@@ -73,7 +74,7 @@ class CpuProvider : public ExecutionProvider {
         AttentionFusion(false),  HardSwishFusion(),          CpuConvActivationFusion(),
         WeightCasts(),           QuantizedOperators(),       QuantizedSignals(),
         QuantizedConvInFloats(), DynamicQuantizedProducts(), DynamicQuantizedConvs(),
-        DequantizeFolding()};
+        DequantizeFolding(),     ExpandedIndices()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -68,12 +69,27 @@ Status Dispatch(const Node& node, DataType type, Reduction reduction, Body body)
   return status;
 }
 
-// Elements along `axis` of data, at places that indices of as many elements as updates name.
+// Elements along `axis` of data, at places that indices name, of as many elements as updates or
+// broadcast to these.
 struct ScatterElementsPlan {
-  StridedLoop<1> loop;  // over the indices, in order: the last of equal ones wins
+  StridedLoop<2> loop;  // output and indices, over the updates in order: the last of equals wins
   int64_t extent, axis_step;
   Reduction reduction;
+
+  // Whether neighbours go side by side to the place that one index names.
+  bool has_rows() const { return loop.inner_stride(0) == 1 && loop.inner_stride(1) == 0; }
 };
+
+// Whether indices of this shape, as large as the updates or broadcast to them, fit all.
+bool FitUpdates(const Shape& indices, const Shape& updates, bool broadcasts) {
+  if (!broadcasts) return indices == updates;
+  const int lacking = updates.rank() - indices.rank();
+  bool fits = lacking >= 0;
+  for (int i = 0; fits && i < indices.rank(); ++i) {
+    fits = indices[i] == 1 || indices[i] == updates[i + lacking];
+  }
+  return fits;
+}
 
 Result<ScatterElementsPlan> PlanScatterElements(const Node& node, const Shape& shape,
                                                 const Shape& indices, const Shape& updates) {
@@ -81,8 +97,9 @@ Result<ScatterElementsPlan> PlanScatterElements(const Node& node, const Shape& s
   ONNXD_ASSIGN_OR_RETURN(plan.reduction, ReductionOf(node));
   ONNXD_ASSIGN_OR_RETURN(const int axis,
                          NormalizeAxis(node.attributes.Int("axis", 0), shape.rank()));
-  bool fits = indices == updates && indices.rank() == shape.rank();
-  for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || indices[i] <= shape[i];
+  bool fits =
+      FitUpdates(indices, updates, node.domain == "onnxd") && updates.rank() == shape.rank();
+  for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || updates[i] <= shape[i];
   if (!fits) {
     return InvalidArgument(StrCat(Describe(node), ": indices of shape ", indices.ToString(),
                                   " and updates of shape ", updates.ToString(),
@@ -90,25 +107,71 @@ Result<ScatterElementsPlan> PlanScatterElements(const Node& node, const Shape& s
   }
   const auto along = static_cast<size_t>(axis);
   plan.extent = shape[axis];
-  plan.loop.dims = indices.dims();
-  plan.loop.strides[0] = DenseStrides(shape);
+  plan.loop.dims = updates.dims();
+  plan.loop.strides = {DenseStrides(shape), BroadcastStrides(indices, updates)};
   plan.axis_step = plan.loop.strides[0][along];
   plan.loop.strides[0][along] = 0;
   plan.loop.Merge();
   return plan;
 }
 
+// The place that an index names; -1: none.
+int64_t PlaceOn(int64_t extent, int64_t index) {
+  const int64_t place = index < 0 ? index + extent : index;
+  return place < extent ? std::max<int64_t>(place, -1) : -1;
+}
+
+Status OutsideAxis(const std::string& name, int64_t index, int64_t extent) {
+  return InvalidArgument(StrCat(name, ": index ", index, " is outside an axis of ", extent));
+}
+
+template <typename T>
+void CombineRow(Reduction reduction, const T* updates, int64_t count, T* out) {
+  if (reduction == Reduction::kNone) {
+    std::copy_n(updates, count, out);
+    return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (reduction == Reduction::kAdd) {
+      math::CurrentSimd().binary(math::Binary::kAdd, out, updates, out, count, 1, 1);
+      return;
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) out[i] = Combine(reduction, out[i], updates[i]);
+}
+
+// Columns [begin, end) of all rows.
+template <typename T, typename Index>
+Status RunScatterRows(const ScatterElementsPlan& plan, const std::string& name,
+                      const Index* positions, const T* updates, T* out, int64_t begin,
+                      int64_t end) {
+  const Index* wrong = nullptr;
+  plan.loop.ForOuter(0, plan.loop.outer_count(), [&](const std::array<int64_t, 2>& at) {
+    const int64_t place = PlaceOn(plan.extent, positions[at[1]]);
+    if (place < 0) {
+      wrong = positions + at[1];
+    } else {
+      CombineRow(plan.reduction, updates + begin, end - begin,
+                 out + at[0] + place * plan.axis_step + begin);
+    }
+    updates += plan.loop.inner_count();
+  });
+  return wrong == nullptr ? Status::Ok() : OutsideAxis(name, *wrong, plan.extent);
+}
+
 template <typename T, typename Index>
 Status RunScatterElements(const ScatterElementsPlan& plan, const std::string& name,
                           const Index* positions, const T* updates, T* out) {
   const int64_t count = plan.loop.inner_count(), step = plan.loop.inner_stride(0);
+  const int64_t index_step = plan.loop.inner_stride(1);
   const Index* wrong = nullptr;
-  plan.loop.ForOuter(0, plan.loop.outer_count(), [&](const std::array<int64_t, 1>& at) {
+  plan.loop.ForOuter(0, plan.loop.outer_count(), [&](const std::array<int64_t, 2>& at) {
     T* to = out + at[0];
-    for (int64_t i = 0; i < count; ++i, to += step, ++positions, ++updates) {
-      const int64_t place = *positions < 0 ? *positions + plan.extent : *positions;
-      if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(plan.extent)) {
-        wrong = positions;
+    const Index* position = positions + at[1];
+    for (int64_t i = 0; i < count; ++i, to += step, position += index_step, ++updates) {
+      const int64_t place = PlaceOn(plan.extent, *position);
+      if (place < 0) {
+        wrong = position;
         continue;
       }
       T& target = to[place * plan.axis_step];
@@ -116,8 +179,7 @@ Status RunScatterElements(const ScatterElementsPlan& plan, const std::string& na
           plan.reduction == Reduction::kNone ? *updates : Combine(plan.reduction, target, *updates);
     }
   });
-  if (wrong == nullptr) return Status::Ok();
-  return InvalidArgument(StrCat(name, ": index ", *wrong, " is outside an axis of ", plan.extent));
+  return wrong == nullptr ? Status::Ok() : OutsideAxis(name, *wrong, plan.extent);
 }
 
 Result<Values> ScatterElementsOfStrings(const Node& node, std::span<const Value> inputs) {
@@ -281,8 +343,29 @@ T* CopiedInput(const KernelContext& k, int64_t count) {
   return out;
 }
 
+// Rows go side by side, in columns for each thread: two of them may have one place.
+template <typename T, typename Index>
+Status Scatter(const ScatterElementsPlan& plan, const KernelContext& k, const std::string& name,
+               T* out) {
+  constexpr int64_t kLeastColumns = 64, kLeastElements = 1 << 15;
+  const auto* positions = k.input<Index>(1);
+  const T* updates = k.input<T>(2);
+  if (!plan.has_rows()) return RunScatterElements(plan, name, positions, updates, out);
+  const int64_t columns = plan.loop.inner_count(), rows = plan.loop.outer_count();
+  const int64_t threads = rows * columns < kLeastElements ? 1 : k.pool().threads();
+  const int64_t grain = std::max(kLeastColumns, (columns + threads - 1) / threads);
+  std::vector<Status> parts(static_cast<size_t>((columns + grain - 1) / grain));
+  k.pool().ParallelFor(columns, grain, [&](int64_t begin, int64_t end) {
+    parts[static_cast<size_t>(begin / grain)] =
+        RunScatterRows(plan, name, positions, updates, out, begin, end);
+  });
+  for (const Status& part : parts) ONNXD_RETURN_IF_ERROR(part);
+  return Status::Ok();
+}
+
 }  // namespace
 
+// And onnxd::ScatterElementsBroadcast, whose indices are broadcast to the updates.
 Result<std::unique_ptr<Kernel>> MakeScatterElements(const KernelInfo& info) {
   const DataType type = info.InputType(0), index_type = info.InputType(1);
   if (NeedsArithmetic(info)) return DeclineType("ScatterElements", type);
@@ -297,10 +380,8 @@ Result<std::unique_ptr<Kernel>> MakeScatterElements(const KernelInfo& info) {
     prepared.compute = [=, node = context.node](const KernelContext& k) {
       return Dispatch(node, type, plan.reduction, [&]<typename T>() -> Status {
         T* out = CopiedInput<T>(k, count);
-        const std::string name = Describe(node);
-        return index_type == DataType::kInt32
-                   ? RunScatterElements(plan, name, k.input<int32_t>(1), k.input<T>(2), out)
-                   : RunScatterElements(plan, name, k.input<int64_t>(1), k.input<T>(2), out);
+        return index_type == DataType::kInt32 ? Scatter<T, int32_t>(plan, k, Describe(node), out)
+                                              : Scatter<T, int64_t>(plan, k, Describe(node), out);
       });
     };
     return prepared;

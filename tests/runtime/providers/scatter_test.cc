@@ -1,5 +1,7 @@
 // ScatterElements and TensorScatter; what ONNX's cases do not show.
+#include "runtime/optimizer/passes/passes.h"
 #include "tests/support/operator_testing.h"
+#include "tests/support/pass_testing.h"
 
 namespace onnxd {
 namespace {
@@ -112,6 +114,74 @@ TEST(TensorScatter, MovesTexts) {
   EXPECT_EQ(
       Elements<std::string>(RunOp("TensorScatter", {cache, update, Ints(Shape{1}, {1})}, {}, 24)),
       (Strings{"a", "new"}));
+}
+
+// Places that an Expand makes as large as the updates, as exporters write sums over a graph's
+// edges.
+class ExpandedPlaces : public testing::Test {
+ protected:
+  static TestModel Scattered(const Tensor& places, const Shape& data, const Shape& updates,
+                             int64_t axis, const std::string& reduction) {
+    TestModel model(18);
+    model.Input("data", DataType::kFloat, ToSymbolic(data));
+    model.Input("updates", DataType::kFloat, ToSymbolic(updates)).Constant("places", places);
+    model.Node("Shape", {"updates"}, {"sizes"}).Node("Expand", {"places", "sizes"}, {"expanded"});
+    model.Node("ScatterElements", {"data", "expanded", "updates"}, {"y"},
+               With({{"axis", axis}, {"reduction", reduction}}));
+    return std::move(model.Output("y"));
+  }
+};
+
+TEST_F(ExpandedPlaces, GiveTheSameResultUnexpanded) {
+  const Tensor rows = Ints(Shape{4, 1}, {2, 0, -3, 2}), columns = Ints(Shape{3}, {1, -1, 0});
+  const Tensor narrow = Tensor::Of<int32_t>(Shape{4, 1}, {2, 0, -1, 0});
+  const struct {
+    const Tensor& places;
+    Shape data, updates;
+    int64_t axis;
+  } cases[] = {{rows, {5, 9}, {4, 9}, 0},           {rows, {3, 9}, {4, 7}, -2},
+               {narrow, {3, 20000}, {4, 20000}, 0}, {rows, {2, 3, 9}, {2, 4, 9}, 1},
+               {columns, {4, 6}, {4, 3}, 1},        {columns, {2, 4, 6}, {2, 4, 3}, -1}};
+  for (const auto& c : cases) {
+    for (const char* reduction : {"none", "add", "mul", "max", "min"}) {
+      TestModel model = Scattered(c.places, c.data, c.updates, c.axis, reduction);
+      TestModel copy = model;
+      for (const int threads : {1, 3}) {
+        ExpectSameResults(copy, {Ramp(c.data, 0.5f), Ramp(c.updates, 0.7f)}, threads);
+      }
+      EXPECT_EQ(After(model, {ProviderPass("expanded_indices"), DeadCodeElimination()}),
+                "ScatterElementsBroadcast");
+    }
+  }
+}
+
+TEST_F(ExpandedPlaces, OutsideTheAxisAreRefused) {
+  for (const int64_t place : {5, -6}) {
+    const TestModel model =
+        Scattered(Ints(Shape{2, 1}, {0, place}), Shape{5, 9}, Shape{2, 9}, 0, "none");
+    const auto session = model.Load();
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    const auto run =
+        (*session)->Run(std::vector<Value>{Ramp(Shape{5, 9}, 1), Ramp(Shape{2, 9}, 1)}, {});
+    EXPECT_EQ(run.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(run.status().message().find("is outside an axis of 5"), std::string::npos);
+  }
+}
+
+TEST_F(ExpandedPlaces, ThatDoNotFitTheUpdatesAreRefused) {
+  TestModel model(18);
+  model.Input("data", DataType::kFloat, {Dimension(), 9})
+      .Input("places", DataType::kInt64, {Dimension(), 1});
+  model.Input("updates", DataType::kFloat, {Dimension(), 9})
+      .Constant("sizes", Ints(Shape{2}, {1, 9}));
+  model.Node("Expand", {"places", "sizes"}, {"expanded"});
+  model.Node("ScatterElements", {"data", "expanded", "updates"}, {"y"}).Output("y");
+  const auto session = model.Load();
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const Tensor data = Ramp(Shape{5, 9}, 1), places = Ints(Shape{3, 1}, {0, 1, 2});
+  EXPECT_TRUE((*session)->Run(std::vector<Value>{data, places, Ramp(Shape{3, 9}, 1)}, {}).ok());
+  const auto run = (*session)->Run(std::vector<Value>{data, places, Ramp(Shape{2, 9}, 1)}, {});
+  EXPECT_EQ(run.status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace
