@@ -159,9 +159,11 @@ struct ConvLayout {
 
 Status ConvShape(InferenceContext& context, ConvLayout layout, size_t weight_operand = 1) {
   const bool channels_last = layout.channels_last;
-  ONNXD_ASSIGN_OR_RETURN(const auto shape, ChannelsFirst(context, channels_last));
+  ONNXD_ASSIGN_OR_RETURN(auto shape, ChannelsFirst(context, channels_last));
   const SymbolicShape* given = context.shape(weight_operand);
-  if (!shape || given == nullptr) return Status::Ok();
+  if (given == nullptr) return Status::Ok();
+  if (!shape && given->size() < 3) return Status::Ok();
+  if (!shape) shape = SymbolicShape(given->size(), Dimension::Unnamed());  // of the weights' rank
   const bool filters_last = context.attributes().Int("filters_last", 0) != 0;
   const int64_t group = context.attributes().Int("group", 1);
   if (group < 1) return context.Fail("group must be positive");

@@ -245,6 +245,17 @@ Status Transpose(InferenceContext& context) {
   return Status::Ok();
 }
 
+// Data and updates have one rank.
+Status ScatterElements(InferenceContext& context) {
+  const SymbolicShape *data = context.shape(0), *updates = context.shape(2);
+  if (data != nullptr) {
+    context.SetShape(0, *data);
+  } else if (updates != nullptr) {
+    context.SetShape(0, SymbolicShape(updates->size(), Dimension::Unnamed()));
+  }
+  return Status::Ok();
+}
+
 Status Concat(InferenceContext& context) {
   SymbolicShape out;
   int axis = 0;
@@ -629,8 +640,8 @@ constexpr InferenceRule kRules[] = {
     {"", "Pad", Pad},
     {"", "Range", Range},
     {"", "Reshape", Reshape},
-    {"", "ScatterElements", SameShapeAsInput},
-    {"onnxd", "ScatterElementsBroadcast", SameShapeAsInput},
+    {"", "ScatterElements", ScatterElements},
+    {"onnxd", "ScatterElementsBroadcast", ScatterElements},
     {"", "ScatterND", SameShapeAsInput},
     {"", "Shape", ShapeOf},
     {"", "Size", SizeOf},

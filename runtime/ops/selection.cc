@@ -100,7 +100,6 @@ constexpr InferenceRule kRules[] = {
     {"", "RandomUniformLike", Like},
     {"", "ReverseSequence", SameShapeAsInput},
     {"", "Scatter", SameShapeAsInput},
-    {"", "ScatterElements", SameShapeAsInput},
     {"", "TensorScatter", SameShapeAsInput},
     {"", "Unique", Unique},
 };

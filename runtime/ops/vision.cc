@@ -37,10 +37,13 @@ Status NonMaxSuppression(InferenceContext& context) {
 Status Regions(InferenceContext& context, int64_t height, int64_t width) {
   const SymbolicShape* x = context.shape(0);
   const SymbolicShape* rois = context.shape(1);
-  if (x == nullptr || rois == nullptr) return Status::Ok();
-  if (x->size() != 4 || rois->size() != 2) return context.Fail("X must have rank 4, rois rank 2");
+  if ((x != nullptr && x->size() != 4) || (rois != nullptr && rois->size() != 2)) {
+    return context.Fail("X must have rank 4, rois rank 2");
+  }
   if (height < 1 || width < 1) return context.Fail("the output size is not positive");
-  context.SetShape(0, {(*rois)[0], (*x)[1], height, width});
+  const Dimension regions = rois != nullptr ? (*rois)[0] : Dimension::Unnamed();
+  const Dimension channels = x != nullptr ? (*x)[1] : Dimension::Unnamed();
+  context.SetShape(0, {regions, channels, height, width});
   return Status::Ok();
 }
 

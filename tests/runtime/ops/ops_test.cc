@@ -180,6 +180,38 @@ TEST(ShapeInference, KnowsWhatComesOut) {
 }
 
 // Of x[1, 3, w], halved: a and its copies are known to be equal, another half is not.
+// As in detectors, whose regions' number and rank only runs know.
+TEST(ShapeInference, TakesARankFromWhatItIsBoundTo) {
+  TestModel model(18);
+  Attributes seven;
+  seven.Set("output_height", int64_t{7});
+  seven.Set("output_width", int64_t{7});
+  const Dimension some = Dimension::Symbol("some");
+  model.Input("sizes", DataType::kInt64, {some}).Input("flat", DataType::kFloat, {some});
+  model.Input("x", DataType::kFloat, {1, 4, 20, 20}).Input("batch", DataType::kInt64, {some});
+  model.Constant("w", *Tensor::Create(DataType::kFloat, Shape{5, 4, 3, 3}));
+  model.Node("Reshape", {"flat", "sizes"}, {"regions"});
+  model.Node("RoiAlign", {"x", "regions", "batch"}, {"a"}, seven);
+  model.Node("Reshape", {"flat", "sizes"}, {"data"}).Node("Cast", {"a"}, {"i"}, [] {
+    Attributes to;
+    to.Set("to", static_cast<int64_t>(DataType::kInt64));
+    return to;
+  }());
+  model.Node("ScatterElements", {"data", "i", "a"}, {"s"}).Node("Conv", {"s", "w"}, {"y"});
+  model.Node("Reshape", {"flat", "sizes"}, {"u"}).Node("Conv", {"u", "w"}, {"z"});
+  ASSERT_TRUE(InferGraph(model.graph()).ok());
+  const auto shape = [&](const char* name) {
+    const Graph& graph = model.graph();
+    const auto& known = graph.value(graph.FindValue(name)).type.shape;
+    return known ? ToString(*known) : std::string("unknown");
+  };
+  EXPECT_EQ(shape("regions"), "unknown");
+  EXPECT_EQ(shape("a"), "[?, 4, 7, 7]");
+  EXPECT_EQ(shape("s"), "[?, ?, ?, ?]");
+  EXPECT_EQ(shape("y"), "[?, 5, ?, ?]");
+  EXPECT_EQ(shape("z"), "[?, 5, ?, ?]");
+}
+
 TEST(ShapeInference, NamesExtentsThatOnlyRunsKnow) {
   TestModel model;
   model.Input("x", DataType::kFloat, {1, 3, Dimension::Symbol("w")});

@@ -321,6 +321,25 @@ TEST_F(SignalImages, TakesWhatLiesBetweenConvolutionsAlong) {
   }
 }
 
+// A gated linear unit, as between a conformer's convolutions.
+TEST_F(SignalImages, SplitsChannelsOfImages) {
+  for (const int64_t axis : {1, -2}) {
+    TestModel model(18);
+    Attributes split;
+    split.Set("axis", axis);
+    split.Set("num_outputs", int64_t{2});
+    model.Input("x", DataType::kFloat, {2, 4, 9}).Constant("w", Ramp(Shape{4, 4, 3}, 0.1f));
+    model.Constant("v", Ramp(Shape{4, 2, 3}, 0.1f));
+    model.Node("Conv", {"x", "w"}, {"a"}).Node("Split", {"a"}, {"b", "c"}, split);
+    model.Node("Sigmoid", {"c"}, {"d"}).Node("Mul", {"b", "d"}, {"e"});
+    model.Node("Conv", {"e", "v"}, {"y"}).Output("y").Output("b");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, ProviderPass("signal_images")),
+              "Unsqueeze Conv Split Sigmoid Mul Conv Squeeze Squeeze");
+    ExpectSameResults(copy, {Ramp(Shape{2, 4, 9}, 0.5f)});
+  }
+}
+
 // As PyTorch's exporters write GroupNorm.
 TEST_F(SignalImages, KeepsImagesThroughNormalizations) {
   TestModel model;

@@ -141,6 +141,7 @@ class Rewriter {
     }
     if (IsBinaryInAnyLayout(node)) return RewriteBinary(node);
     if (node.Is("Concat")) return RewriteConcat(node);
+    if (node.Is("Split")) return RewriteSplit(node);
     if (node.Is("Transpose")) return RewriteTranspose(node);
     return false;
   }
@@ -197,6 +198,21 @@ class Rewriter {
     for (ValueId& id : node.inputs) id = Image(id);
     const ValueId out = node.outputs[0];
     return Emit(std::move(node), out);
+  }
+
+  // Of channels, as gated units have it.
+  bool RewriteSplit(Node& node) {
+    const int64_t axis = node.attributes.Int("axis", 0);
+    if (!HasImage(node.inputs[0]) || (axis != 1 && axis != -2)) return false;
+    node.attributes.Set("axis", int64_t{1});
+    node.inputs[0] = Image(node.inputs[0]);
+    for (ValueId& id : node.outputs) {
+      if (id == kNoValue) continue;
+      pending_.insert(id);
+      id = NewImage(id);
+    }
+    made_->push_back(std::move(node));
+    return true;
   }
 
   // What the file turns itself is the image in channels-last layout.
