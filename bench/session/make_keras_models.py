@@ -277,8 +277,11 @@ def write_inputs(folder, path, ranges, generator):
 def disturb(model, generator):
     """New biases are zeros and new scales ones, which exporters leave out of a graph."""
     for weight in model.weights:
-        if weight.shape and keras.backend.is_float_dtype(weight.dtype):
-            weight.assign(weight + generator.uniform(0, 0.1, weight.shape))
+        if len(weight.shape) != 1 or not keras.backend.is_float_dtype(weight.dtype):
+            continue
+        noise = generator.uniform(-0.1, 0.1, weight.shape)
+        is_scale = "gamma" in weight.name or "variance" in weight.name
+        weight.assign(weight * (1 + noise) if is_scale else weight + noise)
 
 
 def write(root, name, make):

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 """Writes models of libraries that people train with into FOLDER/NAME/NAME.onnx, with random weights, as PyTorch's
 exporter by torch.export writes them: a model of each of timm's modules, ultralytics' detectors, segmentation models,
-what image generators of diffusers are made of, torchvision's detectors and networks of videos, torchaudio's of sounds and
-torch_geometric's of graphs. Inputs are seeded random numbers (test_data_set_0).
+and what image generators of diffusers are made of. Inputs are seeded random numbers (test_data_set_0).
 
 These are looked over for any that onnxruntime is faster with; a model that cannot be exported is named and left out.
 
-Needs torch, torchvision, torchaudio, torch_geometric, timm, ultralytics, segmentation-models-pytorch, diffusers, onnx
-and onnxscript.
+Needs torch, torchvision, timm, ultralytics, segmentation-models-pytorch, diffusers, onnx and onnxscript.
 """
 
 import argparse
@@ -31,9 +29,6 @@ SEGMENTATION = ["unet", "unetplusplus", "manet", "linknet", "fpn", "pspnet", "de
                 "upernet", "segformer"]
 ENCODERS = ["efficientnet-b0", "mobilenet_v2", "mit_b0", "densenet121", "se_resnet50", "timm-mobilenetv3_large_100",
             "resnext50_32x4d", "xception", "vgg11_bn", "mobileone_s0"]
-VIDEOS = ["mc3_18", "mvit_v2_s", "r2plus1d_18", "s3d", "swin3d_t"]
-FINDERS = ["fcos_resnet50_fpn", "keypointrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssd300_vgg16"]
-GRAPHS = ["GCN", "GraphSAGE", "GIN", "GAT", "EdgeCNN"]
 
 
 def folder_of(root, name):
@@ -46,15 +41,6 @@ def write_inputs(folder, names, tensors):
     for i, (name, tensor) in enumerate(zip(names, tensors)):
         (folder / "test_data_set_0" / f"input_{i}.pb").write_bytes(
             numpy_helper.from_array(tensor.numpy(), name).SerializeToString())
-
-
-def export_by_script(root, name, make):
-    """By the older exporter, for what decides by numbers as it runs."""
-    torch.manual_seed(0)
-    model, inputs = make()
-    folder = folder_of(root, name)
-    torch.onnx.export(model.eval(), inputs, str(folder / f"{name}.onnx"), dynamo=False, input_names=["images"])
-    write_inputs(folder, ["images"], inputs)
 
 
 def export(root, name, make):
@@ -169,48 +155,6 @@ def generators():
         layers_per_block=1)
 
 
-def sounds():
-    import torchaudio.models as models
-    signal, spectrogram = torch.randn(1, 1, 16000), torch.randn(1, 200, 80)
-    first = lambda model, *x: model(*x)[0]
-    yield "conv_tasnet", lambda: (models.conv_tasnet_base(), (signal,))
-    yield "hdemucs", lambda: (models.hdemucs_low(sources=["voice", "rest"]), (torch.randn(1, 2, 44100),))
-    yield "deepspeech", lambda: (models.DeepSpeech(80, n_hidden=512), (spectrogram[None],))
-    yield "wav2letter", lambda: (models.Wav2Letter(num_classes=40, input_type="mfcc", num_features=80),
-                                 (spectrogram.mT.contiguous(),))
-    yield "conformer", lambda: (Call(models.Conformer(80, 4, 320, 4, 31), first), (spectrogram, torch.tensor([200])))
-    yield "emformer", lambda: (Call(models.Emformer(80, 4, 320, 4, 16, right_context_length=4), first),
-                               (torch.randn(1, 132, 80), torch.tensor([128])))
-    yield "wavernn", lambda: (models.WaveRNN([5, 5, 8], n_classes=512, hop_length=200, n_res_block=4, n_rnn=256, n_fc=256),
-                              (torch.randn(1, 1, 2000), torch.randn(1, 1, 14, 128)))
-    yield "squim", lambda: (models.squim_objective_base(), (signal[0],))
-    yield "wavlm", lambda: (Call(models.wavlm_base(), first), (signal[0],))
-
-
-def graph_model(name):
-    import torch_geometric.nn.models as models
-    edges = torch.randint(0, 2708, (2, 10556))
-    return getattr(models, name)(in_channels=500, hidden_channels=64, num_layers=3, out_channels=7), (
-        torch.randn(2708, 500), edges)
-
-
-def flow():
-    import torchvision
-    pair = torch.randn(1, 3, 128, 192), torch.randn(1, 3, 128, 192)
-    return Call(torchvision.models.optical_flow.raft_small(), lambda model, *x: model(*x, num_flow_updates=6)[-1]), pair
-
-
-def finder(name):
-    import torchvision
-    model = getattr(torchvision.models.detection, name)(weights=None, weights_backbone=None)
-    return Call(model, lambda model, x: tuple(model([x[0]])[0].values())), (torch.rand(1, 3, 320, 320),)
-
-
-def video(name):
-    import torchvision
-    return getattr(torchvision.models.video, name)(), (torch.randn(1, 3, 16, 224, 224),)
-
-
 def exports():
     """Name, and what makes a model with its inputs."""
     import timm
@@ -222,11 +166,6 @@ def exports():
     for encoder in ENCODERS:
         yield f"smp_unet_{encoder}", functools.partial(segmentation_model, "unet", encoder)
     yield from generators()
-    yield from sounds()
-    yield "raft_small", flow
-    for names, make in ((VIDEOS, video), (GRAPHS, graph_model)):
-        for name in names:
-            yield name.lower(), functools.partial(make, name)
 
 
 def write_detector(root, name, option=None):
@@ -251,8 +190,6 @@ def main():
     os.environ["YOLO_OFFLINE"] = "1"
     root = arguments.folder.resolve()
     made = [(name, functools.partial(export, root, name, make)) for name, make in exports()]
-    made += [(name, functools.partial(export_by_script, root, name, functools.partial(finder, name)))
-             for name in FINDERS]
     made += [(name, functools.partial(write_detector, root, name)) for name in DETECTORS]
     made += [(f"{name}_{option}", functools.partial(write_detector, root, name, option))
              for name in ("yolov8n", "yolo11n") for option in DETECTOR_OPTIONS]

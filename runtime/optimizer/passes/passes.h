@@ -27,12 +27,12 @@ const GraphPass* PadFusion();
 // Conv with constant weights of which some rows or columns only ever meet padding, as dilated ones
 // do in small images: without these. Basic.
 const GraphPass* ConvPaddingCrop();
-// Conv without a bias, followed by Add of one constant per channel: the constant is its bias.
-// Basic.
-const GraphPass* ConvBiasFusion();
-// Conv followed by BatchNormalization with constant parameters: scaled weights and a bias. Basic.
-const GraphPass* ConvBatchNormalizationFusion();
-// The same of Gemm, and of MatMul by a constant matrix, whose columns are the channels.
+// Conv or ConvTranspose with constant weights, followed by what is affine in each channel:
+// BatchNormalization of constants, or Add, Sub, Mul and Div of one constant per channel, as Keras's
+// layers are written. Scaled weights and a bias. Basic.
+const GraphPass* ConvAffineFusion();
+// BatchNormalization of constants after Gemm, and after MatMul by a constant matrix, whose columns
+// are the channels.
 const GraphPass* ProductBatchNormalizationFusion();
 // Transpose of Transpose becomes one, and one that changes nothing Identity. Basic.
 const GraphPass* TransposeElimination();

@@ -485,7 +485,7 @@ TEST(ConvBatchNormalization, FoldsIntoTheWeights) {
   model.Constant("mean", Ramp(Shape{4}, 0.1f)).Constant("var", Floats(Shape{4}, {1, 2, 3, 4}));
   model.Node("BatchNormalization", {"c", "gamma", "beta", "mean", "var"}, {"y"}).Output("y");
   TestModel copy = model;
-  EXPECT_EQ(After(model, ConvBatchNormalizationFusion()), "Conv");
+  EXPECT_EQ(After(model, ConvAffineFusion()), "Conv");
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
 }
 
@@ -496,7 +496,7 @@ TEST(ConvBatchNormalization, LeavesAConvolutionThatOthersRead) {
   }
   model.Node("BatchNormalization", {"c", "gamma", "beta", "mean", "var"}, {"y"}).Output("y");
   model.Output("c");
-  EXPECT_EQ(After(model, ConvBatchNormalizationFusion()), "Conv BatchNormalization");
+  EXPECT_EQ(After(model, ConvAffineFusion()), "Conv BatchNormalization");
 }
 
 // x[n, 5, 3] by w, what `between` makes of it, and its four columns normalized.
@@ -612,22 +612,60 @@ TEST(ConvTransposeAsConv, LeavesSteps) {
   EXPECT_EQ(After(model, ConvTransposeAsConv()), "ConvTranspose");
 }
 
-TEST(ConvBiasFusion, TakesOneNumberPerChannel) {
+// Keras's convolution, its bias, and its normalization as tf2onnx writes it.
+TEST(ConvAffineFusion, TakesNumbersOfChannelsOneAfterTheOther) {
   TestModel model;
   model.Input("x", DataType::kFloat, {1, 2, 4, 5}).Constant("w", Ramp(Shape{3, 2, 3, 3}, 0.1f));
-  model.Constant("b", Ramp(Shape{3, 1, 1}, 0.7f));
-  model.Node("Conv", {"x", "w"}, {"c"}).Node("Add", {"b", "c"}, {"y"}).Output("y");
+  model.Constant("b", Ramp(Shape{3, 1, 1}, 0.7f)).Constant("s", Ramp(Shape{1, 3, 1, 1}, 0.4f));
+  model.Constant("m", Ramp(Shape{3}, 0.3f)).Constant("t", Floats(Shape{}, {3}));
+  model.Node("Conv", {"x", "w", "m"}, {"c"}).Node("Add", {"b", "c"}, {"d"});
+  model.Node("Mul", {"d", "s"}, {"e"}).Node("Sub", {"e", "b"}, {"f"});
+  model.Node("Div", {"f", "t"}, {"g"}).Node("Add", {"g", "s"}, {"y"}).Output("y");
   TestModel copy = model;
-  EXPECT_EQ(After(model, {ConvBiasFusion(), DeadCodeElimination()}), "Conv");
+  EXPECT_EQ(After(model, ConvAffineFusion()), "Conv");
   ExpectSameResults(copy, {Ramp(Shape{1, 2, 4, 5}, 0.5f)});
 }
 
-TEST(ConvBiasFusion, LeavesOneNumberPerColumn) {
-  TestModel model;
-  model.Input("x", DataType::kFloat, {1, 2, 4, 5}).Constant("w", Ramp(Shape{3, 2, 3, 3}, 0.1f));
-  model.Constant("b", Ramp(Shape{3}, 0.7f));
-  model.Node("Conv", {"x", "w"}, {"c"}).Node("Add", {"b", "c"}, {"y"}).Output("y");
-  EXPECT_EQ(After(model, {ConvBiasFusion(), DeadCodeElimination()}), "Conv Add");
+TEST(ConvAffineFusion, TakesThoseOfTransposedConvolutionsInGroups) {
+  for (const int64_t group : {1, 2}) {
+    const int64_t channels = 3 * group;
+    TestModel model;
+    Attributes attributes;
+    attributes.Set("group", group);
+    attributes.Set("strides", std::vector<int64_t>{2, 2});
+    model.Input("x", DataType::kFloat, {2, 4, 5, 6}).Constant("w", Ramp(Shape{4, 3, 3, 2}, 0.1f));
+    model.Constant("s", Ramp(Shape{channels, 1, 1}, 0.4f))
+        .Constant("b", Ramp(Shape{channels}, 0.2f));
+    model.Constant("v", *Tensor::Create(DataType::kFloat, Shape{channels}));
+    model.Node("ConvTranspose", {"x", "w"}, {"c"}, attributes).Node("Mul", {"c", "s"}, {"d"});
+    Attributes epsilon;
+    epsilon.Set("epsilon", 0.25f);
+    model.Node("BatchNormalization", {"d", "b", "b", "b", "v"}, {"y"}, epsilon).Output("y");
+    TestModel copy = model;
+    EXPECT_EQ(After(model, ConvAffineFusion()), "ConvTranspose");
+    ExpectSameResults(copy, {Ramp(Shape{2, 4, 5, 6}, 0.5f)});
+  }
+}
+
+TEST(ConvAffineFusion, LeavesOtherConstantsAndWhatOthersRead) {
+  const auto after = [](const char* op, std::vector<std::string> operands, bool read = false) {
+    TestModel model;
+    model.Input("x", DataType::kFloat, {1, 2, 4, 5}).Constant("w", Ramp(Shape{3, 2, 3, 3}, 0.1f));
+    model.Constant("column", Ramp(Shape{3}, 0.7f)).Constant("plane", Ramp(Shape{3, 2, 3}, 0.7f));
+    model.Constant("channel", Ramp(Shape{3, 1, 1}, 0.7f));
+    model.Constant("deep", Ramp(Shape{1, 1, 3, 1, 1}, 0.7f));
+    model.Node("Conv", {"x", "w"}, {"c"}).Node(op, operands, {"y"}).Output("y");
+    if (read) model.Output("c");
+    return After(model, ConvAffineFusion());
+  };
+  EXPECT_EQ(after("Add", {"c", "column"}), "Conv Add");
+  EXPECT_EQ(after("Mul", {"c", "plane"}), "Conv Mul");
+  EXPECT_EQ(after("Mul", {"c", "deep"}), "Conv Mul");
+  EXPECT_EQ(after("Div", {"channel", "c"}), "Conv Div");
+  EXPECT_EQ(after("Sub", {"channel", "c"}), "Conv Sub");
+  EXPECT_EQ(after("Mul", {"c", "c"}), "Conv Mul");
+  EXPECT_EQ(after("Mul", {"c", "channel"}, true), "Conv Mul");
+  EXPECT_EQ(after("Mul", {"c", "channel"}), "Conv");
 }
 
 // How many of the weights that the first node reads are denormal.
