@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "runtime/graph/channel_affine.h"
@@ -58,6 +59,9 @@ Result<std::optional<ChannelAffine>> AffineOf(const Graph& graph, const Node& no
   } else {
     affine.shift.assign(row.size(), 0.0f);
     for (float& number : row) number = is_quotient ? 1 / number : number;
+    const bool finite =
+        std::all_of(row.begin(), row.end(), [](float s) { return std::isfinite(s); });
+    if (!finite) return std::optional<ChannelAffine>();  // zero times infinity is not what x / 0 is
     affine.scale = std::move(row);
   }
   return std::optional(std::move(affine));

@@ -125,7 +125,8 @@ class Rewriter {
     if (a != nullptr) on_images.inputs[0] = a->image;
     if (b != nullptr) on_images.inputs[1] = b->image;
     if (a != nullptr && b != nullptr) {
-      return a->axes == b->axes ? std::optional(on_images) : std::nullopt;
+      const bool alike = a->axes == b->axes && RankOf(graph_, a->image) == RankOf(graph_, b->image);
+      return alike ? std::optional(on_images) : std::nullopt;
     }
     if (a == nullptr && b == nullptr) return std::nullopt;
     const size_t other = a == nullptr ? 0 : 1;

@@ -636,7 +636,8 @@ TEST(ConvAffineFusion, TakesThoseOfTransposedConvolutionsInGroups) {
     model.Input("x", DataType::kFloat, {2, 4, 5, 6}).Constant("w", Ramp(Shape{4, 3, 3, 2}, 0.1f));
     model.Constant("s", Ramp(Shape{channels, 1, 1}, 0.4f))
         .Constant("b", Ramp(Shape{channels}, 0.2f));
-    model.Constant("v", *Tensor::Create(DataType::kFloat, Shape{channels}));
+    const std::vector<float> variances(static_cast<size_t>(channels), 0.5f);
+    model.Constant("v", Tensor::Of<float>(Shape{channels}, std::span<const float>(variances)));
     model.Node("ConvTranspose", {"x", "w"}, {"c"}, attributes).Node("Mul", {"c", "s"}, {"d"});
     Attributes epsilon;
     epsilon.Set("epsilon", 0.25f);
@@ -653,7 +654,7 @@ TEST(ConvAffineFusion, LeavesOtherConstantsAndWhatOthersRead) {
     model.Input("x", DataType::kFloat, {1, 2, 4, 5}).Constant("w", Ramp(Shape{3, 2, 3, 3}, 0.1f));
     model.Constant("column", Ramp(Shape{3}, 0.7f)).Constant("plane", Ramp(Shape{3, 2, 3}, 0.7f));
     model.Constant("channel", Ramp(Shape{3, 1, 1}, 0.7f));
-    model.Constant("deep", Ramp(Shape{1, 1, 3, 1, 1}, 0.7f));
+    model.Constant("deep", Ramp(Shape{1, 1, 3, 1, 1}, 0.7f)).Constant("zero", Floats(Shape{}, {0}));
     model.Node("Conv", {"x", "w"}, {"c"}).Node(op, operands, {"y"}).Output("y");
     if (read) model.Output("c");
     return After(model, ConvAffineFusion());
@@ -661,6 +662,7 @@ TEST(ConvAffineFusion, LeavesOtherConstantsAndWhatOthersRead) {
   EXPECT_EQ(after("Add", {"c", "column"}), "Conv Add");
   EXPECT_EQ(after("Mul", {"c", "plane"}), "Conv Mul");
   EXPECT_EQ(after("Mul", {"c", "deep"}), "Conv Mul");
+  EXPECT_EQ(after("Div", {"c", "zero"}), "Conv Div");
   EXPECT_EQ(after("Div", {"channel", "c"}), "Conv Div");
   EXPECT_EQ(after("Sub", {"channel", "c"}), "Conv Sub");
   EXPECT_EQ(after("Mul", {"c", "c"}), "Conv Mul");

@@ -97,6 +97,12 @@ TEST_F(SqueezeEliminationTest, LeavesWhatIsNotSqueezedAlike) {
   two.Node("Squeeze", {"a", "first"}, {"c"}).Node("Squeeze", {"b", "second"}, {"d"});
   two.Node("Add", {"c", "d"}, {"y"}).Output("y");
   EXPECT_EQ(After(two, SqueezeElimination()), "Squeeze Squeeze Add");
+  TestModel deeper(13);
+  deeper.Input("a", DataType::kFloat, {3, 4, 1, 7}).Input("b", DataType::kFloat, {2, 3, 1, 4, 7});
+  deeper.Constant("axis", Ints({1}, {2}));
+  deeper.Node("Squeeze", {"a", "axis"}, {"c"}).Node("Squeeze", {"b", "axis"}, {"d"});
+  deeper.Node("Add", {"c", "d"}, {"y"}).Output("y");
+  EXPECT_EQ(After(deeper, SqueezeElimination()), "Squeeze Squeeze Add");
 }
 
 TEST(SqueezeElimination, LeavesExtentsThatMayNotBeOneMatricesAndIntegers) {
