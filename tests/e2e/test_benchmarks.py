@@ -8,7 +8,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What the tests' environment lacks: it is installed to race the peers only.
-PEERS = {"make_models.py": "torch", "make_library_models.py": "torch"}
+PEERS = {"make_models.py": "torch", "make_library_models.py": "torch", "make_specialist_models.py": "torch",
+         "make_keras_models.py": "keras"}
 
 
 def programs():
