@@ -1,5 +1,6 @@
 #include "runtime/graph/graph_match.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -87,16 +88,28 @@ std::optional<std::vector<int64_t>> TransposeOrder(const Graph& graph, const Nod
   return order;
 }
 
+bool SameKnownExtent(const Dimension& a, const Dimension& b) {
+  return a == b && (a.known() || !a.symbol.empty());
+}
+
 bool SameKnownShape(const Graph& graph, ValueId a, ValueId b) {
   const ValueType& left = graph.value(a).type;
   const ValueType& right = graph.value(b).type;
-  if (!left.shape || !right.shape || left.shape->size() != right.shape->size()) return false;
-  for (size_t i = 0; i < left.shape->size(); ++i) {
-    const Dimension& x = (*left.shape)[i];
-    const Dimension& y = (*right.shape)[i];
-    if (!(x == y) || (!x.known() && x.symbol.empty())) return false;
+  return left.shape && right.shape &&
+         std::equal(left.shape->begin(), left.shape->end(), right.shape->begin(),
+                    right.shape->end(), SameKnownExtent);
+}
+
+std::optional<std::vector<int64_t>> ReshapeTarget(const SymbolicShape& from,
+                                                  const SymbolicShape& to) {
+  std::vector<int64_t> target;
+  for (size_t axis = 0; axis < to.size(); ++axis) {
+    const bool copied = axis < from.size() && SameKnownExtent(from[axis], to[axis]);
+    target.push_back(to[axis].known() ? to[axis].value : copied ? 0 : -1);
+    if (to[axis].value == 0) return std::nullopt;
   }
-  return true;
+  if (std::count(target.begin(), target.end(), -1) > 1) return std::nullopt;
+  return target;
 }
 
 const Node* GraphMatcher::Producer(ValueId id, std::string_view op_type) const {

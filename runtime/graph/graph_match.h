@@ -27,8 +27,15 @@ std::optional<Bounds> ClipBounds(const Graph& graph, const Node& node);
 // The rank of a tensor, nullopt when it is not known.
 std::optional<int> RankOf(const Graph& graph, ValueId id);
 bool IsFloat(const Graph& graph, ValueId id);
-// Every dimension known to be equal, by number or by symbol.
+// Known to be equal, by number or by symbol.
+bool SameKnownExtent(const Dimension& a, const Dimension& b);
+// The same of every dimension.
 bool SameKnownShape(const Graph& graph, ValueId a, ValueId b);
+
+// What a Reshape of a tensor of shape `from` is told for `to`, with 0 for extents that stay and -1
+// for one that is not known; nullopt where more are not, or one is 0.
+std::optional<std::vector<int64_t>> ReshapeTarget(const SymbolicShape& from,
+                                                  const SymbolicShape& to);
 
 // The axes of a Transpose node's input in its output's order; nullopt where they are not known, or
 // wrong.

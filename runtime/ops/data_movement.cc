@@ -126,31 +126,36 @@ std::string ToText(const std::vector<ShapeValue>& values) {
   return text;
 }
 
+// Multiplies `number` and adds to `names`. False for an extent of which nothing is known.
+bool TakeFactors(const Dimension& dimension, int64_t& number, std::vector<std::string>& names) {
+  if (dimension.known()) {
+    number = SaturatingMultiply(number, dimension.value);
+    return true;
+  }
+  if (dimension.symbol.empty()) return false;
+  const SymbolFactors factors = FactorsOf(dimension.symbol);
+  number = SaturatingMultiply(number, factors.number);
+  names.insert(names.end(), factors.names.begin(), factors.names.end());
+  return true;
+}
+
 // The dimension for which -1 stands when numbers and symbols of both sides cancel; unknown
 // otherwise.
 Dimension Remainder(const SymbolicShape& input, const SymbolicShape& out, int inferred) {
   int64_t above = 1, below = 1;
-  std::vector<std::string> symbols;
+  std::vector<std::string> symbols, taken;
   for (const Dimension& dimension : input) {
-    if (dimension.known()) {
-      above = SaturatingMultiply(above, dimension.value);
-    } else if (dimension.symbol.empty()) {
-      return {};
-    } else {
-      symbols.push_back(dimension.symbol);
-    }
+    if (!TakeFactors(dimension, above, symbols)) return {};
   }
   for (size_t i = 0; i < out.size(); ++i) {
-    if (static_cast<int>(i) == inferred) continue;
-    if (out[i].known()) {
-      below = SaturatingMultiply(below, out[i].value);
-      continue;
-    }
-    const auto found = std::find(symbols.begin(), symbols.end(), out[i].symbol);
-    if (out[i].symbol.empty() || found == symbols.end()) return {};
+    if (static_cast<int>(i) != inferred && !TakeFactors(out[i], below, taken)) return {};
+  }
+  for (const std::string& symbol : taken) {
+    const auto found = std::find(symbols.begin(), symbols.end(), symbol);
+    if (found == symbols.end()) return {};
     symbols.erase(found);
   }
-  if (below == 0 || above % below != 0) return {};
+  if (below == 0 || above == INT64_MAX || above % below != 0) return {};
   if (symbols.empty()) return Dimension(above / below);
   if (symbols.size() > 1 || above != below) return {};
   return Dimension::Symbol(symbols[0]);

@@ -159,31 +159,16 @@ std::optional<ShapeValues> Elementwise(const Arguments& a, size_t operands, Comb
   return out;
 }
 
-// The factors of a product of symbols, sorted, its number first.
+// The factors of a product of symbols, sorted, its number first; empty where that is too long.
 std::string Product(const std::string& a, const std::string& b) {
-  std::vector<std::string> factors;
-  int64_t number = 1;
-  for (const std::string* side : {&a, &b}) {
-    size_t begin = 0;
-    while (begin <= side->size()) {
-      const size_t end = std::min(side->find('*', begin), side->size());
-      std::string factor = side->substr(begin, end - begin);
-      const bool digits =
-          !factor.empty() && factor.size() < 16 &&
-          std::all_of(factor.begin(), factor.end(), [](char c) { return c >= '0' && c <= '9'; });
-      if (digits) {
-        const auto product = CheckedMultiply(number, std::stoll(factor));
-        if (!product) return "";
-        number = *product;
-      } else {
-        factors.push_back(std::move(factor));
-      }
-      begin = end + 1;
-    }
-  }
-  std::sort(factors.begin(), factors.end());
-  std::string out = number == 1 ? "" : StrCat(number);
-  for (const std::string& factor : factors) out += (out.empty() ? "" : "*") + factor;
+  SymbolFactors all = FactorsOf(a);
+  const SymbolFactors more = FactorsOf(b);
+  const auto number = CheckedMultiply(all.number, more.number);
+  if (!number) return "";
+  all.names.insert(all.names.end(), more.names.begin(), more.names.end());
+  std::sort(all.names.begin(), all.names.end());
+  std::string out = *number == 1 ? "" : StrCat(*number);
+  for (const std::string& name : all.names) out += (out.empty() ? "" : "*") + name;
   return out.size() > kMaxSymbolLength ? "" : out;
 }
 
@@ -199,6 +184,34 @@ ShapeValue Multiply(const std::vector<ShapeValue>& row) {
   if (a.number.value_or(1) < 1 || b.number.value_or(1) < 1) return {};
   return {std::nullopt, Product(a.number ? StrCat(*a.number) : a.symbol,
                                 b.number ? StrCat(*b.number) : b.symbol)};
+}
+
+// Of a whole row.
+std::optional<ShapeValues> ReduceProd(const Arguments& a) {
+  const ShapeValues* data = a.value(0);
+  if (data == nullptr || data->scalar) return std::nullopt;
+  const bool by_input = a.node.input(1) != kNoValue;
+  if (by_input && (a.value(1) == nullptr || a.value(1)->elements.empty())) return std::nullopt;
+  if (!by_input && a.node.attributes.Int("noop_with_empty_axes", 0) != 0) return std::nullopt;
+  ShapeValue product{1, ""};
+  for (const ShapeValue& element : data->elements) product = Multiply({product, element});
+  return ShapeValues{a.node.attributes.Int("keepdims", 1) == 0, {std::move(product)}};
+}
+
+// Symbols are never negative.
+ShapeValue Larger(const ShapeValue& a, const ShapeValue& b) {
+  if (a.number && b.number) return {std::max(*a.number, *b.number), ""};
+  if (a.unknown() || b.unknown()) return {};
+  if (a == b || b.number.value_or(1) <= 0) return a;
+  return a.number.value_or(1) <= 0 ? b : ShapeValue{};
+}
+
+std::optional<ShapeValues> Max(const Arguments& a) {
+  return Elementwise(a, a.values.size(), [](const std::vector<ShapeValue>& row) {
+    ShapeValue largest = row[0];
+    for (const ShapeValue& value : row) largest = Larger(largest, value);
+    return largest;
+  });
 }
 
 ShapeValue Add(const std::vector<ShapeValue>& row) {
@@ -261,6 +274,8 @@ Rule FindRule(const Node& node) {
       {"Add", EachElement<Add>},
       {"Sub", EachElement<Subtract>},
       {"Mul", EachElement<Multiply>},
+      {"Max", Max},
+      {"ReduceProd", ReduceProd},
       {"Div", EachElement<Divide>},
       {"Equal", EachElement<Equals>},
       {"Where", EachElement<Choose, 3>},
@@ -271,6 +286,28 @@ Rule FindRule(const Node& node) {
 }
 
 }  // namespace
+
+SymbolFactors FactorsOf(const std::string& symbol) {
+  SymbolFactors factors;
+  // "2*n + 1" is no product.
+  if (symbol.find_first_of(" +-/()") != std::string::npos) return {1, {symbol}};
+  for (size_t begin = 0; begin <= symbol.size();) {
+    const size_t end = std::min(symbol.find('*', begin), symbol.size());
+    std::string factor = symbol.substr(begin, end - begin);
+    const bool digits =
+        !factor.empty() && factor.size() < 16 &&
+        std::all_of(factor.begin(), factor.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (digits) {
+      const auto product = CheckedMultiply(factors.number, std::stoll(factor));
+      if (!product) return {1, {symbol}};
+      factors.number = *product;
+    } else {
+      factors.names.push_back(std::move(factor));
+    }
+    begin = end + 1;
+  }
+  return factors;
+}
 
 ShapeValue ShapeValue::Of(const Dimension& dimension) {
   if (dimension.known()) return {dimension.value, ""};

@@ -23,6 +23,13 @@ struct ShapeValue {
   Dimension ToDimension() const;  // of a number >= 0, a symbol, or unknown
 };
 
+// "4*batch" is 4 times "batch"; what is no product of a number and names is a name itself.
+struct SymbolFactors {
+  int64_t number = 1;
+  std::vector<std::string> names;
+};
+SymbolFactors FactorsOf(const std::string& symbol);
+
 // The elements of a scalar or a row.
 struct ShapeValues {
   bool scalar = false;
@@ -32,7 +39,7 @@ struct ShapeValues {
 // What output 0 of `node` holds; nullopt when that cannot be said. `types` and `values` have one
 // entry per input (null: nothing is known). Operators that exporters compute shapes with: Shape,
 // Size, Gather, Slice, Concat, Unsqueeze, Squeeze, Reshape, Cast, Identity, Add, Sub, Mul, Div,
-// Equal, Where, ConstantOfShape.
+// Max, ReduceProd, Equal, Where, ConstantOfShape.
 std::optional<ShapeValues> PropagateShapeValues(const Node& node, std::span<const ValueType> types,
                                                 std::span<const ShapeValues* const> values);
 

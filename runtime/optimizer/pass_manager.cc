@@ -10,6 +10,7 @@ std::vector<const GraphPass*> StandardPasses() {
   return {IdentityElimination(),
           LoopInvariants(),
           ShapeFolding(),
+          ReshapeTargetFolding(),
           EinsumProduct(),  // before they are computed one element at a time
           ConstantFolding(),
           ScanDistances(),

@@ -14,6 +14,9 @@ const GraphPass* ConstantFolding();
 // What nodes compute from shapes that are known, whatever the input holds, becomes an initializer.
 // Basic.
 const GraphPass* ShapeFolding();
+// Reshape whose target is computed, as tf2onnx's products of shapes are, though all of its extents
+// are known but one and those that stay: a constant target. Basic.
+const GraphPass* ReshapeTargetFolding();
 // Nodes and initializers that nothing uses. Basic.
 const GraphPass* DeadCodeElimination();
 // PRelu whose slope is one constant, as torch.nn.PReLU has it unless told otherwise: LeakyRelu.

@@ -45,13 +45,9 @@ class Side {
   int64_t product_ = 1;  // of the group's sizes, when all are known
 };
 
-bool AreEqual(const Dimension& a, const Dimension& b) {
-  return a == b && (a.known() || !a.symbol.empty());
-}
-
 // One axis and its equal, or as many as have equal products; false where sizes are not known.
 bool TakeGroup(int group, Side& a, Side& b) {
-  const bool equal = AreEqual(a.next(), b.next());
+  const bool equal = SameKnownExtent(a.next(), b.next());
   if (!equal && (!a.knows_next() || !b.knows_next())) return false;
   a.Take(group), b.Take(group);
   while (!equal && a.product() != b.product()) {
@@ -110,18 +106,6 @@ bool KeepsElements(const SymbolicShape& from, const std::vector<int64_t>& before
   return groups && groups == GroupsInOrder(last);
 }
 
-// What a Reshape of a tensor of shape `from` is told for `to`; nullopt where that is not known.
-std::optional<std::vector<int64_t>> Target(const SymbolicShape& from, const SymbolicShape& to) {
-  std::vector<int64_t> target;
-  for (size_t axis = 0; axis < to.size(); ++axis) {
-    const bool copied = axis < from.size() && AreEqual(from[axis], to[axis]);
-    target.push_back(to[axis].known() ? to[axis].value : copied ? 0 : -1);
-    if (to[axis].value == 0) return std::nullopt;
-  }
-  if (std::count(target.begin(), target.end(), -1) > 1) return std::nullopt;
-  return target;
-}
-
 class Pass : public GraphPass {
  public:
   std::string_view name() const override { return "transposed_regrouping"; }
@@ -148,7 +132,7 @@ class Pass : public GraphPass {
     const auto before = TransposeOrder(graph, *first), after = TransposeOrder(graph, node);
     if (!start || !end || !from || !to || !before || !after) return false;
     if (!KeepsElements(*from, *before, *to, *after)) return false;
-    const auto target = Target(*start, *end);
+    const auto target = ReshapeTarget(*start, *end);
     if (!target) return false;
     // One that models of the same opset have.
     const int version = regrouping.Is("Reshape")  ? regrouping.since_version

@@ -51,6 +51,47 @@ TEST(ShapeValues, MultiplySymbolsByNumbers) {
   EXPECT_EQ(ShapeOf(model, "y"), "float[6*batch, 8]");
 }
 
+// As tf2onnx merges axes around products that are no matrices'.
+TEST(ShapeValues, MultiplyWholeRowsAndChooseTheLargest) {
+  TestModel model = WithSizes();
+  model.Constant("two", Ints(Shape{2}, {0, 1})).Node("Gather", {"shape", "two"}, {"pair"});
+  model.Node("ReduceProd", {"pair"}, {"rows"}).Node("Max", {"batch", "batch"}, {"same"});
+  model.Constant("one", Ints(Shape{1}, {1})).Node("Max", {"batch", "one"}, {"either"});
+  model.Constant("none", Ints(Shape{1}, {0})).Node("Max", {"none", "six"}, {"number"});
+  model.Node("Concat", {"rows", "eight"}, {"target"}, AxisZero());
+  model.Node("Concat", {"same", "number", "eight"}, {"back"}, AxisZero());
+  model.Node("Concat", {"either", "number", "eight"}, {"unknown"}, AxisZero());
+  model.Node("Reshape", {"x", "target"}, {"y"}).Node("Reshape", {"y", "back"}, {"z"});
+  model.Node("Reshape", {"y", "unknown"}, {"u"});
+  EXPECT_EQ(ShapeOf(model, "y"), "float[6*batch, 8]");
+  EXPECT_EQ(ShapeOf(model, "z"), "float[batch, 6, 8]");
+  EXPECT_EQ(ShapeOf(model, "u"), "float[?, 6, 8]");
+}
+
+TEST(ShapeValues, CancelInWhatIsLeftOpen) {
+  TestModel model = WithSizes();
+  model.Constant("rest", Ints(Shape{1}, {-1})).Constant("three", Ints(Shape{1}, {3}));
+  model.Node("Mul", {"batch", "three"}, {"rows"});
+  model.Node("Concat", {"rows", "rest", "eight"}, {"target"}, AxisZero());
+  model.Node("Reshape", {"x", "target"}, {"y"});
+  EXPECT_EQ(ShapeOf(model, "y"), "float[3*batch, 2, 8]");
+  model.Constant("five", Ints(Shape{1}, {5})).Node("Mul", {"batch", "five"}, {"many"});
+  model.Node("Concat", {"many", "rest", "eight"}, {"odd"}, AxisZero());
+  model.Node("Reshape", {"x", "odd"}, {"z"});
+  EXPECT_EQ(ShapeOf(model, "z"), "float[5*batch, ?, 8]");
+}
+
+TEST(ShapeValues, FactorsAreThoseOfProductsAlone) {
+  const SymbolFactors product = FactorsOf("4*n*batch");
+  EXPECT_EQ(product.number, 4);
+  EXPECT_EQ(product.names, (std::vector<std::string>{"n", "batch"}));
+  for (const char* symbol : {"2*n + 1", "(n-1)*2", "n/2*4", "99999999999999*99999999999999"}) {
+    const SymbolFactors one = FactorsOf(symbol);
+    EXPECT_EQ(one.number, 1);
+    EXPECT_EQ(one.names, std::vector<std::string>{symbol});
+  }
+}
+
 TEST(ShapeValues, AreAsManyAsARangeFromZeroHas) {
   TestModel model = WithSizes();
   model.Constant("zero", Ints(Shape{}, {0})).Constant("one", Ints(Shape{}, {1}));

@@ -131,6 +131,30 @@ TEST(DeadCodeElimination, RemovesWhatNothingUses) {
   EXPECT_TRUE(model.graph().initializers.empty());
 }
 
+// x: [batch, 6, 8] to [6 * batch, 8] and back, by what is computed of its shape.
+TEST(ReshapeTargetFolding, KeepsWhatStaysAndLeavesOneExtentOpen) {
+  TestModel model;
+  Attributes axis;
+  axis.Set("axis", int64_t{0});
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 6, 8});
+  model.Constant("two", Ints(Shape{2}, {0, 1})).Constant("eight", Ints(Shape{1}, {8}));
+  model.Node("Shape", {"x"}, {"shape"}).Node("Gather", {"shape", "two"}, {"pair"});
+  model.Node("ReduceProd", {"pair"}, {"rows"}).Node("Concat", {"rows", "eight"}, {"target"}, axis);
+  model.Node("Reshape", {"x", "target"}, {"a"}).Node("Relu", {"a"}, {"b"});
+  model.Node("Reshape", {"b", "shape"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, {ReshapeTargetFolding(), DeadCodeElimination()}), "Reshape Relu Reshape");
+  for (const int64_t batch : {1, 3}) ExpectSameResults(copy, {Ramp(Shape{batch, 6, 8}, 0.5f)});
+}
+
+TEST(ReshapeTargetFolding, LeavesTwoOpenExtents) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("n"), Dimension::Symbol("m"), 6});
+  model.Input("like", DataType::kFloat, {Dimension::Symbol("m"), Dimension::Symbol("n"), 6});
+  model.Node("Shape", {"like"}, {"shape"}).Node("Reshape", {"x", "shape"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model, ReshapeTargetFolding()), "Shape Reshape");
+}
+
 TEST(ShapeFolding, ComputesWhatOnlyKnownDimensionsDecide) {
   TestModel model;
   model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 4});
