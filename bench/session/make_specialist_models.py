@@ -78,9 +78,9 @@ def video(name):
 
 def speakers(name):
     """Of 2 s of speech, as 80 filters."""
-    from speechbrain.lobes.models import ECAPA_TDNN, ResNet, Xvector
+    from speechbrain.lobes.models import ECAPA_TDNN, Xvector
     make = {"ecapa_tdnn": lambda: ECAPA_TDNN.ECAPA_TDNN(80, lin_neurons=192),
-            "xvector": lambda: Xvector.Xvector(in_channels=80), "speaker_resnet": lambda: ResNet.ResNet(in_channels=80)}
+            "xvector": lambda: Xvector.Xvector(in_channels=80)}
     return make[name](), (torch.randn(1, 201, 80),)
 
 
@@ -179,7 +179,7 @@ def exports():
     yield "arcface_resnet18", faces
     for group in (volumes, tables):
         yield from group()
-    for names, make in ((VIDEOS, video), (GRAPHS, graph_model), (["ecapa_tdnn", "xvector", "speaker_resnet"], speakers)):
+    for names, make in ((VIDEOS, video), (GRAPHS, graph_model), (["ecapa_tdnn", "xvector"], speakers)):
         for name in names:
             yield name.lower(), functools.partial(make, name)
 
