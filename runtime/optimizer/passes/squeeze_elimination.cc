@@ -64,6 +64,7 @@ class Rewriter {
     const int rank = static_cast<int>(type.shape->size());
     auto axes = AxesOf(graph_, node, rank);
     if (!axes || rank - static_cast<int>(axes->size()) < kLeastRank) return;
+    if (!RankOf(graph_, node.outputs[0])) return;
     const bool are_ones = std::all_of(axes->begin(), axes->end(), [&](int64_t axis) {
       return (*type.shape)[static_cast<size_t>(axis)].value == 1;
     });
@@ -87,6 +88,7 @@ class Rewriter {
   // not.
   std::optional<Node> OnImages(const Node& node) const {
     if (node.outputs.size() != 1 || node.inputs.empty()) return std::nullopt;
+    if (!RankOf(graph_, node.outputs[0])) return std::nullopt;  // the image's follows from it
     if (node.Is("Concat")) return Concatenated(node);
     if (IsBinaryInAnyLayout(node)) return OfTwo(node);
     const Squeezed* x = Find(node.inputs[0]);
@@ -185,10 +187,8 @@ class Rewriter {
     const ValueId out = node.outputs[0];
     const Squeezed from = *FirstOf(node);
     ValueType type = graph_.value(out).type;
-    if (type.shape) {
-      for (const int64_t axis : from.axes)
-        type.shape->insert(type.shape->begin() + axis, Dimension(1));
-    }
+    for (const int64_t axis : from.axes)
+      type.shape->insert(type.shape->begin() + axis, Dimension(1));
     const std::string hint = graph_.value(out).name + "_image";
     const ValueId image = graph_.AddUniqueValue(hint, std::move(type));
     on_images.outputs = {image};

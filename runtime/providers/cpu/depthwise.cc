@@ -114,8 +114,9 @@ void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, c
                             int64_t begin, int64_t end, float* out) const {
   const int64_t channel = image.first_channel, row_size = window.output[1] * channels_;
   if (by_numbers_) {
+    const std::vector<int64_t> ends = ColumnsOfOneKind(window, image.width);
     for (int64_t row = begin; row < end; ++row, out += row_size) {
-      ComputeByNumbers(image, window, bias, row, out);
+      ComputeByNumbers(image, window, bias, row, ends, out);
     }
     return;
   }
@@ -140,12 +141,13 @@ void DepthwiseConv::Compute(const DepthwiseImage& image, const Window& window, c
 
 // Each number of the window is to the loops a row of one pixel.
 void DepthwiseConv::ComputeByNumbers(const DepthwiseImage& image, const Window& window,
-                                     const float* bias, int64_t row, float* out) const {
+                                     const float* bias, int64_t row,
+                                     const std::vector<int64_t>& ends, float* out) const {
   const int64_t channel = image.first_channel, numbers = window_height_ * window_width_;
   const int64_t at_once = std::max<int64_t>(math::kDepthwiseTile, kNearResults / channels_);
   std::array<const float*, kMostNumbers> pixels;
   int64_t column = 0;
-  for (const int64_t end : ColumnsOfOneKind(window, image.width)) {
+  for (const int64_t end : ends) {
     while (column < end) {
       const int64_t count = std::min(at_once, end - column);
       FindPixels(image, window, row, column, pixels.data());

@@ -52,8 +52,9 @@ class DepthwiseConv {
   std::optional<int64_t> PixelsAhead(const Window& window, const Shape& x, const Shape& y) const;
 
  private:
+  // `ends`: of columns whose windows lie alike in the image.
   void ComputeByNumbers(const DepthwiseImage& image, const Window& window, const float* bias,
-                        int64_t row, float* out) const;
+                        int64_t row, const std::vector<int64_t>& ends, float* out) const;
 
   bool by_numbers_ = false;
   int64_t channels_ = 0, window_height_ = 0, window_width_ = 0;
