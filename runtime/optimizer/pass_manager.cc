@@ -14,6 +14,9 @@ std::vector<const GraphPass*> StandardPasses() {
           EinsumProduct(),  // before they are computed one element at a time
           ConstantFolding(),
           ScanDistances(),
+          StackedProducts(),
+          FlattenedProducts(),
+          RegroupingElimination(),
           SqueezeElimination(),  // before convolutions take what follows them
           HardSigmoidFusion(),   // before convolutions take its sum as their bias
           PReluAsLeakyRelu(),

@@ -42,6 +42,16 @@ const GraphPass* TransposeElimination();
 // Transpose of a regrouping (Reshape, Flatten, Squeeze, Unsqueeze) of a Transpose, after which the
 // elements have their first order again, as between images and tokens: one Reshape. Basic.
 const GraphPass* TransposedRegrouping();
+// A regrouping of a regrouping that has the first shape again: Identity. Where a Transpose lies
+// between and axes of one element alone came and went: the Transpose without them. Basic.
+const GraphPass* RegroupingElimination();
+// MatMul of two stacks of matrices whose leading axes a Reshape merged, as tf2onnx and Keras write
+// products of more axes, and that a Reshape parts again behind it: the product of the stacks as they
+// were. Basic.
+const GraphPass* StackedProducts();
+// MatMul with a matrix of rows that a Reshape made of more axes and another parts again, as Keras's
+// Dense layers are written: of the axes as they were. Basic.
+const GraphPass* FlattenedProducts();
 // Squeeze of an image to a signal, as tf2onnx writes Keras's 1-D layers, moves behind elementwise
 // operators, BatchNormalization, Pad and Concat, and goes where an Unsqueeze takes it back. Basic.
 const GraphPass* SqueezeElimination();
@@ -75,7 +85,8 @@ const GraphPass* HardSigmoidFusion();
 // ReduceMean over all axes of images, which stay, as timm's squeeze-and-excite has it:
 // GlobalAveragePool. Of floats; extended.
 const GraphPass* GlobalAveragePoolFusion();
-// The arithmetic of normalization over the last axis with a constant scale (and bias):
+// The arithmetic of normalization over the last axis with a constant scale (and bias), as PyTorch
+// and as TensorFlow write it:
 // LayerNormalization (version 17, or 1 as onnxruntime has it in older models), or
 // SimplifiedLayerNormalization where no mean is subtracted. Extended.
 const GraphPass* LayerNormalizationFusion();

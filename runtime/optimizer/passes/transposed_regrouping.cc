@@ -2,6 +2,7 @@
 
 #include "runtime/base/checked_math.h"
 #include "runtime/graph/graph_match.h"
+#include "runtime/graph/regrouping.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
@@ -81,11 +82,6 @@ std::optional<std::vector<int>> GroupsInOrder(const GroupedAxes& axes) {
     }
   }
   return groups;
-}
-
-bool IsRegrouping(const Node& node) {
-  return node.domain.empty() && (node.op_type == "Reshape" || node.op_type == "Flatten" ||
-                                 node.op_type == "Squeeze" || node.op_type == "Unsqueeze");
 }
 
 const std::optional<SymbolicShape>& ShapeOf(const Graph& graph, ValueId id) {

@@ -410,46 +410,6 @@ TEST(EinsumProduct, LeavesWhatIsNoProductOfMatrices) {
   }
 }
 
-TestModel NormalizationModel(bool centered, bool biased) {
-  TestModel model;
-  Attributes last;
-  last.Set("axes", std::vector<int64_t>{-1});
-  model.Input("x", DataType::kFloat, {2, 3, 8}).Constant("two", Floats(Shape{}, {2}));
-  model.Constant("epsilon", Floats(Shape{}, {1e-5f})).Constant("scale", Ramp(Shape{8}, 0.3f));
-  model.Constant("bias", Ramp(Shape{8}, 0.1f));
-  if (centered) {
-    model.Node("ReduceMean", {"x"}, {"mean"}, last).Node("Sub", {"x", "mean"}, {"c"});
-  } else {
-    model.Node("Relu", {"x"}, {"c"});
-  }
-  model.Node("Pow", {"c", "two"}, {"square"}).Node("ReduceMean", {"square"}, {"variance"}, last);
-  model.Node("Add", {"variance", "epsilon"}, {"v"}).Node("Sqrt", {"v"}, {"deviation"});
-  model.Node("Div", {"c", "deviation"}, {"n"});
-  model.Node("Mul", {"n", "scale"}, {biased ? "m" : "y"});
-  if (biased) model.Node("Add", {"m", "bias"}, {"y"});
-  model.Output("y");
-  return model;
-}
-
-TEST(LayerNormalizationFusion, SeesItsArithmetic) {
-  TestModel model = NormalizationModel(true, true), copy = model;
-  EXPECT_TRUE(After(model, LayerNormalizationFusion()).ends_with(" LayerNormalization"));
-  EXPECT_EQ(model.graph().nodes.back().inputs.size(), 3u);
-  ExpectSameResults(copy, {Ramp(Shape{2, 3, 8}, 0.5f)});
-}
-
-TEST(LayerNormalizationFusion, NeedsNoBias) {
-  TestModel model = NormalizationModel(true, false), copy = model;
-  EXPECT_TRUE(After(model, LayerNormalizationFusion()).ends_with(" LayerNormalization"));
-  ExpectSameResults(copy, {Ramp(Shape{2, 3, 8}, 0.5f)});
-}
-
-TEST(LayerNormalizationFusion, IsSimplifiedWithoutAMean) {
-  TestModel model = NormalizationModel(false, false), copy = model;
-  EXPECT_TRUE(After(model, LayerNormalizationFusion()).ends_with(" SimplifiedLayerNormalization"));
-  ExpectSameResults(copy, {Ramp(Shape{2, 3, 8}, 0.5f)});
-}
-
 TEST(MatMulScale, ScalesTheWeightsAndTheBias) {
   for (const bool biased : {false, true}) {
     TestModel model;
