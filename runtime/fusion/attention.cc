@@ -1,5 +1,8 @@
 #include "runtime/fusion/attention.h"
 
+#include <cmath>
+#include <compare>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -13,6 +16,9 @@ namespace {
 
 using Order = std::vector<int64_t>;
 
+constexpr float kFarBelow = -1e9f;  // as Keras has it
+constexpr float kLowest = -1e30f;   // scores that are added are lost in its rounding
+
 // An operand as the kernel reads it: through an order of axes, empty when that changes nothing.
 // `turned`: the order of a Transpose that it needs before, as the kernel keeps the last axis.
 struct View {
@@ -21,9 +27,19 @@ struct View {
   Order turned = {};
 };
 
+// What is added to scores; or a condition where they stay, or do not, and are far below others
+// elsewhere.
+struct Mask {
+  ValueId id = kNoValue;
+  enum class Kind { kAdded, kStays, kGoes } kind = Kind::kAdded;
+  bool infinite = false;  // what they are elsewhere
+
+  auto operator<=>(const Mask&) const = default;
+};
+
 struct Pattern {
   View query, key, value;
-  std::vector<ValueId> masks;  // to be added to each other
+  std::vector<Mask> masks;  // to be added to each other
   ValueId window_mask = kNoValue;
   float scale = 1.0f;
   ValueId head_scale = kNoValue;  // numbers that the queries of a head are multiplied by
@@ -120,20 +136,40 @@ class Matcher {
   const Node* Scores(ValueId id, int rank, Pattern& pattern) const {
     if (!UsedOnce(id)) return nullptr;
     if (const Node* product = ScaledProduct(id, rank, pattern)) return product;
+    if (pattern.masks.size() == 2) return nullptr;
+    if (const Node* choice = match_.Producer(id, "Where")) return Chosen(*choice, rank, pattern);
     const Node* sum = match_.Producer(id, "Add");
-    if (sum == nullptr || sum->since_version < 7 || pattern.masks.size() == 2) return nullptr;
+    if (sum == nullptr || sum->since_version < 7) return nullptr;
     for (const size_t side : {0, 1}) {
-      const ValueId mask = sum->inputs[1 - side];
-      const auto mask_rank = RankOf(graph_, mask);
-      if (!UsedOnce(sum->inputs[side]) || !mask_rank || *mask_rank > rank) continue;
-      Pattern masked = pattern;
-      masked.masks.push_back(mask);
-      if (const Node* product = Scores(sum->inputs[side], rank, masked)) {
-        pattern = std::move(masked);
-        return product;
-      }
+      const Mask mask{sum->inputs[1 - side]};
+      if (const Node* product = Masked(sum->inputs[side], mask, rank, pattern)) return product;
     }
     return nullptr;
+  }
+
+  // Where(stays, scores, low) or Where(goes, low, scores) of a number that is far below any score.
+  // Added to one that is still lower it leaves the same weights, also where no key stays.
+  const Node* Chosen(const Node& choice, int rank, Pattern& pattern) const {
+    for (const size_t side : {1, 2}) {
+      const ValueId scores = choice.inputs[side];
+      const auto low = ScalarConstant(graph_, choice.inputs[3 - side]);
+      if (!low || *low > kFarBelow || !IsFloat(graph_, scores)) continue;
+      if (!SameKnownShape(graph_, scores, choice.outputs[0])) continue;
+      const Mask mask{choice.inputs[0], side == 1 ? Mask::Kind::kStays : Mask::Kind::kGoes,
+                      std::isinf(*low)};
+      if (const Node* product = Masked(scores, mask, rank, pattern)) return product;
+    }
+    return nullptr;
+  }
+
+  const Node* Masked(ValueId scores, const Mask& mask, int rank, Pattern& pattern) const {
+    const auto mask_rank = RankOf(graph_, mask.id);
+    if (!UsedOnce(scores) || !mask_rank || *mask_rank > rank) return nullptr;
+    Pattern masked = pattern;
+    masked.masks.push_back(mask);
+    const Node* product = Scores(scores, rank, masked);
+    if (product != nullptr) pattern = std::move(masked);
+    return product;
   }
 
   const Node* ScaledProduct(ValueId id, int rank, Pattern& pattern) const {
@@ -337,7 +373,7 @@ class Writer {
     node.since_version = 1;
     node.inputs = {Query(pattern, name + "_query"), Operand(pattern.key, name + "_key"),
                    Operand(pattern.value, name + "_value")};
-    const ValueId mask = Mask(pattern, name + "_mask");
+    const ValueId mask = SumOfMasks(pattern, name + "_mask");
     if (mask != kNoValue || pattern.window_mask != kNoValue) node.inputs.push_back(mask);
     if (pattern.window_mask != kNoValue) node.inputs.push_back(pattern.window_mask);
     node.outputs = last.outputs;
@@ -375,18 +411,34 @@ class Writer {
   }
 
   // Layers that add the same two masks share their sum.
-  ValueId Mask(const Pattern& pattern, const std::string& name) {
+  ValueId SumOfMasks(const Pattern& pattern, const std::string& name) {
     if (pattern.masks.empty()) return kNoValue;
-    if (pattern.masks.size() == 1) return pattern.masks[0];
+    if (pattern.masks.size() == 1) return Numbers(pattern.masks[0], name);
     const auto [sum, added] =
         sums_.emplace(std::pair(pattern.masks[0], pattern.masks[1]), kNoValue);
-    if (added) sum->second = NodeWriter(graph_, nodes_, name).Add("Add", pattern.masks);
-    return sum->second;
+    if (!added) return sum->second;
+    const ValueId first = Numbers(pattern.masks[0], name + "_first");
+    const ValueId second = Numbers(pattern.masks[1], name + "_second");
+    return sum->second = NodeWriter(graph_, nodes_, name).Add("Add", {first, second});
+  }
+
+  // Layers with the same condition share what is added for it.
+  ValueId Numbers(const Mask& mask, const std::string& name) {
+    if (mask.kind == Mask::Kind::kAdded) return mask.id;
+    const auto [numbers, added] = numbers_.emplace(mask, kNoValue);
+    if (!added) return numbers->second;
+    const float low = mask.infinite ? -std::numeric_limits<float>::infinity() : kLowest;
+    const ValueId stays = graph_.AddInitializer(name + "_stays", Tensor::Scalar(0.0f));
+    const ValueId goes = graph_.AddInitializer(name + "_goes", Tensor::Scalar(low));
+    std::vector<ValueId> inputs = {mask.id, stays, goes};
+    if (mask.kind == Mask::Kind::kGoes) std::swap(inputs[1], inputs[2]);
+    return numbers->second = NodeWriter(graph_, nodes_, name).Add("Where", std::move(inputs));
   }
 
   Graph& graph_;
   std::vector<Node>& nodes_;
-  std::map<std::pair<ValueId, ValueId>, ValueId> sums_;
+  std::map<Mask, ValueId> numbers_;
+  std::map<std::pair<Mask, Mask>, ValueId> sums_;
 };
 
 class Pass : public GraphPass {

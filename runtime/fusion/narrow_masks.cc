@@ -1,44 +1,17 @@
 #include "runtime/fusion/narrow_masks.h"
 
-#include <algorithm>
 #include <map>
 
-#include "runtime/graph/graph_match.h"
+#include "runtime/graph/repetition.h"
 
 namespace onnxd {
 namespace {
 
 constexpr size_t kMask = 3;  // of FusedAttention's inputs
 
-bool IsAllTrue(const Graph& graph, ValueId id) {
-  const auto found = graph.initializers.find(id);
-  if (found == graph.initializers.end() || found->second.type() != DataType::kBool) return false;
-  const auto tensor = found->second.Materialize();
-  if (!tensor.ok()) return false;
-  const auto elements = tensor->elements<bool>();
-  return std::all_of(elements.begin(), elements.end(), [](bool element) { return element; });
-}
-
 bool IsScalar(const Graph& graph, ValueId id) {
   const auto found = graph.initializers.find(id);
   return found != graph.initializers.end() && found->second.shape().ElementCount() == 1;
-}
-
-// What `id` repeats, of the same rank; `id` itself where it repeats nothing.
-ValueId BeforeRepetition(const Graph& graph, const GraphMatcher& match, ValueId id) {
-  const auto rank = RankOf(graph, id);
-  while (rank) {
-    ValueId before = kNoValue;
-    if (const Node* expand = match.Producer(id, "Expand")) before = expand->inputs[0];
-    if (const Node* both = match.Producer(id, "And")) {
-      for (size_t i = 0; i < 2; ++i) {
-        if (IsAllTrue(graph, both->inputs[i])) before = both->inputs[1 - i];
-      }
-    }
-    if (before == kNoValue || RankOf(graph, before) != rank) break;
-    id = before;
-  }
-  return id;
 }
 
 class Pass : public GraphPass {

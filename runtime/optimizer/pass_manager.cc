@@ -27,6 +27,7 @@ std::vector<const GraphPass*> StandardPasses() {
           ProductBatchNormalizationFusion(),
           TransposeElimination(),
           TransposedRegrouping(),
+          SelectionFusion(),
           OneHotProduct(),
           GeluFusion(),
           LayerNormalizationFusion(),

@@ -66,6 +66,10 @@ const GraphPass* DenormalWeights();
 // Einsum of two tensors that is a product of matrices, in a batch or with axes that make one:
 // MatMul, with Transpose and Reshape around it. Basic.
 const GraphPass* EinsumProduct();
+// One value times a condition plus another times its opposite, as tf2onnx writes a choice: Where. A
+// part that is not taken may be infinite then. And the condition of a Where, where it is repeated for
+// nothing, as it was before. Extended.
+const GraphPass* SelectionFusion();
 // MatMul of rows that are 1 at one place (OneHot, or Cast of Equal with 0, 1, 2, ...) with a
 // constant matrix: Gather of its rows. Extended.
 const GraphPass* OneHotProduct();

@@ -3,6 +3,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/fusion/attention.h"
 #include "runtime/fusion/dequantize_folding.h"
+#include "runtime/fusion/narrow_masks.h"
 #include "runtime/fusion/rotary_positions.h"
 #include "runtime/fusion/weight_casts.h"
 #include "runtime/kernel/kernel_registry.h"
@@ -70,11 +71,11 @@ class CpuProvider : public ExecutionProvider {
 
   std::vector<const GraphPass*> Passes() const override {
     std::vector<const GraphPass*> passes = {
-        FloatComputation(),      ConstantCaptures(),         RotaryPositionsFusion(false),
-        AttentionFusion(false),  HardSwishFusion(),          CpuConvActivationFusion(),
-        WeightCasts(),           QuantizedOperators(),       QuantizedSignals(),
-        QuantizedConvInFloats(), DynamicQuantizedProducts(), DynamicQuantizedConvs(),
-        DequantizeFolding(),     ExpandedIndices()};
+        FloatComputation(),        ConstantCaptures(),      RotaryPositionsFusion(false),
+        AttentionFusion(false),    NarrowMasks(),           HardSwishFusion(),
+        CpuConvActivationFusion(), WeightCasts(),           QuantizedOperators(),
+        QuantizedSignals(),        QuantizedConvInFloats(), DynamicQuantizedProducts(),
+        DynamicQuantizedConvs(),   DequantizeFolding(),     ExpandedIndices()};
     const auto fast = FastPasses();
     passes.insert(passes.end(), fast.begin(), fast.end());
     passes.push_back(ElementwiseChains());

@@ -1,5 +1,7 @@
 // Attention as networks for images and with several masks write it: what comes turned, numbers for
 // heads, sums of masks.
+#include <limits>
+
 #include "runtime/fusion/attention.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "tests/support/fused_testing.h"
@@ -123,6 +125,53 @@ TEST(AttentionForms, LayersShareTheSumOfTwoMasks) {
   EXPECT_EQ(AfterFusion(model), "Add FusedAttention FusedAttention");
   ExpectSameEverywhere(model, {Sines(Shape{3, 2, 7, 4}, 1), Sines(Shape{3, 1, 1, 7}, 2),
                                Sines(Shape{1, 2, 7, 7}, 1)});
+}
+
+// Where instead of a mask: of what stays, or of what goes, and how low that becomes.
+TestModel OfChoices(bool of_what_stays, float low, int layers = 1) {
+  TestModel model(18);
+  const Dimension batch = Dimension::Symbol("batch");
+  model.Input("x", DataType::kFloat, {batch, 2, 5, 4}).Constant("low", Tensor::Scalar(low));
+  model.Input("condition", DataType::kBool, {batch, 1, 5, 5});
+  std::string from = "x";
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::string n = std::to_string(layer);
+    model.Node("Transpose", {from}, {"t" + n}, Order({0, 1, 3, 2}));
+    model.Node("MatMul", {from, "t" + n}, {"s" + n});
+    const std::string scores = "s" + n, a = of_what_stays ? scores : "low";
+    model.Node("Where", {"condition", a, of_what_stays ? "low" : scores}, {"c" + n});
+    model.Node("Softmax", {"c" + n}, {"p" + n}, Axis(-1));
+    model.Node("MatMul", {"p" + n, from}, {"y" + n});
+    from = "y" + n;
+  }
+  return model.Output(from);
+}
+
+// Of which only the first query has no key.
+Tensor Choices(bool of_what_stays) {
+  Tensor tensor = Tensor::Create(DataType::kBool, Shape{2, 1, 5, 5}).value();
+  bool* choices = tensor.mutable_data<bool>();
+  for (int i = 0; i < 50; ++i) choices[i] = (i % 3 == 0 && i > 4) == of_what_stays;
+  return tensor;
+}
+
+TEST(AttentionForms, ConditionsChooseScores) {
+  for (const bool of_what_stays : {false, true}) {
+    for (const float low : {-1e9f, std::numeric_limits<float>::lowest()}) {
+      const TestModel model = OfChoices(of_what_stays, low);
+      EXPECT_EQ(AfterFusion(model), "Where FusedAttention");
+      ExpectSameEverywhere(model, {Sines(Shape{2, 2, 5, 4}, 1), Choices(of_what_stays)});
+    }
+  }
+}
+
+TEST(AttentionForms, LayersShareWhatConditionsAdd) {
+  EXPECT_EQ(AfterFusion(OfChoices(true, -1e9f, 2)), "Where FusedAttention FusedAttention");
+}
+
+// GPT-2's -10000 is not below all that scores may be.
+TEST(AttentionForms, NumbersThatScoresMayReachStay) {
+  EXPECT_EQ(AfterFusion(OfChoices(true, -1e4f)), "Transpose MatMul Where Softmax MatMul");
 }
 
 }  // namespace
