@@ -136,7 +136,6 @@ class Matcher {
   const Node* Scores(ValueId id, int rank, Pattern& pattern) const {
     if (!UsedOnce(id)) return nullptr;
     if (const Node* product = ScaledProduct(id, rank, pattern)) return product;
-    if (pattern.masks.size() == 2) return nullptr;
     if (const Node* choice = match_.Producer(id, "Where")) return Chosen(*choice, rank, pattern);
     const Node* sum = match_.Producer(id, "Add");
     if (sum == nullptr || sum->since_version < 7) return nullptr;
@@ -148,7 +147,8 @@ class Matcher {
   }
 
   // Where(stays, scores, low) or Where(goes, low, scores) of a number that is far below any score.
-  // Added to one that is still lower it leaves the same weights, also where no key stays.
+  // Scores plus one that is still lower leave the same weights, also where no key stays; but then
+  // not beside another mask.
   const Node* Chosen(const Node& choice, int rank, Pattern& pattern) const {
     for (const size_t side : {1, 2}) {
       const ValueId scores = choice.inputs[side];
@@ -165,6 +165,12 @@ class Matcher {
   const Node* Masked(ValueId scores, const Mask& mask, int rank, Pattern& pattern) const {
     const auto mask_rank = RankOf(graph_, mask.id);
     if (!UsedOnce(scores) || !mask_rank || *mask_rank > rank) return nullptr;
+    const auto stands_alone = [](const Mask& m) {
+      return m.kind != Mask::Kind::kAdded && !m.infinite;
+    };
+    if (pattern.masks.size() == 2) return nullptr;
+    if (pattern.masks.size() == 1 && (stands_alone(mask) || stands_alone(pattern.masks[0])))
+      return nullptr;
     Pattern masked = pattern;
     masked.masks.push_back(mask);
     const Node* product = Scores(scores, rank, masked);

@@ -1,5 +1,6 @@
 // Attention as networks for images and with several masks write it: what comes turned, numbers for
 // heads, sums of masks.
+#include <cmath>
 #include <limits>
 
 #include "runtime/fusion/attention.h"
@@ -155,6 +156,12 @@ Tensor Choices(bool of_what_stays) {
   return tensor;
 }
 
+Tensor OneKeyAtLeast() {
+  Tensor tensor = *Tensor::Create(DataType::kBool, Shape{5, 5});
+  for (int i = 0; i < 25; ++i) tensor.mutable_data<bool>()[i] = i % 3 != 0;
+  return tensor;
+}
+
 TEST(AttentionForms, ConditionsChooseScores) {
   for (const bool of_what_stays : {false, true}) {
     for (const float low : {-1e9f, std::numeric_limits<float>::lowest()}) {
@@ -167,6 +174,21 @@ TEST(AttentionForms, ConditionsChooseScores) {
 
 TEST(AttentionForms, LayersShareWhatConditionsAdd) {
   EXPECT_EQ(AfterFusion(OfChoices(true, -1e9f, 2)), "Where FusedAttention FusedAttention");
+}
+
+// Of a query without any key the weights would be others.
+TEST(AttentionForms, ConditionsStandAlone) {
+  for (const float low : {-1e9f, -std::numeric_limits<float>::infinity()}) {
+    TestModel model(18);
+    model.Input("x", DataType::kFloat, {2, 5, 4}).Constant("low", Tensor::Scalar(low));
+    model.Input("condition", DataType::kBool, {5, 5}).Input("mask", DataType::kFloat, {5, 5});
+    model.Node("Transpose", {"x"}, {"t"}, Order({0, 2, 1})).Node("MatMul", {"x", "t"}, {"s"});
+    model.Node("Add", {"s", "mask"}, {"m"}).Node("Where", {"condition", "m", "low"}, {"c"});
+    model.Node("Softmax", {"c"}, {"p"}, Axis(-1)).Node("MatMul", {"p", "x"}, {"y"}).Output("y");
+    EXPECT_EQ(AfterFusion(model), std::isinf(low) ? "Where Add FusedAttention"
+                                                  : "Transpose MatMul Add Where Softmax MatMul");
+    ExpectSameEverywhere(model, {Sines(Shape{2, 5, 4}, 1), OneKeyAtLeast(), Sines(Shape{5, 5}, 2)});
+  }
 }
 
 // GPT-2's -10000 is not below all that scores may be.
