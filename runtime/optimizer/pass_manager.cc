@@ -16,6 +16,7 @@ std::vector<const GraphPass*> StandardPasses() {
           ScanDistances(),
           StackedProducts(),
           FlattenedProducts(),
+          TransposedParts(),
           RegroupingElimination(),
           SqueezeElimination(),  // before convolutions take what follows them
           HardSigmoidFusion(),   // before convolutions take its sum as their bias

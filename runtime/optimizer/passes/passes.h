@@ -45,6 +45,9 @@ const GraphPass* TransposedRegrouping();
 // A regrouping of a regrouping that has the first shape again: Identity. Where a Transpose lies
 // between and axes of one element alone came and went: the Transpose without them. Basic.
 const GraphPass* RegroupingElimination();
+// Transpose between two Reshapes of which the second parts axes, as torch.nn.MultiheadAttention moves
+// its heads: one Reshape, and a Transpose of the parts. Basic.
+const GraphPass* TransposedParts();
 // MatMul of two stacks of matrices whose leading axes a Reshape merged, as tf2onnx and Keras write
 // products of more axes, and that a Reshape parts again behind it: the product of the stacks as they
 // were. Basic.

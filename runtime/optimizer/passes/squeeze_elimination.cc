@@ -8,7 +8,7 @@
 namespace onnxd {
 namespace {
 
-constexpr int kLeastRank = 3;  // of what is squeezed; less is no signal
+constexpr int kImageRank = 4;
 
 // What a Squeeze read, and which of its axes went.
 struct Squeezed {
@@ -63,7 +63,7 @@ class Rewriter {
     if (!type.is_tensor() || !IsFloatingPoint(type.element) || !type.shape) return;
     const int rank = static_cast<int>(type.shape->size());
     auto axes = AxesOf(graph_, node, rank);
-    if (!axes || rank - static_cast<int>(axes->size()) < kLeastRank) return;
+    if (rank != kImageRank || !axes || axes->size() != 1) return;
     if (!RankOf(graph_, node.outputs[0])) return;
     const bool are_ones = std::all_of(axes->begin(), axes->end(), [&](int64_t axis) {
       return (*type.shape)[static_cast<size_t>(axis)].value == 1;

@@ -27,6 +27,7 @@ struct Plan {
   FusedAttentionPlan sizes;
   StridedLoop<Operand::kOperands> heads;
   int64_t block, packed_keys, packed_values, chunk_floats, chunks;
+  int64_t score_row = 0;  // of floats: whole registers, which are read as they were written
   // Of bfloat16, in elements: rows of queries and of weights with the zeros behind them.
   int64_t query_row = 0, weight_row = 0;
 };
@@ -48,15 +49,22 @@ struct Head {
   T* out;
 };
 
+// Rows of scores, one behind the other or with room between.
+struct Scores {
+  float* first;
+  int64_t rows, keys, stride;
+};
+
 // Adds rows of a mask to the scores, all at once where they lie like these.
-void AddMask(const FusedAttentionPlan::Mask& mask, const float* values, int64_t rows, int64_t keys,
-             float* scores) {
+void AddMask(const FusedAttentionPlan::Mask& mask, const float* values, const Scores& scores) {
   const math::Simd& simd = math::CurrentSimd();
-  if (mask.column_stride == 1 && mask.row_stride == keys) {
-    return simd.binary(math::Binary::kAdd, scores, values, scores, rows * keys, 1, 1);
+  const int64_t keys = scores.keys;
+  if (mask.column_stride == 1 && mask.row_stride == keys && scores.stride == keys) {
+    return simd.binary(math::Binary::kAdd, scores.first, values, scores.first, scores.rows * keys,
+                       1, 1);
   }
-  for (int64_t row = 0; row < rows; ++row) {
-    float* line = scores + row * keys;
+  for (int64_t row = 0; row < scores.rows; ++row) {
+    float* line = scores.first + row * scores.stride;
     simd.binary(math::Binary::kAdd, line, values + row * mask.row_stride, line, keys, 1,
                 mask.column_stride);
   }
@@ -65,19 +73,22 @@ void AddMask(const FusedAttentionPlan::Mask& mask, const float* values, int64_t 
 // softmax of each row of `scores`, the first of which is that of query `first`, but for the
 // division by the sums.
 void Weigh(const FusedAttentionPlan& sizes, const std::array<const float*, 2>& masks, int64_t first,
-           int64_t rows, float* scores, float* sums) {
+           const Scores& scores, float* sums) {
   const math::Simd& simd = math::CurrentSimd();
   const int64_t keys = sizes.keys;
   float scale = sizes.scale;
   for (size_t i = 0; i < sizes.masks.size(); ++i) {
     const FusedAttentionPlan::Mask& mask = sizes.masks[i];
     if (!mask.given) continue;
-    if (scale != 1.0f) simd.affine(scores, scores, rows * keys, scale, 0.0f);
+    for (int64_t row = 0; scale != 1.0f && row < scores.rows; ++row) {
+      float* line = scores.first + row * scores.stride;
+      simd.affine(line, line, keys, scale, 0.0f);
+    }
     scale = 1.0f;
-    AddMask(mask, masks[i] + first * mask.row_stride, rows, keys, scores);
+    AddMask(mask, masks[i] + first * mask.row_stride, scores);
   }
-  for (int64_t row = 0; row < rows; ++row) {
-    float* line = scores + row * keys;
+  for (int64_t row = 0; row < scores.rows; ++row) {
+    float* line = scores.first + row * scores.stride;
     sums[row] = simd.exp_sum(line, line, keys, simd.max(line, keys), scale);
   }
 }
@@ -97,16 +108,16 @@ void RunHead(const Plan& plan, const Head<float>& head, float* scratch) {
   const int64_t keys = sizes.keys, width = sizes.value_width;
   float* packed_values = scratch + plan.packed_keys;
   float* sums = packed_values + plan.packed_values;
-  float* scores = sums + plan.block;
+  float* scores = sums + Aligned(plan.block);
   simd.pack_b(head.key, sizes.key_stride, true, sizes.width, keys, scratch);
   simd.pack_b(head.value, sizes.value_stride, false, keys, width, packed_values);
   for (int64_t first = 0; first < sizes.queries; first += plan.block) {
     const int64_t rows = std::min(plan.block, sizes.queries - first);
     simd.gemm({rows, keys, sizes.width, head.query + first * sizes.query_stride, sizes.query_stride,
-               scratch, scores, keys});
-    Weigh(sizes, head.masks, first, rows, scores, sums);
+               scratch, scores, plan.score_row});
+    Weigh(sizes, head.masks, first, {scores, rows, keys, plan.score_row}, sums);
     float* out = head.out + first * sizes.out_stride;
-    simd.gemm({rows, width, keys, scores, keys, packed_values, out, sizes.out_stride});
+    simd.gemm({rows, width, keys, scores, plan.score_row, packed_values, out, sizes.out_stride});
     for (int64_t row = 0; row < rows; ++row) Divide(sizes, out + row * sizes.out_stride, sums[row]);
   }
 }
@@ -157,7 +168,7 @@ void RunHead(const Plan& plan, const Head<uint16_t>& head, float* scratch) {
         {rows, keys, sizes.width, s.queries, nullptr, plan.query_row, s.keys, nullptr,
          math::PackedBfloat16Size(simd, sizes.width, simd.gemm_width), s.scores, keys},
         0, panels(keys));
-    Weigh(sizes, head.masks, first, rows, s.scores, s.sums);
+    Weigh(sizes, head.masks, first, {s.scores, rows, keys, keys}, s.sums);
     for (int64_t row = 0; row < rows; ++row) {
       uint16_t* line = s.weights + row * plan.weight_row;
       simd.narrow(s.scores + row * keys, line, nullptr, keys);
@@ -225,8 +236,9 @@ Result<Plan> MakePlan(const PrepareContext& context) {
     plan.block = BlockOf(sizes.queries, kFloatRows);
     plan.packed_keys = Aligned(math::PackedBSize(simd, sizes.width, sizes.keys));
     plan.packed_values = Aligned(math::PackedBSize(simd, sizes.keys, sizes.value_width));
+    plan.score_row = Aligned(sizes.keys);
     plan.chunk_floats =
-        plan.packed_keys + plan.packed_values + Aligned(plan.block * (sizes.keys + 1));
+        plan.packed_keys + plan.packed_values + Aligned(plan.block) + plan.block * plan.score_row;
   }
   plan.chunks = std::clamp<int64_t>(plan.heads.outer_count(), 1, context.threads);
   return plan;

@@ -37,6 +37,58 @@ TEST(TransposeElimination, LeavesOrdersThatAreNone) {
   EXPECT_EQ(After(model, TransposeElimination()), "Reshape Transpose Transpose");
 }
 
+// x reshaped, turned and reshaped again.
+TestModel Parted(SymbolicShape x, std::vector<int64_t> merged, std::vector<int64_t> order,
+                 std::vector<int64_t> parted) {
+  TestModel model;
+  const auto sizes = [&](const char* name, const std::vector<int64_t>& extents) {
+    const Shape count{static_cast<int64_t>(extents.size())};
+    model.Constant(name, Tensor::Of<int64_t>(count, std::span<const int64_t>(extents)));
+  };
+  sizes("merged", merged), sizes("parted", parted);
+  model.Input("x", DataType::kFloat, std::move(x)).Node("Reshape", {"x", "merged"}, {"a"});
+  model.Node("Transpose", {"a"}, {"b"}, Order(std::move(order)));
+  return model.Node("Reshape", {"b", "parted"}, {"y"}).Output("y");
+}
+
+std::string AfterTransposedParts(TestModel& model) {
+  return After(model, {TransposedParts(), DeadCodeElimination()});
+}
+
+// [tokens, batch, heads * size] by way of [tokens, batch * heads, size].
+TEST(TransposedParts, HeadsMoveInOneStep) {
+  TestModel model = Parted({5, 2, 12}, {5, 6, 4}, {1, 0, 2}, {2, 3, 5, 4}), copy = model;
+  EXPECT_EQ(AfterTransposedParts(model), "Reshape Transpose");
+  EXPECT_EQ(model.graph().nodes[1].attributes.Ints("perm"), (std::vector<int64_t>{1, 2, 0, 3}));
+  ExpectSameResults(copy, {Ramp(Shape{5, 2, 12}, 0.5f)});
+}
+
+TEST(TransposedParts, OfSeveralAxes) {
+  TestModel model = Parted({24, 35}, {4, 6, 35}, {2, 0, 1}, {5, 7, 1, 4, 2, 3}), copy = model;
+  EXPECT_EQ(AfterTransposedParts(model), "Reshape Transpose");
+  EXPECT_EQ(ToString(*model.graph().value(model.graph().nodes[0].outputs[0]).type.shape),
+            "[1, 4, 2, 3, 5, 7]");
+  ExpectSameResults(copy, {Ramp(Shape{24, 35}, 0.5f)});
+}
+
+TEST(TransposedParts, OneAxisMayBeOfUnknownParts) {
+  const Dimension batch = Dimension::Symbol("batch");
+  TestModel model = Parted({5, batch, 12}, {5, -1, 4}, {1, 0, 2}, {-1, 3, 5, 4}), copy = model;
+  EXPECT_EQ(AfterTransposedParts(model), "Reshape Transpose");
+  ExpectSameResults(copy, {Ramp(Shape{5, 2, 12}, 0.5f)});
+}
+
+TEST(TransposedParts, LeavesWhatMerges) {
+  TestModel merges = Parted({5, 2, 12}, {5, 6, 4}, {1, 0, 2}, {2, 15, 2, 2});
+  EXPECT_EQ(AfterTransposedParts(merges), "Reshape Transpose Reshape");
+}
+
+TEST(TransposedParts, LeavesTransposesThatOthersRead) {
+  TestModel model = Parted({5, 2, 12}, {5, 6, 4}, {1, 0, 2}, {2, 3, 5, 4});
+  model.Output("b");
+  EXPECT_EQ(AfterTransposedParts(model), "Reshape Transpose Reshape");
+}
+
 class TransposedRegrouping : public testing::Test {
  protected:
   // x, turned, reshaped as `sizes` say, turned again.
