@@ -220,8 +220,6 @@ class Matcher {
   // Keys come transposed: [..., head size, keys].
   bool Keys(ValueId id, int rank, Pattern& pattern) const {
     const ValueId keys = Unscaled(id, pattern);
-    const Node* transpose = match_.Producer(keys, "Transpose");
-    if (transpose == nullptr && FlatKeys(keys, rank, pattern)) return true;
     pattern.key = Turned(keys, rank);
     if (!pattern.key.order.empty()) pattern.key.id = Unscaled(pattern.key.id, pattern);
     return pattern.key.id != kNoValue;
@@ -256,37 +254,6 @@ class Matcher {
     const bool turns = !pattern.key.turned.empty() || !pattern.value.turned.empty();
     if (turns && !(queries && size && *queries >= *size)) return false;
     return pattern.head_scale == kNoValue || (keys && size && *keys >= *size);
-  }
-
-  // As PyTorch's exporter by torch.export transposes them: leading axes merged, and parted again.
-  bool FlatKeys(ValueId id, int rank, Pattern& pattern) const {
-    const Node* apart = match_.Producer(id, "Reshape");
-    if (apart == nullptr) return false;
-    const Node* transpose = match_.Producer(apart->inputs[0], "Transpose");
-    if (transpose == nullptr || transpose->attributes.Ints("perm") != Order{0, 2, 1}) return false;
-    const Node* merged = match_.Producer(transpose->inputs[0], "Reshape");
-    if (merged == nullptr) return false;
-    const ValueId keys = merged->inputs[0];
-    if (RankOf(graph_, keys) != rank || RankOf(graph_, id) != rank) return false;
-    int unknown = 0;  // one follows from the others, as the elements are as many
-    for (int axis = 0; axis < rank - 2; ++axis) {
-      if (!SameExtent(keys, axis, id, axis)) ++unknown;
-    }
-    for (const int from_end : {1, 2}) {
-      if (!SameExtent(keys, rank - from_end, merged->outputs[0], 3 - from_end) ||
-          !SameExtent(keys, rank - from_end, id, rank - 3 + from_end)) {
-        return false;
-      }
-    }
-    if (unknown > 1) return false;
-    pattern.key = Through(Unscaled(keys, pattern), rank);
-    return pattern.key.id != kNoValue;
-  }
-
-  bool SameExtent(ValueId a, int axis_of_a, ValueId b, int axis_of_b) const {
-    const Dimension& x = (*graph_.value(a).type.shape)[static_cast<size_t>(axis_of_a)];
-    const Dimension& y = (*graph_.value(b).type.shape)[static_cast<size_t>(axis_of_b)];
-    return x == y && (x.known() || !x.symbol.empty());
   }
 
   View Through(ValueId id, int rank) const {

@@ -47,6 +47,38 @@ std::optional<Parts> PartsOf(const SymbolicShape& whole, const SymbolicShape& pa
   return parts;
 }
 
+// Shapes of as many elements, of which one extent may not be known.
+bool IsSameShape(const SymbolicShape& a, const SymbolicShape& b) {
+  if (a.size() != b.size()) return false;
+  int unknown = 0;
+  for (size_t axis = 0; axis < a.size(); ++axis) {
+    if (SameKnownExtent(a[axis], b[axis])) continue;
+    const bool both_known = a[axis].known() && b[axis].known();
+    if (both_known || ++unknown > 1) return false;
+  }
+  return true;
+}
+
+// The parts in the order that they have before the Transpose, and the order that it gives them.
+std::pair<SymbolicShape, std::vector<int64_t>> BeforeTransposition(
+    const Parts& parts, const std::vector<int64_t>& order) {
+  std::vector<size_t> place(parts.size());  // behind the Transpose, of an axis before it
+  for (size_t i = 0; i < parts.size(); ++i) place[static_cast<size_t>(order[i])] = i;
+  SymbolicShape apart;
+  std::vector<int64_t> begin(parts.size());  // by place
+  for (const size_t i : place) {
+    begin[i] = static_cast<int64_t>(apart.size());
+    apart.insert(apart.end(), parts[i].begin(), parts[i].end());
+  }
+  std::vector<int64_t> order_of_parts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t part = 0; part < parts[i].size(); ++part) {
+      order_of_parts.push_back(begin[i] + static_cast<int64_t>(part));
+    }
+  }
+  return {apart, order_of_parts};
+}
+
 class Rewriter {
  public:
   explicit Rewriter(Graph& graph) : graph_(graph), match_(graph) {}
@@ -78,35 +110,24 @@ class Rewriter {
     if (!start || !whole || !parted || parted->size() <= whole->size()) return false;
     const auto parts = PartsOf(*whole, *parted);
     if (!parts) return false;
-    // The parts in the order that they have before the Transpose, and where it puts them.
-    const size_t rank = whole->size();
-    std::vector<size_t> place(rank);  // of an axis of the first Reshape behind the Transpose
-    for (size_t i = 0; i < rank; ++i) place[static_cast<size_t>((*order)[i])] = i;
-    SymbolicShape apart;
-    std::vector<int64_t> begin(rank);  // by place
-    for (const size_t i : place) {
-      begin[i] = static_cast<int64_t>(apart.size());
-      apart.insert(apart.end(), (*parts)[i].begin(), (*parts)[i].end());
-    }
-    std::vector<int64_t> order_of_parts;
-    for (size_t i = 0; i < rank; ++i) {
-      for (size_t part = 0; part < (*parts)[i].size(); ++part) {
-        order_of_parts.push_back(begin[i] + static_cast<int64_t>(part));
-      }
-    }
+    const auto [apart, order_of_parts] = BeforeTransposition(*parts, *order);
     const auto target = ReshapeTarget(*start, apart);
     if (!target) return false;
-    Node reshape = *first, turned = *transpose;
-    const std::string name = graph_.value(parting.outputs[0]).name + "_parts";
-    const Shape count{static_cast<int64_t>(target->size())};
-    const Tensor sizes = Tensor::Of<int64_t>(count, std::span<const int64_t>(*target));
-    reshape.inputs = {first->inputs[0], graph_.AddInitializer(name + "_shape", sizes)};
-    reshape.attributes = {};
-    reshape.outputs = {graph_.AddUniqueValue(name)};
-    turned.inputs = reshape.outputs;
+    Node turned = *transpose;
+    turned.inputs = {first->inputs[0]};
     turned.outputs = parting.outputs;
     turned.attributes.Set("perm", order_of_parts);
-    nodes.push_back(std::move(reshape));
+    if (!IsSameShape(*start, apart)) {
+      const std::string name = graph_.value(parting.outputs[0]).name + "_parts";
+      Node reshape = *first;
+      const Shape count{static_cast<int64_t>(target->size())};
+      const Tensor sizes = Tensor::Of<int64_t>(count, std::span<const int64_t>(*target));
+      reshape.inputs = {first->inputs[0], graph_.AddInitializer(name + "_shape", sizes)};
+      reshape.attributes = {};
+      reshape.outputs = {graph_.AddUniqueValue(name)};
+      turned.inputs = reshape.outputs;
+      nodes.push_back(std::move(reshape));
+    }
     nodes.push_back(std::move(turned));
     return true;
   }

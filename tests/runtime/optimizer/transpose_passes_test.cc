@@ -1,4 +1,5 @@
 // The standard passes that merge and drop transpositions.
+#include "runtime/optimizer/pass_manager.h"
 #include "runtime/optimizer/passes/passes.h"
 #include "tests/support/pass_testing.h"
 
@@ -76,6 +77,15 @@ TEST(TransposedParts, OneAxisMayBeOfUnknownParts) {
   TestModel model = Parted({5, batch, 12}, {5, -1, 4}, {1, 0, 2}, {-1, 3, 5, 4}), copy = model;
   EXPECT_EQ(AfterTransposedParts(model), "Reshape Transpose");
   ExpectSameResults(copy, {Ramp(Shape{5, 2, 12}, 0.5f)});
+}
+
+// As torch.export turns the keys of attention.
+TEST(TransposedParts, MatricesOfMergedStacksTurnWhereTheyAre) {
+  const Dimension batch = Dimension::Symbol("batch");
+  TestModel model = Parted({batch, 3, 6, 8}, {-1, 6, 8}, {0, 2, 1}, {-1, 3, 8, 6}), copy = model;
+  EXPECT_EQ(After(model, StandardPasses()), "Transpose");
+  EXPECT_EQ(model.graph().nodes[0].attributes.Ints("perm"), (std::vector<int64_t>{0, 1, 3, 2}));
+  ExpectSameResults(copy, {Ramp(Shape{2, 3, 6, 8}, 0.5f)});
 }
 
 TEST(TransposedParts, LeavesWhatMerges) {
