@@ -58,7 +58,8 @@ class DepthwiseChannelsLast : public Kernel {
   // Rows [begin, end) of all images' results, one under the other.
   void ComputeRows(const Window& window, const Shape& x, const Shape& y, const KernelContext& k,
                    int64_t begin, int64_t end) const {
-    const int64_t row = y[2] * y[3], at_once = std::max<int64_t>(1, kCachedFloats / row);
+    const int64_t row = y[2] * y[3];
+    const int64_t at_once = Finishes(k) ? std::max<int64_t>(1, kCachedFloats / row) : y[1];
     if (k.pool().threads() > 1) {
       ClaimLines(k.output<float>(0) + begin * row,
                  static_cast<size_t>((end - begin) * row) * sizeof(float));
@@ -73,6 +74,11 @@ class DepthwiseChannelsLast : public Kernel {
       Finish(k.input<float>(3), begin * row, out, (last - first) * row);
       begin += last - first;
     }
+  }
+
+  // Whether results are read again.
+  bool Finishes(const KernelContext& k) const {
+    return k.input<float>(3) != nullptr || conv_.activation().kind != Activation::Kind::kNone;
   }
 
   // Elements from `offset` on.
