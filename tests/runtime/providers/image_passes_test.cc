@@ -1,4 +1,4 @@
-// The CPU provider's passes for images, signals and volumes: layouts and Winograd.
+// The CPU provider's passes for images, signals and volumes: layouts.
 #include <algorithm>
 #include <random>
 
@@ -557,92 +557,6 @@ TEST(VolumeImages, HandEachOtherImages) {
             "Transpose Reshape Transpose DepthWindows ConvChannelsLast DepthWindows "
             "ConvChannelsLast Transpose Reshape Transpose");
   ExpectSameResults(copy, {Ramp(Shape{2, 4, 5, 6, 7}, 0.1f)});
-}
-
-class Winograd : public testing::Test {
- protected:
-  void SetUp() override {
-    if (ProviderPass("winograd") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
-  }
-
-  static TestModel ConvModel(int64_t height, int64_t width, std::vector<int64_t> pads) {
-    TestModel model;
-    Attributes attributes;
-    attributes.Set("pads", std::move(pads));
-    model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 32, height, width});
-    model.Constant("w", Ramp(Shape{48, 32, 3, 3}, 0.01f)).Constant("b", Ramp(Shape{48}, 0.1f));
-    model.Node("Conv", {"x", "w", "b"}, {"c"}, attributes);
-    return model;
-  }
-
-  static std::string FinalOperators(TestModel model) {
-    return After(model, {ProviderPass("channels_last"), ProviderPass("winograd")});
-  }
-};
-
-TEST_F(Winograd, ComputesImagesOfAnySizeAndPadding) {
-  for (const auto& pads : {std::vector<int64_t>{1, 1, 1, 1}, {0, 0, 0, 0}, {2, 0, 1, 2}}) {
-    for (const int64_t width : {14, 15, 17, 29, 30}) {
-      const int64_t height = width < 20 ? 16 : 31;
-      TestModel model = ConvModel(height, width, pads);
-      model.Node("Relu", {"c"}, {"y"}).Output("y");
-      EXPECT_NE(FinalOperators(model).find("ConvWinograd"), std::string::npos);
-      ExpectSameResults(model, {Ramp(Shape{2, 32, height, width}, 0.2f)});
-    }
-  }
-}
-
-TEST_F(Winograd, AddsAResidualAndAppliesAnyActivation) {
-  for (const char* activation : {"Relu", "Sigmoid", "HardSwish"}) {
-    TestModel model = ConvModel(12, 13, {1, 1, 1, 1});
-    model.Input("r", DataType::kFloat, {Dimension::Symbol("batch"), 48, 12, 13});
-    model.Node("Add", {"c", "r"}, {"t"}).Node(activation, {"t"}, {"y"}).Output("y");
-    TestModel copy = model;
-    ExpectSameResults(copy, {Ramp(Shape{3, 32, 12, 13}, 0.2f), Ramp(Shape{3, 48, 12, 13}, 0.3f)});
-  }
-}
-
-TEST_F(Winograd, GoesByARaceWhereTheSizeOfTheImageSaysLittle) {
-  const auto operators = [](int64_t extent, size_t winner, size_t& races) {
-    TestModel model = ConvModel(extent, extent, {1, 1, 1, 1});
-    model.Node("Relu", {"c"}, {"y"}).Output("y");
-    EXPECT_EQ(After(model, ProviderPass("channels_last")),
-              "Transpose ConvChannelsLast Relu Transpose");
-    PassContext context;
-    context.race = [&](const std::string&, std::span<const Node> candidates,
-                       std::span<const KernelRaceOperand> operands) {
-      ++races;
-      EXPECT_EQ(candidates.size(), 3u);
-      EXPECT_TRUE(!operands[0].is_constant && operands[1].is_constant);
-      EXPECT_EQ(operands[0].shape, (Shape{1, extent, extent, 32}));
-      return winner;
-    };
-    EXPECT_TRUE(ProviderPass("winograd")->Run(model.graph(), context).ok());
-    const Node& conv = model.graph().nodes[1];
-    return StrCat(conv.op_type, " ", conv.attributes.Int("tile", 0));
-  };
-  size_t races = 0;
-  EXPECT_EQ(operators(16, 0, races), "ConvChannelsLast 0");
-  EXPECT_EQ(operators(16, 1, races), "ConvWinograd 2");
-  EXPECT_EQ(operators(28, 2, races), "ConvWinograd 4");
-  EXPECT_EQ(races, 3u);
-  EXPECT_EQ(operators(56, 0, races), "ConvWinograd 4");
-  EXPECT_EQ(races, 3u);
-}
-
-// Of these weights, tiles of 2 pixels need 16 numbers for 9, which is more than a fifth.
-TEST_F(Winograd, LeavesWeightsThatWouldOutgrowTheBudget) {
-  const auto final_operators = [](int64_t channels) {
-    TestModel model;
-    Attributes pads;
-    pads.Set("pads", std::vector<int64_t>{1, 1, 1, 1});
-    model.Input("x", DataType::kFloat, {1, channels, 14, 14})
-        .Constant("w", Ramp(Shape{channels, channels, 3, 3}, 0.1f));
-    model.Node("Conv", {"x", "w"}, {"y"}, pads).Output("y");
-    return FinalOperators(model);
-  };
-  EXPECT_EQ(final_operators(400), "Transpose ConvChannelsLast Transpose");  // 1.12 M more
-  EXPECT_EQ(final_operators(368), "Transpose ConvWinograd Transpose");      // 0.95 M: below 4 MB
 }
 
 // Threads sum a part of the pixels each where there are many.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <utility>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/math/simd.h"
@@ -18,7 +20,7 @@ constexpr int64_t kLeastChannels = 32;  // fewer make the transforms the larger 
 constexpr int64_t kChannelStep = 16;
 
 // Numbers that packed weights may add to those of the model: a fifth, or 4 MB, which no machine
-// misses.
+// misses; where tiles pay surely, a half.
 constexpr int64_t kAlwaysAllowed = 1 << 20;
 
 int64_t WeightElements(const Graph& graph, const Node& node) {
@@ -104,10 +106,56 @@ int64_t TileOf(const Graph& graph, const Node& node, const PassContext& context)
   return static_cast<int64_t>(context.race(RaceKey(node, operands), candidates, operands)) * 2;
 }
 
-// Elements that (tile + 2)^2 numbers for each 9 add.
-int64_t Growth(const Graph& graph, const Node& node, int64_t tile) {
-  return WeightElements(graph, node) * ((tile + 2) * (tile + 2) - 9) / 9;
+int64_t Pixels(const Graph& graph, const Node& node) {
+  const SymbolicShape& y = *graph.value(node.outputs[0]).type.shape;
+  return onednn::UsualExtent(y[1]) * onednn::UsualExtent(y[2]);
 }
+
+// How many numbers weights have that are packed for tiles, beyond those of the model.
+class PackedWeights {
+ public:
+  explicit PackedWeights(const Graph& graph) : graph_(graph), index_(graph) {
+    int64_t total = 0;
+    for (const auto& [id, initializer] : graph.initializers) {
+      total += initializer.shape().ElementCount();
+    }
+    usual_ = std::max(total / 5, kAlwaysAllowed);
+    most_ = std::max(total / 2, kAlwaysAllowed);
+  }
+
+  // Nodes with the same weights share what is packed for tiles of one size.
+  bool Take(const Node& node, int64_t tile) {
+    const std::pair form(node.inputs[1], tile);
+    if (forms_.contains(form)) return true;
+    const int64_t added = added_ + Growth(node, tile);
+    if (added > Allowed(node)) return false;
+    added_ = added;
+    forms_.insert(form);
+    return true;
+  }
+
+  // Where the smallest tiles have no room.
+  bool IsFull(const Node& node) const {
+    return !forms_.contains({node.inputs[1], 2}) && !forms_.contains({node.inputs[1], 4}) &&
+           added_ + Growth(node, 2) > Allowed(node);
+  }
+
+ private:
+  int64_t Allowed(const Node& node) const {
+    return ExtentOf(graph_, node) >= kSureExtent ? most_ : usual_;
+  }
+
+  // (tile + 2)^2 numbers for each 9, which nobody reads any more if the weights are this node's.
+  int64_t Growth(const Node& node, int64_t tile) const {
+    const int64_t plain = index_.use_count(node.inputs[1]) == 1 ? 9 : 0;
+    return WeightElements(graph_, node) * ((tile + 2) * (tile + 2) - plain) / 9;
+  }
+
+  const Graph& graph_;
+  const GraphIndex index_;
+  int64_t usual_ = 0, most_ = 0, added_ = 0;
+  std::set<std::pair<ValueId, int64_t>> forms_;
+};
 
 class Pass : public GraphPass {
  public:
@@ -116,28 +164,21 @@ class Pass : public GraphPass {
 
   Result<bool> Run(Graph& graph, const PassContext& context) const override {
     if (context.precision == Precision::kBfloat16) return false;  // its transforms need floats
-    int64_t total = 0, added = 0;
-    for (const auto& [id, initializer] : graph.initializers) {
-      total += initializer.shape().ElementCount();
-    }
+    PackedWeights packed(graph);
     std::vector<Node*> candidates;
     for (Node& node : graph.nodes) {
-      if (node.Is("ConvWinograd", "onnxd")) {
-        added += Growth(graph, node, node.attributes.Int("tile", 4));
-      }
+      if (node.Is("ConvWinograd", "onnxd")) packed.Take(node, node.attributes.Int("tile", 4));
       if (Fits(graph, node)) candidates.push_back(&node);
     }
+    // The more pixels, the more multiplications the same weights save.
     std::stable_sort(candidates.begin(), candidates.end(), [&](const Node* a, const Node* b) {
-      return WeightElements(graph, *a) < WeightElements(graph, *b);
+      return Pixels(graph, *a) > Pixels(graph, *b);
     });
-    const int64_t allowed = std::max(total / 5, kAlwaysAllowed);
     bool changed = false;
     for (Node* node : candidates) {
-      if (added + Growth(graph, *node, 2) > allowed) break;
+      if (packed.IsFull(*node)) continue;
       const int64_t tile = TileOf(graph, *node, context);
-      if (tile == 0) continue;
-      added += Growth(graph, *node, tile);
-      if (added > allowed) break;
+      if (tile == 0 || !packed.Take(*node, tile)) continue;
       *node = WithTile(std::move(*node), tile);
       changed = true;
     }
