@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "runtime/graph/graph_match.h"
+#include "runtime/graph/regrouping.h"
 #include "runtime/optimizer/passes/passes.h"
 
 namespace onnxd {
@@ -108,8 +109,10 @@ class Rewriter {
     stacked.outputs = {NewValue(merged)};
     const ValueId stack = stacked.outputs[0];
     nodes.push_back(std::move(stacked));
-    Node reshape = apart;
-    SetReshape(reshape, stack, *target);
+    const std::string name = graph_.value(apart.outputs[0]).name;
+    Node reshape = ReshapeNode(graph_, apart.since_version, stack, *target, name);
+    reshape.name = apart.name;
+    reshape.outputs = apart.outputs;
     nodes.push_back(std::move(reshape));
     return true;
   }
@@ -122,20 +125,13 @@ class Rewriter {
     return graph_.AddUniqueValue(graph_.value(like).name + "_stack");
   }
 
-  void SetReshape(Node& node, ValueId id, const std::vector<int64_t>& target) {
-    const std::string name = graph_.value(node.outputs[0]).name + "_shape";
-    const Shape count{static_cast<int64_t>(target.size())};
-    node.inputs = {id, graph_.AddInitializer(
-                           name, Tensor::Of<int64_t>(count, std::span<const int64_t>(target)))};
-    node.attributes = {};
-  }
-
   // The operand as a stack, turned as its matrices were.
   ValueId Apart(const Operand& operand, const std::vector<int64_t>& target,
                 std::vector<Node>& nodes) {
-    Node reshape = *operand.reshape;
-    reshape.outputs = {NewValue(operand.reshape->outputs[0])};
-    SetReshape(reshape, operand.source, target);
+    const std::string name = graph_.value(operand.reshape->outputs[0]).name + "_stack";
+    Node reshape =
+        ReshapeNode(graph_, operand.reshape->since_version, operand.source, target, name);
+    reshape.outputs = {graph_.AddUniqueValue(name)};
     const ValueId stack = reshape.outputs[0];
     nodes.push_back(std::move(reshape));
     if (operand.transpose == nullptr) return stack;

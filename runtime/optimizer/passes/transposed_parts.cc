@@ -119,11 +119,7 @@ class Rewriter {
     turned.attributes.Set("perm", order_of_parts);
     if (!IsSameShape(*start, apart)) {
       const std::string name = graph_.value(parting.outputs[0]).name + "_parts";
-      Node reshape = *first;
-      const Shape count{static_cast<int64_t>(target->size())};
-      const Tensor sizes = Tensor::Of<int64_t>(count, std::span<const int64_t>(*target));
-      reshape.inputs = {first->inputs[0], graph_.AddInitializer(name + "_shape", sizes)};
-      reshape.attributes = {};
+      Node reshape = ReshapeNode(graph_, first->since_version, first->inputs[0], *target, name);
       reshape.outputs = {graph_.AddUniqueValue(name)};
       turned.inputs = reshape.outputs;
       nodes.push_back(std::move(reshape));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/checked_math.h"
 #include "runtime/graph/graph_match.h"
@@ -135,13 +136,11 @@ class Pass : public GraphPass {
                         : node.since_version < 13 ? 5
                                                   : 13;
     if (version < 5) return false;
-    node.op_type = "Reshape";
-    node.since_version = version;
-    node.attributes = {};
-    const Tensor sizes = Tensor::Of<int64_t>(Shape{static_cast<int64_t>(target->size())},
-                                             std::span<const int64_t>(*target));
-    const std::string name = graph.value(node.outputs[0]).name + "_shape";
-    node.inputs = {first->inputs[0], graph.AddInitializer(name, sizes)};
+    Node reshape =
+        ReshapeNode(graph, version, first->inputs[0], *target, graph.value(node.outputs[0]).name);
+    reshape.name = node.name;
+    reshape.outputs = node.outputs;
+    node = std::move(reshape);
     return true;
   }
 };

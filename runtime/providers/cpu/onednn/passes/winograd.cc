@@ -123,14 +123,16 @@ class PackedWeights {
     most_ = std::max(total / 2, kAlwaysAllowed);
   }
 
-  // Nodes with the same weights share what is packed for tiles of one size.
+  void Count(const Node& node, int64_t tile) {
+    if (forms_.insert({node.inputs[1], tile}).second) added_ += Growth(node, tile);
+  }
+
+  // Counts those that there is room for. Nodes with the same weights share what is packed for tiles
+  // of one size.
   bool Take(const Node& node, int64_t tile) {
-    const std::pair form(node.inputs[1], tile);
-    if (forms_.contains(form)) return true;
-    const int64_t added = added_ + Growth(node, tile);
-    if (added > Allowed(node)) return false;
-    added_ = added;
-    forms_.insert(form);
+    const bool is_there = forms_.contains({node.inputs[1], tile});
+    if (!is_there && added_ + Growth(node, tile) > Allowed(node)) return false;
+    Count(node, tile);
     return true;
   }
 
@@ -167,7 +169,7 @@ class Pass : public GraphPass {
     PackedWeights packed(graph);
     std::vector<Node*> candidates;
     for (Node& node : graph.nodes) {
-      if (node.Is("ConvWinograd", "onnxd")) packed.Take(node, node.attributes.Int("tile", 4));
+      if (node.Is("ConvWinograd", "onnxd")) packed.Count(node, node.attributes.Int("tile", 4));
       if (Fits(graph, node)) candidates.push_back(&node);
     }
     // The more pixels, the more multiplications the same weights save.
