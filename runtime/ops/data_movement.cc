@@ -6,6 +6,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
 #include "runtime/ops/slice.h"
+#include "runtime/tensor/axes.h"
 #include "runtime/tensor/convert.h"
 
 namespace onnxd {
@@ -330,11 +331,11 @@ Status Slice(InferenceContext& context) {
       steps->size() != starts->size()) {
     return context.Fail("starts, ends, axes and steps have different lengths");
   }
+  ONNXD_ASSIGN_OR_RETURN(const auto normal, NormalizeAxes(*axes, Rank(out)));
   const int64_t largest = LargestExtent(*shape, context.input(0).element);
   for (size_t i = 0; i < starts->size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[i], Rank(out)));
     if ((*steps)[i] == 0) return context.Fail("a step is 0");
-    Dimension& dimension = out[Index(axis)];
+    Dimension& dimension = out[Index(normal[i])];
     if (SliceTakesAll(dimension, (*starts)[i], (*ends)[i], (*steps)[i], largest)) continue;
     dimension =
         dimension.known()
@@ -535,9 +536,9 @@ Status Pad(InferenceContext& context) {
     return context.Fail(StrCat("pads has ", pads->size(), " entries, expected ", 2 * axes->size()));
   }
   SymbolicShape out = *shape;
+  ONNXD_ASSIGN_OR_RETURN(const auto normal, NormalizeAxes(*axes, Rank(out)));
   for (size_t i = 0; i < axes->size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis((*axes)[i], Rank(out)));
-    Dimension& dimension = out[Index(axis)];
+    Dimension& dimension = out[Index(normal[i])];
     const int64_t added = SaturatingAdd((*pads)[i], (*pads)[i + axes->size()]);
     if (!dimension.known()) {
       if (added != 0) dimension = Dimension::Unnamed();

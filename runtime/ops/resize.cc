@@ -5,6 +5,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
+#include "runtime/tensor/axes.h"
 #include "runtime/tensor/convert.h"
 
 namespace onnxd {
@@ -76,11 +77,7 @@ constexpr InferenceRule kRules[] = {{"", "Resize", Resize}, {"", "Upsample", Res
 size_t ResizeScalesOperand(const Node& node) { return node.since_version < 11 ? 1 : 2; }
 
 Result<std::vector<int>> ResizeAxes(const Node& node, int rank) {
-  std::vector<int> axes;
-  for (const int64_t axis : node.attributes.Ints("axes")) {
-    ONNXD_ASSIGN_OR_RETURN(const int normal, NormalizeAxis(axis, rank));
-    axes.push_back(normal);
-  }
+  ONNXD_ASSIGN_OR_RETURN(auto axes, NormalizeAxes(node.attributes.Ints("axes"), rank));
   if (axes.empty() && node.attributes.Has("height_scale")) {
     if (rank == 4) return std::vector<int>{2, 3};
     return InvalidArgument(StrCat(Describe(node), ": the input has rank ", rank, ", expected 4"));

@@ -5,6 +5,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/ops/convolution.h"
 #include "runtime/ops/inference_rules.h"
+#include "runtime/tensor/axes.h"
 
 namespace onnxd {
 namespace {
@@ -118,10 +119,10 @@ Status CenterCropPad(InferenceContext& context) {
   }
   if (axes.size() != wanted->size()) return context.Fail("shape has the wrong length");
   SymbolicShape out = *x;
+  ONNXD_ASSIGN_OR_RETURN(const auto normal, NormalizeAxes(axes, static_cast<int>(x->size())));
   for (size_t i = 0; i < axes.size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], static_cast<int>(x->size())));
     if ((*wanted)[i] < 0) return context.Fail("a wanted extent is negative");
-    out[static_cast<size_t>(axis)] = (*wanted)[i];
+    out[static_cast<size_t>(normal[i])] = (*wanted)[i];
   }
   context.SetShape(0, std::move(out));
   return Status::Ok();

@@ -10,6 +10,7 @@
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
+#include "runtime/tensor/axes.h"
 
 namespace onnxd {
 namespace {
@@ -283,8 +284,9 @@ Result<Values> CenterCropPad(const Node& node, std::span<const Value> inputs) {
   // Where the copied region begins in the input and in the output.
   std::vector<int64_t> from(shape.dims().size(), 0), to(shape.dims().size(), 0);
   Shape common = shape;
+  ONNXD_ASSIGN_OR_RETURN(const auto normal, NormalizeAxes(axes, shape.rank()));
   for (size_t i = 0; i < axes.size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(axes[i], shape.rank()));
+    const int axis = normal[i];
     const auto at = static_cast<size_t>(axis);
     const int64_t have = x.shape()[axis], want = wanted[i];
     shape[axis] = want;
