@@ -36,9 +36,12 @@ std::optional<float> ScalarConstant(const Graph& graph, ValueId id) {
 
 std::optional<Bounds> ClipBounds(const Graph& graph, const Node& node) {
   using Limits = std::numeric_limits<float>;
+  const auto ordered = [](float low, float high) {
+    return low <= high ? std::optional(Bounds{low, high}) : std::nullopt;
+  };
   if (node.since_version < 11) {
-    return Bounds{node.attributes.Float("min", Limits::lowest()),
-                  node.attributes.Float("max", Limits::max())};
+    return ordered(node.attributes.Float("min", Limits::lowest()),
+                   node.attributes.Float("max", Limits::max()));
   }
   const auto bound = [&](size_t input, float fallback) -> std::optional<float> {
     const ValueId id = node.input(input);
@@ -46,7 +49,7 @@ std::optional<Bounds> ClipBounds(const Graph& graph, const Node& node) {
   };
   const auto low = bound(1, -Limits::infinity()), high = bound(2, Limits::infinity());
   if (!low || !high) return std::nullopt;
-  return Bounds{*low, *high};
+  return ordered(*low, *high);
 }
 
 std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id) {

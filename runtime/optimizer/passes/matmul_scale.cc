@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "runtime/graph/graph_match.h"
 #include "runtime/optimizer/passes/passes.h"
 
@@ -44,6 +47,11 @@ std::optional<Tensor> Inverse(const Tensor& row) {
   return std::move(*out);
 }
 
+// Zero times infinity is not what x / 0 is.
+bool IsFinite(const Tensor& row) {
+  return std::ranges::all_of(row.elements<float>(), [](float x) { return std::isfinite(x); });
+}
+
 class Pass : public GraphPass {
  public:
   std::string_view name() const override { return "matmul_scale"; }
@@ -82,7 +90,7 @@ class Pass : public GraphPass {
     const int64_t columns = weights->second.shape()[1];
     auto scale = RowConstant(graph, operands->constant, columns, *rank);
     if (scale && quotient) scale = Inverse(*scale);
-    if (!scale) return false;
+    if (!scale || !IsFinite(*scale)) return false;
     std::optional<Tensor> bias;
     if (biased) {
       bias = RowConstant(graph, biased->constant, columns, *rank);

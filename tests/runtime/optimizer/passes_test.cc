@@ -435,6 +435,14 @@ TEST(MatMulScale, DividesByANumber) {
   ExpectSameResults(copy, {Ramp(Shape{3, 4}, 0.5f)});
 }
 
+TEST(MatMulScale, LeavesADivisionByZero) {
+  TestModel model;
+  model.Input("x", DataType::kFloat, {3, 4}).Constant("w", Ramp(Shape{4, 2}, 0.2f));
+  model.Constant("s", Floats(Shape{2}, {8, 0})).Node("MatMul", {"x", "w"}, {"p"});
+  model.Node("Div", {"p", "s"}, {"y"}).Output("y");
+  EXPECT_EQ(After(model, MatMulScaleFusion()), "MatMul Div");
+}
+
 TEST(MatMulScale, LeavesWeightsThatAnotherProductReads) {
   TestModel model;
   model.Input("x", DataType::kFloat, {3, 4}).Constant("w", Ramp(Shape{4, 4}, 0.2f));
@@ -562,6 +570,16 @@ TEST(ConvActivation, TakesAResidualSumAndItsActivation) {
   model.Node("Add", {"d", "c"}, {"s"}).Node("Relu", {"s"}, {"y"}).Output("y");
   TestModel copy = model;
   EXPECT_EQ(After(model, ConvActivationFusion()), "Conv FusedConv");
+  ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
+}
+
+// Clip-13: all elements are the upper bound then.
+TEST(ConvActivation, LeavesAClipWhoseBoundsCross) {
+  TestModel model = ConvModel();
+  model.Constant("low", Floats(Shape{}, {6})).Constant("high", Floats(Shape{}, {-1}));
+  model.Node("Clip", {"c", "low", "high"}, {"y"}).Output("y");
+  TestModel copy = model;
+  EXPECT_EQ(After(model, ConvActivationFusion()), "Conv Clip");
   ExpectSameResults(copy, {Ramp(Shape{1, 3, 6, 6}, 0.5f)});
 }
 

@@ -7,9 +7,10 @@ namespace onnxd::onednn {
 using dnnl::memory;
 
 bool IsOurs(const Activation& activation) {
-  return activation.kind == Activation::Kind::kSilu ||
-         activation.kind == Activation::Kind::kSigmoid ||
-         activation.kind == Activation::Kind::kHardSigmoid;
+  using Kind = Activation::Kind;
+  const bool crossed = !(activation.alpha <= activation.beta);  // which oneDNN refuses
+  return activation.kind == Kind::kSilu || activation.kind == Kind::kSigmoid ||
+         activation.kind == Kind::kHardSigmoid || (activation.kind == Kind::kClip && crossed);
 }
 
 Result<Primitive> MakeFloatConv(const FloatConv& conv, const Shape& x, const Shape& y,

@@ -16,6 +16,7 @@ bool AddActivation(const Activation& activation, dnnl::post_ops& ops) {
     case Activation::Kind::kLeakyRelu:
       return add(algorithm::eltwise_relu, activation.alpha, 0);
     case Activation::Kind::kClip:
+      if (!(activation.alpha <= activation.beta)) return false;
       return add(algorithm::eltwise_clip, activation.alpha, activation.beta);
     case Activation::Kind::kSigmoid:
       return add(algorithm::eltwise_logistic, 0, 0);
