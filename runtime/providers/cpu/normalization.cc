@@ -6,6 +6,7 @@
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
+#include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -250,6 +251,52 @@ Result<std::unique_ptr<Kernel>> MakeMeanVarianceNormalization(const KernelInfo& 
   });
 }
 
+// A scale or bias of rows: an element for each of theirs, or broadcast to all that is normalised,
+// which is written out first.
+struct RowParameter {
+  size_t input = 0;
+  StridedLoop<2> loop;
+  int64_t elements = 0;  // in scratch; 0 where it is read as it is
+  int64_t stride = 0;    // from row to row
+  int64_t offset = 0;    // of its elements in scratch
+
+  // For the element of the first row.
+  const float* Begin(const KernelContext& k) const {
+    return elements == 0 ? k.input<float>(input) : k.scratch<float>() + offset;
+  }
+  void WriteOut(const KernelContext& k) const {
+    if (elements == 0) return;
+    CopyStrided(loop, sizeof(float), k.scratch<float>() + offset, k.input<void>(input));
+  }
+};
+
+Result<RowParameter> MakeRowParameter(const PrepareContext& context, size_t input, int axis) {
+  const Shape& x = context.InputShape(0);
+  const Shape& given = context.InputShape(input);
+  const int64_t width = x.ElementCount(axis, x.rank());
+  RowParameter parameter;
+  parameter.input = input;
+  if (given.ElementCount() == width && given.rank() <= x.rank() - axis) return parameter;
+  const int missing = x.rank() - given.rank();
+  bool by_row = false;
+  for (int i = 0; i < given.rank(); ++i) {
+    const int at = i + missing;
+    if (at < 0 || (given[i] != 1 && given[i] != x[at])) {
+      return InvalidArgument(StrCat(Describe(context.node), ": input ", input, " of shape ",
+                                    given.ToString(), " does not broadcast to ", x.ToString()));
+    }
+    by_row = by_row || (at < axis && given[i] != 1);
+  }
+  std::vector<int64_t> dims = x.dims();
+  for (int i = 0; !by_row && i < axis; ++i) dims[static_cast<size_t>(i)] = 1;
+  const Shape written(dims);
+  parameter.stride = by_row ? width : 0;
+  if (given.ElementCount() == written.ElementCount()) return parameter;
+  parameter.loop = BroadcastLoop<1>(written, {&given});
+  parameter.elements = written.ElementCount();
+  return parameter;
+}
+
 // LayerNormalization, RMSNormalization and SimplifiedLayerNormalization: rows from `axis` on are
 // normalised; the latter two subtract no mean.
 Result<std::unique_ptr<Kernel>> MakeLayerNormalization(const KernelInfo& info) {
@@ -265,14 +312,14 @@ Result<std::unique_ptr<Kernel>> MakeLayerNormalization(const KernelInfo& info) {
     const int64_t rows = shape.ElementCount(0, axis);
     const int64_t width = shape.ElementCount(axis, shape.rank());
     const bool has_bias = context.HasInput(2);
-    for (size_t i = 1; i <= (has_bias ? 2u : 1u); ++i) {
-      if (context.InputShape(i).ElementCount() != width) {
-        return Unimplemented(StrCat(Describe(context.node), ": input ", i, " of shape ",
-                                    context.InputShape(i).ToString(),
-                                    " is broadcast, which is not supported"));
-      }
+    ONNXD_ASSIGN_OR_RETURN(const RowParameter scale, MakeRowParameter(context, 1, axis));
+    RowParameter bias;
+    if (has_bias) {
+      ONNXD_ASSIGN_OR_RETURN(bias, MakeRowParameter(context, 2, axis));
+      bias.offset = scale.elements;
     }
     PreparedKernel prepared;
+    prepared.scratch_bytes = static_cast<size_t>(scale.elements + bias.elements) * sizeof(float);
     prepared.in_place = {{0, 0}};
     // The statistics that outputs 1 and 2 carry; RMS forms have the deviation alone.
     const size_t deviation_output = centered ? 2 : 1;
@@ -280,13 +327,18 @@ Result<std::unique_ptr<Kernel>> MakeLayerNormalization(const KernelInfo& info) {
     const bool wants_deviation = context.HasOutput(deviation_output);
     prepared.compute = [=](const KernelContext& k) {
       const math::Simd& simd = math::CurrentSimd();
+      scale.WriteOut(k);
+      bias.WriteOut(k);
+      const float* const scales = scale.Begin(k);
+      const float* const biases = has_bias ? bias.Begin(k) : nullptr;
       k.pool().ParallelFor(rows, 1 + 8192 / (width + 1), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           const float* in = k.input<float>(0) + row * width;
           const auto [mean, variance] = MomentsOf(in, width, centered);
           const float inverse = 1.0f / std::sqrt(variance + epsilon);
           simd.normalize(in, k.output<float>(0) + row * width, width, mean, inverse,
-                         k.input<float>(1), has_bias ? k.input<float>(2) : nullptr);
+                         scales + row * scale.stride,
+                         has_bias ? biases + row * bias.stride : nullptr);
           if (wants_mean) k.output<float>(1)[row] = mean;
           if (wants_deviation) k.output<float>(deviation_output)[row] = inverse;
         }

@@ -261,6 +261,26 @@ Result<PreparedKernel> PrepareRows(GpuDevice& device, const Form& form, const Op
 
 bool IsFloat(DataType type) { return IsDeviceType(type) && IsFloatingPoint(type); }
 
+// Whether a scale or bias is known to have other extents than a row.
+bool BroadcastsParameters(const KernelInfo& info) {
+  const auto& x = info.input_types[0].shape;
+  if (!x) return false;
+  const auto axis =
+      NormalizeAxis(info.node.attributes.Int("axis", -1), static_cast<int>(x->size()));
+  for (size_t i = 1; axis.ok() && i < std::min<size_t>(info.input_types.size(), 3); ++i) {
+    const auto& given = info.input_types[i].shape;
+    if (info.node.input(i) == kNoValue || !given || given->size() > x->size()) continue;
+    const size_t missing = x->size() - given->size();
+    for (size_t d = 0; d < given->size(); ++d) {
+      const bool of_row = missing + d >= static_cast<size_t>(*axis);
+      const Dimension wanted = of_row ? (*x)[missing + d] : Dimension(1);
+      const Dimension& extent = (*given)[d];
+      if (extent.known() && wanted.known() && extent.value != wanted.value) return true;
+    }
+  }
+  return false;
+}
+
 Status DeclineBroadcast(const PrepareContext& context, size_t input) {
   return Unimplemented(StrCat(Describe(context.node), ": input ", input, " of shape ",
                               context.InputShape(input).ToString(),
@@ -312,6 +332,7 @@ Result<std::unique_ptr<Kernel>> MakeGpuLayerNormalization(const KernelInfo& info
   const bool centered = info.node.op_type == "LayerNormalization";
   const float epsilon = info.node.attributes.Float("epsilon", 1e-5f);
   const size_t deviation_output = centered ? 2 : 1;
+  if (BroadcastsParameters(info)) return Unimplemented("scale or bias that is broadcast");
   for (size_t i = 1; i < info.node.outputs.size(); ++i) {
     // Statistics come as the kernel computes them.
     const DataType computed = type == DataType::kDouble ? DataType::kDouble : DataType::kFloat;

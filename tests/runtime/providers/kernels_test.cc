@@ -264,6 +264,26 @@ TEST(Kernels, EmptyOperandsAreDefinedOrRefused) {
   EXPECT_EQ(dropout.status().code(), StatusCode::kInvalidArgument);
 }
 
+// ONNX leaves it undefined; extents and offsets of both would lead out of the input.
+TEST(Kernels, AnAxisThatComesTwiceIsRefused) {
+  const Tensor m = Floats(Shape{2, 3}, {1, 2, 3, 4, 5, 6}), axes = Ints(Shape{2}, {1, -1});
+  for (const unsigned constants : {0b11110u, 0u}) {
+    const auto slice = RunOp("Slice", {m, Ints(Shape{2}, {2, -1}), Ints(Shape{2}, {3, 9}), axes},
+                             {}, 17, constants);
+    EXPECT_EQ(slice.status().code(), StatusCode::kInvalidArgument) << constants;
+    const auto pad =
+        RunOp("Pad", {m, Ints(Shape{4}, {3, -3, 0, 0}), Tensor(), axes}, {}, 18, constants);
+    EXPECT_EQ(pad.status().code(), StatusCode::kInvalidArgument) << constants;
+    const auto crop = RunOp("CenterCropPad", {m, Ints(Shape{2}, {101, 1})},
+                            With({{"axes", I{1, -1}}}), 18, constants);
+    EXPECT_EQ(crop.status().code(), StatusCode::kInvalidArgument) << constants;
+    const auto resize = RunOp("Resize", {m, Tensor(), Floats(Shape{2}, {4, 1})},
+                              With({{"axes", I{1, -1}}}), 18, constants);
+    EXPECT_EQ(resize.status().code(), StatusCode::kInvalidArgument) << constants;
+    EXPECT_NE(resize.status().message().find("axis 1 is given twice"), std::string::npos);
+  }
+}
+
 TEST(Kernels, ShiftsBeyondTheTypeLeaveNothing) {
   const Tensor x = Tensor::Of<uint16_t>(Shape{3}, {1, 1, 0x8001}),
                by = Tensor::Of<uint16_t>(Shape{3}, {15, 16, 40000});
@@ -621,6 +641,31 @@ TEST(LayerNormalization, GivesRowsOfMeanZero) {
   EXPECT_NEAR(y[5], 1.0f, 1e-4);
   EXPECT_NEAR(y[7], 2.0f, 1e-4);
   EXPECT_NEAR(FloatsOf(outputs, 1)[0], 2.5f, 1e-6);
+}
+
+// LayerNormalization-17: scale and bias broadcast to the input.
+TEST(LayerNormalization, BroadcastsScaleAndBias) {
+  const Tensor x = Floats(Shape{2, 2, 2}, {-1, 1, 1, -1, 3, 5, -5, -3});
+  const auto normalized = [&](const Tensor& scale, const Tensor& bias, int64_t axis) {
+    F rounded = FloatsOf(
+        RunOp("LayerNormalization", {x, scale, bias}, With({{"axis", axis}, {"epsilon", 0.0f}})));
+    for (float& y : rounded) y = std::round(y);
+    return rounded;
+  };
+  // Rows are -1 1, 1 -1, -1 1, -1 1.
+  EXPECT_EQ(normalized(Tensor::Scalar(2.0f), Floats(Shape{1}, {10}), -1),
+            (F{8, 12, 12, 8, 8, 12, 8, 12}));
+  EXPECT_EQ(normalized(Floats(Shape{2, 1}, {1, 3}), Floats(Shape{2}, {10, 20}), -1),
+            (F{9, 21, 13, 17, 9, 21, 7, 23}));
+  EXPECT_EQ(normalized(Floats(Shape{2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}), Tensor(), -1),
+            (F{-1, 2, 3, -4, -5, 6, -7, 8}));
+  EXPECT_EQ(normalized(Floats(Shape{1, 1, 2}, {1, 2}), Tensor(), -1),
+            (F{-1, 2, 1, -2, -1, 2, -1, 2}));
+  // Of pages: -1 1 1 -1, and 3 5 -5 -3 by sqrt(17).
+  EXPECT_EQ(normalized(Floats(Shape{2}, {1, 10}), Floats(Shape{2, 1}, {0, 100}), 1),
+            (F{-1, 10, 101, 90, 1, 12, 99, 93}));
+  const auto refused = RunOp("LayerNormalization", {x, Floats(Shape{3}, {1, 1, 1})});
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Resize, NearestAndLinear) {
