@@ -1,6 +1,7 @@
 // Elementwise operators: one input's shape, or the broadcast of all.
 #include <cctype>
 
+#include "runtime/base/str_cat.h"
 #include "runtime/ops/inference_rules.h"
 
 namespace onnxd {
@@ -44,6 +45,20 @@ Status Identity(InferenceContext& context) {
   return Status::Ok();
 }
 
+// Bounds are inputs since version 11, of one element each.
+Status Clip(InferenceContext& context) {
+  for (const size_t bound : {1, 2}) {
+    if (!context.HasInput(bound) || context.shape(bound) == nullptr) continue;
+    for (const Dimension& dimension : *context.shape(bound)) {
+      if (dimension.known() && dimension.value != 1) {
+        return context.Fail(StrCat("input ", bound, " of shape ", ToString(*context.shape(bound)),
+                                   " is not a scalar"));
+      }
+    }
+  }
+  return SameShapeAsInput(context);
+}
+
 Status Dropout(InferenceContext& context) {
   ONNXD_RETURN_IF_ERROR(SameShapeAsInput(context));
   if (const SymbolicShape* shape = context.shape(0)) context.SetShape(1, *shape);
@@ -71,7 +86,7 @@ constexpr InferenceRule kRules[] = {
     {"", "CastLike", CastLike},
     {"", "Ceil", SameShapeAsInput},
     {"", "Celu", SameShapeAsInput},
-    {"", "Clip", SameShapeAsInput},
+    {"", "Clip", Clip},
     {"", "Cos", SameShapeAsInput},
     {"", "Cosh", SameShapeAsInput},
     {"", "Div", Arithmetic},

@@ -18,12 +18,7 @@ namespace onnxd {
 namespace {
 
 Status CheckBroadcast(const Node& node, const Shape& shape, const Shape& out) {
-  const int offset = out.rank() - shape.rank();
-  bool fits = offset >= 0;
-  for (int axis = 0; fits && axis < shape.rank(); ++axis) {
-    fits = shape[axis] == 1 || shape[axis] == out[axis + offset];
-  }
-  if (fits) return Status::Ok();
+  if (IsBroadcastable(shape, out)) return Status::Ok();
   return InvalidArgument(StrCat(Describe(node), ": shape ", shape.ToString(),
                                 " does not broadcast to ", out.ToString()));
 }

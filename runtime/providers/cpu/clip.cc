@@ -17,11 +17,6 @@ Result<std::unique_ptr<Kernel>> MakeClip(const KernelInfo& info) {
     const int64_t count = context.InputShape(0).ElementCount();
     const bool has_low = !attributes && context.HasInput(1);
     const bool has_high = !attributes && context.HasInput(2);
-    for (size_t i = 1; i <= 2 && !attributes; ++i) {
-      if (context.HasInput(i) && context.InputShape(i).ElementCount() != 1) {
-        return InvalidArgument(StrCat(Describe(context.node), ": bounds must be scalars"));
-      }
-    }
     PreparedKernel prepared;
     prepared.in_place = {{0, 0}};
     prepared.compute = [=](const KernelContext& k) {

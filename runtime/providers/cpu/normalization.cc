@@ -277,16 +277,13 @@ Result<RowParameter> MakeRowParameter(const PrepareContext& context, size_t inpu
   RowParameter parameter;
   parameter.input = input;
   if (given.ElementCount() == width && given.rank() <= x.rank() - axis) return parameter;
+  if (!IsBroadcastable(given, x)) {
+    return InvalidArgument(StrCat(Describe(context.node), ": input ", input, " of shape ",
+                                  given.ToString(), " does not broadcast to ", x.ToString()));
+  }
   const int missing = x.rank() - given.rank();
   bool by_row = false;
-  for (int i = 0; i < given.rank(); ++i) {
-    const int at = i + missing;
-    if (at < 0 || (given[i] != 1 && given[i] != x[at])) {
-      return InvalidArgument(StrCat(Describe(context.node), ": input ", input, " of shape ",
-                                    given.ToString(), " does not broadcast to ", x.ToString()));
-    }
-    by_row = by_row || (at < axis && given[i] != 1);
-  }
+  for (int i = 0; i + missing < axis && i < given.rank(); ++i) by_row = by_row || given[i] != 1;
   std::vector<int64_t> dims = x.dims();
   for (int i = 0; !by_row && i < axis; ++i) dims[static_cast<size_t>(i)] = 1;
   const Shape written(dims);

@@ -114,6 +114,10 @@ Result<BroadcastOperands> BroadcastOperands::Make(std::span<const DataType> type
   DeviceLoop loop;
   loop.dims.assign(output.dims().begin(), output.dims().end());
   for (const Shape* shape : shapes) {
+    if (shape != nullptr && !IsBroadcastable(*shape, output)) {
+      return InvalidArgument(
+          StrCat("shape ", shape->ToString(), " does not broadcast to ", output.ToString()));
+    }
     loop.strides.push_back(BroadcastStrides(shape != nullptr ? *shape : Shape(), output));
   }
   loop.Join();

@@ -126,6 +126,20 @@ TEST_F(DeviceOperators, EinsumRefusesMoreTermsThanCanBeCounted) {
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
 }
 
+// Shapes that only runs know: the slope of PRelu stretches to x, x never to the slope.
+TEST_F(DeviceOperators, ASlopeThatDoesNotBroadcastIsRefused) {
+  TestModel model(17);
+  const auto free = [](const char* name) { return Dimension::Symbol(name); };
+  model.Input("x", DataType::kFloat, {free("rows"), free("columns")});
+  model.Input("slope", DataType::kFloat, {free("a"), free("b")});
+  model.Node("PRelu", {"x", "slope"}, {"y"}).Output("y");
+  const Tensor x = Waves(Shape{2, 3}, 0);
+  EXPECT_TRUE(OnDevice(model, {x, Waves(Shape{2, 1}, 1)}).ok());
+  const auto refused = OnDevice(model, {x, Waves(Shape{2, 4}, 1)});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(DeviceOperators, ReverseSequenceTurnsTheBeginningOfEachLine) {
   for (const int64_t time : {0, 1}) {
     TestModel model(17);

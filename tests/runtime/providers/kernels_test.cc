@@ -284,6 +284,14 @@ TEST(Kernels, AnAxisThatComesTwiceIsRefused) {
   }
 }
 
+TEST(Kernels, BoundsOfClipAreScalars) {
+  const Tensor m = Floats(Shape{2, 2}, {1, 2, 3, 4});
+  EXPECT_EQ(FloatsOf(RunOp("Clip", {m, Floats(Shape{1}, {2}), Tensor::Scalar(3.0f)})),
+            (F{2, 2, 3, 3}));
+  const auto refused = RunOp("Clip", {m, Tensor(), Floats(Shape{2}, {1, 2})});
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Kernels, ShiftsBeyondTheTypeLeaveNothing) {
   const Tensor x = Tensor::Of<uint16_t>(Shape{3}, {1, 1, 0x8001}),
                by = Tensor::Of<uint16_t>(Shape{3}, {15, 16, 40000});
