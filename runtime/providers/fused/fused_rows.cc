@@ -189,6 +189,11 @@ Result<std::unique_ptr<Kernel>> MakeFusedRows(const KernelInfo&, FusedGraph grap
     ONNXD_ASSIGN_OR_RETURN(const FusedShapes shapes, FusedShapes::Make(*graph, context));
     const Shape& shape = shapes.of(node.inputs[0]);
     if (shape.ElementCount() == 0) {
+      const bool gives_nothing =
+          std::ranges::all_of(context.outputs, [](const OperandInfo& output) {
+            return output.shape == nullptr || output.shape->ElementCount() == 0;
+          });
+      if (gives_nothing) return NothingToDo();
       return Unimplemented(StrCat(Describe(context.node), ": rows without elements"));
     }
     ONNXD_ASSIGN_OR_RETURN(const PlaceFunction first,

@@ -271,10 +271,9 @@ bool BroadcastsParameters(const KernelInfo& info) {
     const auto& given = info.input_types[i].shape;
     if (info.node.input(i) == kNoValue || !given || given->size() > x->size()) continue;
     const size_t missing = x->size() - given->size();
-    for (size_t d = 0; d < given->size(); ++d) {
-      const bool of_row = missing + d >= static_cast<size_t>(*axis);
-      const Dimension wanted = of_row ? (*x)[missing + d] : Dimension(1);
-      const Dimension& extent = (*given)[d];
+    for (size_t d = 0; d < x->size(); ++d) {
+      const Dimension wanted = d < static_cast<size_t>(*axis) ? Dimension(1) : (*x)[d];
+      const Dimension extent = d < missing ? Dimension(1) : (*given)[d - missing];
       if (extent.known() && wanted.known() && extent.value != wanted.value) return true;
     }
   }

@@ -140,6 +140,17 @@ TEST_F(DeviceOperators, ASlopeThatDoesNotBroadcastIsRefused) {
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
 }
 
+// Its kernel takes a scale for each element of a row; the operators that it stands for any.
+TEST_F(DeviceOperators, ANormalizationWhoseScaleIsBroadcastComesInParts) {
+  TestModel model(17);
+  model.Input("x", DataType::kFloat, {Dimension::Symbol("batch"), 3, 4});
+  model.Constant("scale", Waves(Shape{4}, 1));
+  Attributes axis;
+  axis.Set("axis", int64_t{1});
+  model.Node("LayerNormalization", {"x", "scale"}, {"y"}, axis).Output("y");
+  ExpectSame(model, {Waves(Shape{2, 3, 4}, 0)});
+}
+
 TEST_F(DeviceOperators, ReverseSequenceTurnsTheBeginningOfEachLine) {
   for (const int64_t time : {0, 1}) {
     TestModel model(17);

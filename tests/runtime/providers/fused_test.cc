@@ -108,6 +108,7 @@ TEST(FusedProvider, NormalizesASumThatIsReadAgain) {
   model.Node("Sub", {"sum", "back"}, {"y"}).Output("y");
   EXPECT_EQ(Fused(model), "Add+LayerNormalization+Tanh Transpose Transpose Sub");
   ExpectSameOnDevice(model, {Sines(Shape{3, 7, 100}, 1), Sines(Shape{3, 7, 100}, 0.5f)});
+  ExpectSameOnDevice(model, {Sines(Shape{0, 7, 100}, 1), Sines(Shape{0, 7, 100}, 0.5f)});
 }
 
 TEST(FusedProvider, AddsTheRowsBeforeANormalizationToThoseBehindIt) {
