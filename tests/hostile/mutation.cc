@@ -153,9 +153,14 @@ std::string Mutator::MutateElements(std::vector<Value>& inputs) {
   const bool floating = tensor->type() == DataType::kFloat || tensor->type() == DataType::kDouble ||
                         tensor->type() == DataType::kFloat16 ||
                         tensor->type() == DataType::kBfloat16;
+  const auto bytes = static_cast<size_t>(DataTypeBits(tensor->type())) / 8;
+  if (!floating && Below(3) == 0) {  // as axes, an axis comes twice
+    auto* const elements = static_cast<std::byte*>(tensor->mutable_raw());
+    std::memmove(elements + only * bytes, elements + Below(count) * bytes, bytes);
+    return " an element again";
+  }
   const double number = floating ? OtherFloat() : 0;
   const int64_t integer = OtherInteger();
-  const auto bytes = static_cast<size_t>(DataTypeBits(tensor->type())) / 8;
   for (size_t i = all ? 0 : only; i < (all ? count : only + 1); ++i) {
     auto* at = static_cast<std::byte*>(tensor->mutable_raw()) + i * bytes;
     if (tensor->type() == DataType::kFloat) {
@@ -181,6 +186,8 @@ void Mutator::Change(Attribute& attribute) {
       integers->push_back(OtherInteger());
     } else if (Below(4) == 0) {
       integers->pop_back();
+    } else if (Below(3) == 0) {  // an axis comes twice
+      (*integers)[Below(integers->size())] = (*integers)[Below(integers->size())];
     } else {
       (*integers)[Below(integers->size())] = OtherInteger();
     }
