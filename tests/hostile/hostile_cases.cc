@@ -2,6 +2,9 @@
 // soon. Meant for a sanitizer build.
 //
 //   hostile_cases ROOT [--filter TEXT] [--rounds N] [--seed N] [--part K/N] [--verbose]
+//                 [--provider NAME]
+//
+// --provider puts one, such as opencl or fused, before the CPU's.
 //
 // Each case runs in a process of its own. Exits 0 when every mutation was answered or refused
 // within the time limit; a crash names the case and the seed that repeats it.
@@ -39,6 +42,7 @@ struct Flags {
   uint64_t seed = 1, rounds = 2;
   size_t part = 0, parts = 1;
   bool verbose = false;
+  std::string provider;
 };
 
 struct Tally {
@@ -53,10 +57,12 @@ struct Report {
 
 constexpr unsigned kHang = 120;  // seconds after which a case's process is ended
 
-SessionOptions Options(OptimizationLevel level) {
+SessionOptions Options(OptimizationLevel level, const std::string& provider = "") {
   SessionOptions options;
   options.optimization = level;
-  options.providers = *MakeProviders({});
+  std::vector<std::string> names = {"cpu"};
+  if (!provider.empty()) names.insert(names.begin(), provider);
+  options.providers = *MakeProviders(names);
   options.max_run_bytes = kRunBytes;
   return options;
 }
@@ -68,10 +74,10 @@ Result<std::vector<Value>> RecordedInputs(const fs::path& folder) {
   return ReadInputs((folder / "test_data_set_0").string(), *session);
 }
 
-void RunMutation(Model model, const std::vector<Value>& inputs, OptimizationLevel level,
+void RunMutation(Model model, const std::vector<Value>& inputs, SessionOptions session_options,
                  Tally& tally) {
   ++tally.mutations;
-  const auto session = InferenceSession::FromModel(std::move(model), Options(level));
+  const auto session = InferenceSession::FromModel(std::move(model), std::move(session_options));
   if (!session.ok()) {
     ++tally.refused_at_load;
     return;
@@ -99,7 +105,7 @@ void RunCase(const Flags& flags, const fs::path& folder, Report& report) {
           StrCat(name, " --rounds 1 --seed ", seed, "  (", changes, " )\n").substr(0, 500);
       std::copy_n(label.c_str(), label.size() + 1, report.mutation);
       if (flags.verbose) std::fputs(report.mutation, stderr);
-      RunMutation(std::move(*model), mutated, level, report.tally);
+      RunMutation(std::move(*model), mutated, Options(level, flags.provider), report.tally);
     }
     if (Clock::now() - start < kTooSlow) continue;
     ++report.tally.slow;
@@ -157,6 +163,8 @@ int Main(int argc, char** argv) {
       flags.seed = std::strtoull(next().c_str(), nullptr, 10);
     } else if (argument == "--part") {
       if (std::sscanf(next().c_str(), "%zu/%zu", &flags.part, &flags.parts) != 2) return 2;
+    } else if (argument == "--provider") {
+      flags.provider = next();
     } else if (argument == "--verbose") {
       flags.verbose = true;
     } else {

@@ -137,7 +137,8 @@ class HeadRun {
   bool FillBias(int64_t b, int64_t h, int64_t row) {
     const AttentionSizes& s = plan_.sizes;
     const Settings& settings = plan_.settings;
-    const int64_t valid = plan_.has_lengths ? k_.input<int64_t>(6)[b] : s.total();
+    const int64_t valid =
+        plan_.has_lengths ? std::clamp<int64_t>(k_.input<int64_t>(6)[b], 0, s.total()) : s.total();
     const int64_t offset = plan_.has_lengths ? valid - s.queries : s.past;
     const int64_t position = row + offset;
     bool any = false;

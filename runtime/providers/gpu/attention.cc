@@ -38,7 +38,8 @@ AttentionText TextOf(const Settings& settings, int64_t share) {
   if (settings.has_lengths) {
     text.parameters += "GLOBAL const i64* lengths, ";
     text.setup =
-        "const i64 valid = least_of(lengths[head[0]], keys), offset = lengths[head[0]] - queries;";
+        "const i64 valid = lengths[head[0]] < 0 ? 0 : least_of(lengths[head[0]], keys), "
+        "offset = valid - queries;";
   }
   std::string hidden = "key >= valid";
   text.end_key = "valid";

@@ -676,6 +676,20 @@ TEST(LayerNormalization, BroadcastsScaleAndBias) {
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
 }
 
+// Attention-24: how many of the keys are no padding comes with the data, and may be anything.
+TEST(Attention, CountsOfKeysKeepToTheirRange) {
+  const Tensor queries = Floats(Shape{1, 1, 1, 2}, {1, 2}), none;
+  const Tensor keys = Floats(Shape{1, 1, 3, 2}, {1, 0, 0, 1, 1, 1});
+  const auto attend = [&](int64_t count) {
+    return FloatsOf(RunOp("Attention",
+                          {queries, keys, keys, none, none, none, Ints(Shape{1}, {count})},
+                          With({{"is_causal", int64_t{1}}}), 24));
+  };
+  EXPECT_EQ(attend(std::numeric_limits<int64_t>::max()), attend(3));
+  EXPECT_EQ(attend(std::numeric_limits<int64_t>::min()), attend(0));
+  EXPECT_NE(attend(3), attend(2));
+}
+
 TEST(Resize, NearestAndLinear) {
   const Tensor x = Floats(Shape{1, 1, 1, 2}, {1, 3});
   const Tensor none, scales = Floats(Shape{4}, {1, 1, 1, 2});
