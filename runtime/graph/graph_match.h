@@ -18,8 +18,8 @@ std::optional<std::vector<int64_t>> IntsConstant(const Graph& graph, ValueId id)
 // they are computed; empty where none are given.
 std::optional<std::vector<int64_t>> AxesOfReduction(const Graph& graph, const Node& node);
 
-// What a Clip node, of any version, clips to; nullopt where a bound is computed, or the lower one is
-// not below the upper one, which all elements are then.
+// What a Clip node, of any version, clips to; nullopt where a bound is computed, is NaN, or the lower
+// one is above the upper one, which all elements are then.
 struct Bounds {
   float low, high;
 };
