@@ -36,12 +36,13 @@ Status LogSoftmax(FunctionBody& body) {
   return Status::Ok();
 }
 
-// Axes from `axis` to the last; nullopt when the rank is not known and `axis` counts from the
-// front.
+// Axes from `axis` to the last; nullopt when there is no such axis, or the rank is not known and
+// `axis` counts from the front.
 std::optional<std::vector<int64_t>> TrailingAxes(const FunctionBody& body, int64_t axis) {
   const int rank = body.InputRank(0);
   if (axis >= 0 && rank < 0) return std::nullopt;
   const int64_t first = axis < 0 ? axis : axis - rank;
+  if (first >= 0 || first < -(rank < 0 ? kMaxRank : rank)) return std::nullopt;
   std::vector<int64_t> axes;
   for (int64_t a = first; a < 0; ++a) axes.push_back(a);
   return axes;

@@ -676,6 +676,16 @@ TEST(LayerNormalization, BroadcastsScaleAndBias) {
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
 }
 
+// Doubles are computed by the operators that it stands for, which list the axes.
+TEST(LayerNormalization, RefusesAnAxisThatIsNotThere) {
+  const Tensor x = Tensor::Of<double>(Shape{2, 2}, {1, 2, 3, 4});
+  const Tensor scale = Tensor::Of<double>(Shape{2}, {1, 1});
+  EXPECT_TRUE(RunOp("LayerNormalization", {x, scale}, With({{"axis", int64_t{-1}}})).ok());
+  for (const int64_t axis : {std::numeric_limits<int64_t>::min(), int64_t{-3}, int64_t{2}}) {
+    EXPECT_FALSE(RunOp("LayerNormalization", {x, scale}, With({{"axis", axis}})).ok()) << axis;
+  }
+}
+
 // Attention-24: how many of the keys are no padding comes with the data, and may be anything.
 TEST(Attention, CountsOfKeysKeepToTheirRange) {
   const Tensor queries = Floats(Shape{1, 1, 1, 2}, {1, 2}), none;
