@@ -162,6 +162,25 @@ Dimension Remainder(const SymbolicShape& input, const SymbolicShape& out, int in
   return Dimension::Symbol(symbols[0]);
 }
 
+// What -1 stands for where there are no elements: the axes that are copied stand for themselves, as
+// in a batch of nothing, and the others are divided. nullopt where these have none either.
+std::optional<int64_t> RemainderOfNothing(const InferenceContext& context,
+                                          const SymbolicShape& input,
+                                          const std::vector<ShapeValue>& wanted,
+                                          const SymbolicShape& out, int inferred) {
+  if (context.attributes().Int("allowzero", 0) != 0) return std::nullopt;
+  int64_t above = 1, below = 1;
+  for (size_t i = 0; i < std::max(input.size(), out.size()); ++i) {
+    const bool copied =
+        i < wanted.size() && i < input.size() && wanted[i].number == 0 && wanted[i].symbol.empty();
+    if (copied) continue;
+    if (i < input.size()) above = SaturatingMultiply(above, input[i].value);
+    if (i < out.size() && i != Index(inferred)) below = SaturatingMultiply(below, out[i].value);
+  }
+  if (below == 0 || above % below != 0) return std::nullopt;
+  return above / below;
+}
+
 Status Reshape(InferenceContext& context) {
   std::vector<ShapeValue> wanted;
   if (context.version() >= 5) {
@@ -196,11 +215,15 @@ Status Reshape(InferenceContext& context) {
   const auto total = input ? Product(*input) : std::nullopt;
   if (complete && total) {
     if (inferred >= 0) {
-      if (product == 0 || *total % product != 0) {
+      const auto rest = product != 0 && *total % product == 0 ? std::optional(*total / product)
+                        : product == 0 && *total == 0
+                            ? RemainderOfNothing(context, *input, wanted, out, inferred)
+                            : std::nullopt;
+      if (!rest) {
         return context.Fail(StrCat("input shape ", ToString(*input),
                                    " does not divide into the new shape [", ToText(wanted), "]"));
       }
-      out[Index(inferred)] = *total / product;
+      out[Index(inferred)] = *rest;
     } else if (product != *total) {
       return context.Fail(StrCat("input shape ", ToString(*input), " has ", *total,
                                  " elements, the new shape [", ToText(wanted), "] has ", product));
