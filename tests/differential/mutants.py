@@ -9,8 +9,9 @@ import random
 
 import numpy
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
+
+import oracle
 
 LARGEST_CONSTANT = 64  # elements of a value that a model computes from shapes, which a piece keeps as a constant
 LARGEST_PIECE = 8 << 20  # bytes of all that its nodes read
@@ -24,21 +25,13 @@ class Piece:
     changes: list
 
 
-def quiet_session(model):
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
-
-
 def every_value(model, feeds):
     """Every value that a run of the model computes, by name; its feeds and constants, too."""
     shown = copy.deepcopy(model)
     names = [name for node in model.graph.node for name in node.output if name]
     del shown.graph.output[:]
     shown.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    computed = dict(zip(names, quiet_session(shown).run(None, feeds)))
+    computed = dict(zip(names, oracle.plain_session(shown, threads=1).run(None, feeds)))
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     return {**constants, **feeds, **computed}
 

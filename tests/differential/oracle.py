@@ -17,13 +17,18 @@ BINARY = os.environ.get(
 LEVELS = ("disable", "all")
 
 
-def expected_outputs(model, feeds):
-    """What onnxruntime computes, with its optimizations off: the plainest reading of the graph."""
+def plain_session(model, threads=0):
+    """onnxruntime with its optimizations off: the plainest reading of the graph. 0 threads: as many as it likes."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, feeds)
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+def expected_outputs(model, feeds):
+    """What onnxruntime computes so."""
+    return plain_session(model).run(None, feeds)
 
 
 @functools.cache

@@ -78,7 +78,7 @@ def judge(piece):
     """A kind, and what was seen: equal, refused (by the oracle), strict (by onnxd alone, as the model's fault), or else a
     fault of onnxd's."""
     try:
-        session = mutants.quiet_session(piece.model)
+        session = oracle.plain_session(piece.model, threads=1)
         wanted = session.run(None, piece.feeds)
     except Exception:  # whatever it throws, it has no answer
         wanted = None
