@@ -16,16 +16,6 @@ size_t Index(int axis) { return static_cast<size_t>(axis); }
 
 int Rank(const SymbolicShape& shape) { return static_cast<int>(shape.size()); }
 
-// The product of known dimensions, saturating; nullopt when one is unknown.
-std::optional<int64_t> Product(const SymbolicShape& shape) {
-  int64_t product = 1;
-  for (const Dimension& dimension : shape) {
-    if (!dimension.known()) return std::nullopt;
-    product = SaturatingMultiply(product, dimension.value);
-  }
-  return product;
-}
-
 // Sizes that a tensor or attribute asks for; negative ones are refused.
 Result<SymbolicShape> ToSizes(InferenceContext& context, const std::vector<int64_t>& sizes) {
   for (const int64_t size : sizes) {
@@ -97,158 +87,6 @@ Status ShapeOf(InferenceContext& context) {
 
 Status SizeOf(InferenceContext& context) {
   context.SetType(0, ValueType::TensorOf(DataType::kInt64, SymbolicShape{}));
-  return Status::Ok();
-}
-
-// What one entry of Reshape's target says; nullopt for -1.
-Result<std::optional<Dimension>> TargetDimension(InferenceContext& context, size_t i,
-                                                 const ShapeValue& wanted) {
-  if (!wanted.number) return std::optional(wanted.ToDimension());
-  if (*wanted.number == -1) return std::optional<Dimension>();
-  if (*wanted.number < 0) return context.Fail(StrCat("the new shape holds ", *wanted.number));
-  if (*wanted.number > 0 || context.attributes().Int("allowzero", 0) != 0) {
-    return std::optional(Dimension(*wanted.number));
-  }
-  const SymbolicShape* input = context.shape(0);
-  if (input == nullptr) return std::optional(Dimension());
-  if (i >= input->size()) {
-    return context.Fail("the new shape copies a dimension that the input does not have");
-  }
-  return std::optional((*input)[i]);
-}
-
-std::string ToText(const std::vector<ShapeValue>& values) {
-  std::string text;
-  for (const ShapeValue& value : values) {
-    text += StrCat(text.empty() ? "" : ", ", value.number           ? StrCat(*value.number)
-                                             : value.symbol.empty() ? "?"
-                                                                    : value.symbol);
-  }
-  return text;
-}
-
-// Multiplies `number` and adds to `names`. False for an extent of which nothing is known.
-bool TakeFactors(const Dimension& dimension, int64_t& number, std::vector<std::string>& names) {
-  if (dimension.known()) {
-    number = SaturatingMultiply(number, dimension.value);
-    return true;
-  }
-  if (dimension.symbol.empty()) return false;
-  const SymbolFactors factors = FactorsOf(dimension.symbol);
-  number = SaturatingMultiply(number, factors.number);
-  names.insert(names.end(), factors.names.begin(), factors.names.end());
-  return true;
-}
-
-// The dimension for which -1 stands when numbers and symbols of both sides cancel; unknown
-// otherwise.
-Dimension Remainder(const SymbolicShape& input, const SymbolicShape& out, int inferred) {
-  int64_t above = 1, below = 1;
-  std::vector<std::string> symbols, taken;
-  for (const Dimension& dimension : input) {
-    if (!TakeFactors(dimension, above, symbols)) return {};
-  }
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (static_cast<int>(i) != inferred && !TakeFactors(out[i], below, taken)) return {};
-  }
-  for (const std::string& symbol : taken) {
-    const auto found = std::find(symbols.begin(), symbols.end(), symbol);
-    if (found == symbols.end()) return {};
-    symbols.erase(found);
-  }
-  if (below == 0 || above == INT64_MAX || above % below != 0) return {};
-  if (symbols.empty()) return Dimension(above / below);
-  if (symbols.size() > 1 || above != below) return {};
-  return Dimension::Symbol(symbols[0]);
-}
-
-// What -1 stands for where there are no elements: the axes that are copied stand for themselves, as
-// in a batch of nothing, and the others are divided. nullopt where these have none either.
-std::optional<int64_t> RemainderOfNothing(const InferenceContext& context,
-                                          const SymbolicShape& input,
-                                          const std::vector<ShapeValue>& wanted,
-                                          const SymbolicShape& out, int inferred) {
-  if (context.attributes().Int("allowzero", 0) != 0) return std::nullopt;
-  int64_t above = 1, below = 1;
-  for (size_t i = 0; i < std::max(input.size(), out.size()); ++i) {
-    const bool copied =
-        i < wanted.size() && i < input.size() && wanted[i].number == 0 && wanted[i].symbol.empty();
-    if (copied) continue;
-    if (i < input.size()) above = SaturatingMultiply(above, input[i].value);
-    if (i < out.size() && i != Index(inferred)) below = SaturatingMultiply(below, out[i].value);
-  }
-  if (below == 0 || above % below != 0) return std::nullopt;
-  return above / below;
-}
-
-Status Reshape(InferenceContext& context) {
-  std::vector<ShapeValue> wanted;
-  if (context.version() >= 5) {
-    const auto values = context.shape_values(1);
-    if (!values) {
-      const SymbolicShape* sizes = context.shape(1);
-      if (sizes && sizes->size() == 1 && (*sizes)[0].known() && (*sizes)[0].value <= kMaxRank) {
-        context.SetShape(0, SymbolicShape(Index(static_cast<int>((*sizes)[0].value))));
-      }
-      return Status::Ok();
-    }
-    wanted = *values;
-  } else {
-    for (const int64_t size : context.attributes().Ints("shape")) wanted.push_back({size, ""});
-  }
-  const SymbolicShape* input = context.shape(0);
-  SymbolicShape out;
-  int inferred = -1;
-  bool complete = true;
-  int64_t product = 1;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    ONNXD_ASSIGN_OR_RETURN(const auto dimension, TargetDimension(context, i, wanted[i]));
-    out.push_back(dimension.value_or(Dimension()));
-    if (!dimension) {
-      if (inferred >= 0) return context.Fail("the new shape has more than one -1");
-      inferred = static_cast<int>(i);
-      continue;
-    }
-    complete = complete && dimension->known();
-    if (dimension->known()) product = SaturatingMultiply(product, dimension->value);
-  }
-  const auto total = input ? Product(*input) : std::nullopt;
-  if (complete && total) {
-    if (inferred >= 0) {
-      const auto rest = product != 0 && *total % product == 0 ? std::optional(*total / product)
-                        : product == 0 && *total == 0
-                            ? RemainderOfNothing(context, *input, wanted, out, inferred)
-                            : std::nullopt;
-      if (!rest) {
-        return context.Fail(StrCat("input shape ", ToString(*input),
-                                   " does not divide into the new shape [", ToText(wanted), "]"));
-      }
-      out[Index(inferred)] = *rest;
-    } else if (product != *total) {
-      return context.Fail(StrCat("input shape ", ToString(*input), " has ", *total,
-                                 " elements, the new shape [", ToText(wanted), "] has ", product));
-    }
-  } else if (inferred >= 0 && input != nullptr) {
-    out[Index(inferred)] = Remainder(*input, out, inferred);
-  }
-  context.SetShape(0, std::move(out));
-  return Status::Ok();
-}
-
-Status Flatten(InferenceContext& context) {
-  const SymbolicShape* shape = context.shape(0);
-  if (shape == nullptr) return Status::Ok();
-  int64_t axis = context.attributes().Int("axis", 1);
-  const int rank = Rank(*shape);
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis > rank) return context.Fail("axis is out of range");
-  const auto fold = [&](int begin, int end) -> Dimension {
-    const SymbolicShape part(shape->begin() + begin, shape->begin() + end);
-    if (const auto product = Product(part)) return *product;
-    return part.size() == 1 ? part[0] : Dimension();
-  };
-  const int cut = static_cast<int>(axis);
-  context.SetShape(0, {fold(0, cut), fold(cut, rank)});
   return Status::Ok();
 }
 
@@ -418,55 +256,6 @@ Status Split(InferenceContext& context) {
   if (explicit_sizes && whole.known() && sum != whole.value) {
     return context.Fail(StrCat("split sizes add up to ", sum, ", the axis has ", whole.value));
   }
-  return Status::Ok();
-}
-
-// The axes of Squeeze or Unsqueeze: attribute before opset 13, input 1 from then on.
-std::optional<std::vector<int64_t>> AxesOf(InferenceContext& context) {
-  if (context.version() < 13) return context.attributes().Ints("axes");
-  return context.HasInput(1) ? context.known_ints(1) : std::vector<int64_t>();
-}
-
-Status Squeeze(InferenceContext& context) {
-  const SymbolicShape* shape = context.shape(0);
-  const auto axes = AxesOf(context);
-  if (shape == nullptr || !axes) return Status::Ok();
-  std::vector<bool> drop(shape->size(), false);
-  for (const int64_t axis : *axes) {
-    ONNXD_ASSIGN_OR_RETURN(const int normal, NormalizeAxis(axis, Rank(*shape)));
-    const Dimension& dimension = (*shape)[Index(normal)];
-    if (dimension.known() && dimension.value != 1) {
-      return context.Fail(StrCat("axis ", axis, " has ", dimension.value, " elements, not 1"));
-    }
-    drop[Index(normal)] = true;
-  }
-  SymbolicShape out;
-  for (size_t i = 0; i < shape->size(); ++i) {
-    if (axes->empty() && !(*shape)[i].known()) return Status::Ok();
-    if (axes->empty() ? (*shape)[i].value != 1 : !drop[i]) out.push_back((*shape)[i]);
-  }
-  context.SetShape(0, std::move(out));
-  return Status::Ok();
-}
-
-Status Unsqueeze(InferenceContext& context) {
-  const SymbolicShape* shape = context.shape(0);
-  const auto axes = AxesOf(context);
-  if (shape == nullptr || !axes) return Status::Ok();
-  const int rank = Rank(*shape) + static_cast<int>(axes->size());
-  if (rank > kMaxRank) return context.Fail("the result has too many dimensions");
-  std::vector<bool> added(Index(rank), false);
-  for (const int64_t axis : *axes) {
-    ONNXD_ASSIGN_OR_RETURN(const int normal, NormalizeAxis(axis, rank));
-    if (added[Index(normal)]) return context.Fail("axes repeat");
-    added[Index(normal)] = true;
-  }
-  SymbolicShape out;
-  size_t next = 0;
-  for (int axis = 0; axis < rank; ++axis) {
-    out.push_back(added[Index(axis)] ? Dimension(1) : (*shape)[next++]);
-  }
-  context.SetShape(0, std::move(out));
   return Status::Ok();
 }
 
@@ -661,14 +450,12 @@ constexpr InferenceRule kRules[] = {
     {"", "ConstantOfShape", ConstantOfShape},
     {"", "DepthToSpace", DepthToSpace},
     {"", "Expand", Expand},
-    {"", "Flatten", Flatten},
     {"", "Gather", Gather},
     {"", "GatherElements", GatherElements},
     {"", "GatherND", GatherND},
     {"", "OneHot", OneHot},
     {"", "Pad", Pad},
     {"", "Range", Range},
-    {"", "Reshape", Reshape},
     {"", "ScatterElements", ScatterElements},
     {"onnxd", "ScatterElementsBroadcast", ScatterElements},
     {"", "ScatterND", SameShapeAsInput},
@@ -678,52 +465,14 @@ constexpr InferenceRule kRules[] = {
     {"", "Slice", Slice},
     {"", "SpaceToDepth", DepthToSpace},
     {"", "Split", Split},
-    {"", "Squeeze", Squeeze},
     {"", "Tile", Tile},
     {"", "Transpose", Transpose},
     {"", "Trilu", SameShapeAsInput},
-    {"", "Unsqueeze", Unsqueeze},
     {"onnxd", "CopyToDevice", SameAsInput},
     {"onnxd", "CopyToHost", SameAsInput},
 };
 
 }  // namespace
-
-int64_t LargestExtent(const SymbolicShape& shape, DataType element) {
-  constexpr int64_t kMostBits = int64_t{1} << 50;  // of 47 bits of addresses
-  int64_t most = kMostBits / std::max(1, DataTypeBits(element));
-  for (const Dimension& dimension : shape) {
-    if (dimension.known() && dimension.value > 0) most /= dimension.value;
-  }
-  return std::min(most, (int64_t{1} << 31) - 1);
-}
-
-bool SliceTakesAll(const Dimension& dimension, int64_t start, int64_t end, int64_t step,
-                   int64_t largest) {
-  if (step != 1) return false;
-  if (!dimension.known()) return start == 0 && end >= largest;
-  return NormalizeSlice(start, end, step, dimension.value).count == dimension.value;
-}
-
-SliceRange NormalizeSlice(int64_t start, int64_t end, int64_t step, int64_t dim) {
-  const auto wrap = [&](int64_t index) { return index < 0 ? SaturatingAdd(index, dim) : index; };
-  start = wrap(start);
-  end = wrap(end);
-  SliceRange range{0, step, 0};
-  if (step > 0) {
-    range.start = std::clamp<int64_t>(start, 0, dim);
-    const int64_t stop = std::clamp<int64_t>(end, 0, dim);
-    if (stop > range.start) range.count = (stop - range.start - 1) / step + 1;
-  } else {
-    range.start = std::clamp<int64_t>(start, -1, dim - 1);
-    const int64_t stop = std::clamp<int64_t>(end, -1, dim - 1);
-    // step may be INT64_MIN, whose negation overflows.
-    const int64_t stride =
-        step == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -step;
-    if (range.start > stop) range.count = (range.start - stop - 1) / stride + 1;
-  }
-  return range;
-}
 
 std::span<const InferenceRule> DataMovementRules() { return kRules; }
 

@@ -18,6 +18,7 @@ struct InferenceRule {
 std::span<const InferenceRule> ElementwiseRules();
 std::span<const InferenceRule> ReductionRules();
 std::span<const InferenceRule> DataMovementRules();
+std::span<const InferenceRule> ReshapeRules();
 std::span<const InferenceRule> ConvolutionRules();
 std::span<const InferenceRule> MatMulRules();
 std::span<const InferenceRule> NormalizationRules();
