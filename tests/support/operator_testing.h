@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 namespace onnxd {
 
 using I = std::vector<int64_t>;
+using F = std::vector<float>;
 
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -25,29 +27,38 @@ inline Attributes With(std::initializer_list<std::pair<const char*, Attribute>> 
   return attributes;
 }
 
-// The outputs of one node whose inputs are constants from the second on, as TopK wants its k.
+struct OperatorRun {
+  int64_t opset = 20;
+  unsigned constants = 0;  // a bit for each input that is a constant of the model
+  std::string domain = "";
+  size_t outputs = 1;
+  int threads = 2;
+};
+
+// The outputs of one node as it is written; an undefined tensor leaves its input out.
 inline Result<std::vector<Value>> RunOp(const std::string& op, const std::vector<Tensor>& inputs,
-                                        Attributes attributes, int64_t opset = 20,
-                                        size_t outputs = 1, int threads = 1,
-                                        const std::string& domain = "") {
-  TestModel model(opset);
+                                        Attributes attributes = {}, const OperatorRun& run = {}) {
+  TestModel model(run.opset);
   std::vector<std::string> in, out;
+  std::vector<Value> values;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    in.push_back(StrCat("in", i));
-    if (i == 0) {
-      model.Input(in[0], inputs[0].type(), ToSymbolic(inputs[0].shape()));
-    } else {
+    in.push_back(inputs[i].defined() ? StrCat("in", i) : "");
+    if (!inputs[i].defined()) continue;
+    if ((run.constants >> i & 1) != 0) {
       model.Constant(in[i], inputs[i]);
+    } else {
+      model.Input(in[i], inputs[i].type(), ToSymbolic(inputs[i].shape()));
+      values.push_back(inputs[i]);
     }
   }
-  for (size_t i = 0; i < outputs; ++i) out.push_back(StrCat("out", i));
-  model.Node(op, in, out, std::move(attributes), domain);
+  for (size_t i = 0; i < run.outputs; ++i) out.push_back(StrCat("out", i));
+  model.Node(op, in, out, std::move(attributes), run.domain);
   for (const auto& name : out) model.Output(name);
   SessionOptions options = DefaultSession(OptimizationLevel::kDisable);
-  options.pool = std::make_shared<ThreadPool>(threads);
+  options.pool = std::make_shared<ThreadPool>(run.threads);
   ONNXD_ASSIGN_OR_RETURN(const auto session,
                          InferenceSession::FromModel(std::move(model.model()), options));
-  return session->Run(std::vector<Value>{inputs[0]}, {});
+  return session->Run(values, {});
 }
 
 template <typename T = float>
@@ -62,6 +73,16 @@ inline Tensor Numbers(const Shape& shape, float scale = 0.1f) {
   Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
   for (int64_t i = 0; i < shape.ElementCount(); ++i) {
     tensor.mutable_data<float>()[i] = scale * static_cast<float>(i * i % 211 - 105);
+  }
+  return tensor;
+}
+
+inline Tensor Random(const Shape& shape, unsigned seed) {
+  Tensor tensor = *Tensor::Create(DataType::kFloat, shape);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (int64_t i = 0; i < shape.ElementCount(); ++i) {
+    tensor.mutable_data<float>()[i] = uniform(random);
   }
   return tensor;
 }

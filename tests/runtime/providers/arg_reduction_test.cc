@@ -29,7 +29,7 @@ void Check(const Tensor& x, int threads = 1) {
     for (const bool last : {false, true}) {
       const auto attributes = With(
           {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}, {"select_last_index", int64_t{last}}});
-      const auto got = RunOp(smallest ? "ArgMin" : "ArgMax", {x}, attributes, 20, 1, threads);
+      const auto got = RunOp(smallest ? "ArgMin" : "ArgMax", {x}, attributes, {.threads = threads});
       EXPECT_EQ(Elements<int64_t>(got), Expected<T>(x, smallest, last))
           << x.shape().ToString() << (smallest ? ", smallest" : "") << (last ? ", last" : "");
     }

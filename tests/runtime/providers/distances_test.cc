@@ -34,7 +34,8 @@ void Check(const Case& c) {
   const Tensor a = Numbers(Shape{c.rows, c.columns}),
                b = Numbers(Shape{c.points, c.columns}, 0.07f);
   const auto attributes = With({{"metric", std::string(c.metric)}});
-  const auto packed = RunOp("CDist", {a, b}, attributes, 20, 1, c.threads, "com.microsoft");
+  const auto packed = RunOp("CDist", {a, b}, attributes,
+                            {.constants = 0b10, .domain = "com.microsoft", .threads = c.threads});
   ExpectNear(Elements(packed), Expected(c, a, b), what);
 
   TestModel model(20);
@@ -71,7 +72,7 @@ TEST(CDist, WithoutRowsOrColumnsThereIsNothingToAdd) {
 TEST(CDist, TakesDoubles) {
   const Tensor a = Tensor::Of<double>(Shape{2, 2}, {0, 0, 1, 1});
   const Tensor b = Tensor::Of<double>(Shape{2, 2}, {3, 4, 1e9, 1});
-  const auto squares = RunOp("CDist", {a, b}, {}, 20, 1, 1, "com.microsoft");
+  const auto squares = RunOp("CDist", {a, b}, {}, {.constants = 0b10, .domain = "com.microsoft"});
   EXPECT_EQ(Elements<double>(squares),
             (std::vector<double>{25, 1e18 + 1, 13, (1e9 - 1) * (1e9 - 1)}));
 }
@@ -79,13 +80,15 @@ TEST(CDist, TakesDoubles) {
 TEST(CDist, MatricesOfOtherWidthsAndOtherMetricsAreRefused) {
   const Tensor a = Numbers(Shape{2, 3});
   EXPECT_EQ(
-      RunOp("CDist", {a, Numbers(Shape{2, 4})}, {}, 20, 1, 1, "com.microsoft").status().code(),
-      StatusCode::kInvalidArgument);
-  EXPECT_EQ(
-      RunOp("CDist", {a, a}, With({{"metric", std::string("cosine")}}), 20, 1, 1, "com.microsoft")
+      RunOp("CDist", {a, Numbers(Shape{2, 4})}, {}, {.constants = 0b10, .domain = "com.microsoft"})
           .status()
           .code(),
       StatusCode::kInvalidArgument);
+  EXPECT_EQ(RunOp("CDist", {a, a}, With({{"metric", std::string("cosine")}}),
+                  {.constants = 0b10, .domain = "com.microsoft"})
+                .status()
+                .code(),
+            StatusCode::kInvalidArgument);
 }
 
 }  // namespace

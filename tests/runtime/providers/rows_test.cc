@@ -60,11 +60,12 @@ TEST(PoolRows, AgreeWithPlainLoops) {
         return a;
       };
       const std::string what = StrCat("window ", c.kernel, ", stride ", c.stride);
-      ExpectNear(Elements(RunOp("MaxPool", {x}, attributes(false), 20, 1, threads)),
+      ExpectNear(Elements(RunOp("MaxPool", {x}, attributes(false), {.threads = threads})),
                  PlainPool(x, c, false, false), "MaxPool, " + what);
       for (const bool include_pad : {false, true}) {
-        ExpectNear(Elements(RunOp("AveragePool", {x}, attributes(include_pad), 20, 1, threads)),
-                   PlainPool(x, c, true, include_pad), "AveragePool, " + what);
+        ExpectNear(
+            Elements(RunOp("AveragePool", {x}, attributes(include_pad), {.threads = threads})),
+            PlainPool(x, c, true, include_pad), "AveragePool, " + what);
       }
     }
   }
@@ -106,7 +107,7 @@ TEST(ReductionRows, AgreeWithPlainSumsAlongEitherAxis) {
           }
           wanted.push_back(Reduced(op, some));
         }
-        ExpectNear(Elements(RunOp(op, {x, Ints(Shape{1}, {axis})}, {})), wanted,
+        ExpectNear(Elements(RunOp(op, {x, Ints(Shape{1}, {axis})})), wanted,
                    StrCat(op, " of ", length, " along ", axis));
       }
     }
@@ -129,8 +130,7 @@ TEST(ReductionRows, OfFewNeighboursAgreeWithPlainSums) {
         const float* begin = x.data<float>() + row * length;
         wanted.push_back(Reduced(op, {begin, begin + length}));
       }
-      ExpectNear(Elements(RunOp(op, {x, Ints(Shape{1}, {2})}, {})), wanted,
-                 StrCat(op, " of ", length));
+      ExpectNear(Elements(RunOp(op, {x, Ints(Shape{1}, {2})})), wanted, StrCat(op, " of ", length));
     }
   }
 }
@@ -184,8 +184,8 @@ TEST(Transpose, MovesBytesAndWordsOfAnyShape) {
         bytes.mutable_data<uint8_t>()[i] = static_cast<uint8_t>(i * 7);
         words.mutable_data<int32_t>()[i] = static_cast<int32_t>(i);
       }
-      const auto b = Elements<uint8_t>(RunOp("Transpose", {bytes}, {}));
-      const auto w = Elements<int32_t>(RunOp("Transpose", {words}, {}));
+      const auto b = Elements<uint8_t>(RunOp("Transpose", {bytes}));
+      const auto w = Elements<int32_t>(RunOp("Transpose", {words}));
       for (int64_t i = 0; i < rows * columns; ++i) {
         const int64_t from = i % rows * columns + i / rows;
         ASSERT_EQ(b[static_cast<size_t>(i)], static_cast<uint8_t>(from * 7));
@@ -213,9 +213,8 @@ TEST(Scatter, WritesSlicesAndRefusesPlacesOutside) {
   std::vector<float> wanted(x.data<float>(), x.data<float>() + 60);
   std::copy_n(updates.data<float>(), 5, wanted.data() + (2 * 4 + 1) * 5);
   std::copy_n(updates.data<float>() + 5, 5, wanted.data() + 3 * 5);
-  EXPECT_EQ(Elements(RunOp("ScatterND", {x, Ints(Shape{2, 2}, {-1, 1, 0, 3}), updates}, {})),
-            wanted);
-  const auto outside = RunOp("ScatterND", {x, Ints(Shape{2, 2}, {0, 4, 0, 3}), updates}, {});
+  EXPECT_EQ(Elements(RunOp("ScatterND", {x, Ints(Shape{2, 2}, {-1, 1, 0, 3}), updates})), wanted);
+  const auto outside = RunOp("ScatterND", {x, Ints(Shape{2, 2}, {0, 4, 0, 3}), updates});
   EXPECT_NE(outside.status().ToString().find("index 4 is outside an axis of 4"), std::string::npos);
 }
 
@@ -255,7 +254,7 @@ TEST(Normalization, OfGroupsHasParametersByChannelOrByGroup) {
                        bias.data<float>()[at]);
     }
     ExpectNear(Elements(RunOp("GroupNormalization", {x, scale, bias},
-                              With({{"num_groups", groups}}), opset)),
+                              With({{"num_groups", groups}}), {.opset = opset})),
                wanted, StrCat("opset ", opset));
   }
 }
@@ -269,7 +268,7 @@ TEST(Normalization, OfMeanAndVarianceTakesAnyAxes) {
     const auto [whole_mean, whole_deviation] = Moments(x, 0, 120);
     all.push_back((x.data<float>()[i] - whole_mean) / (whole_deviation + 1e-9));
   }
-  ExpectNear(Elements(RunOp("MeanVarianceNormalization", {x}, {})), planes, "planes");
+  ExpectNear(Elements(RunOp("MeanVarianceNormalization", {x})), planes, "planes");
   ExpectNear(Elements(RunOp("MeanVarianceNormalization", {x}, With({{"axes", I{0, 1, 2, 3}}}))),
              all, "all");
 }
@@ -281,7 +280,7 @@ TEST(DeformConv, SeesNothingBeyondTheImage) {
   const Tensor weights = Floats(Shape{1, 2, 1, 1}, {1, 10});
   Tensor offsets = *Tensor::Create(DataType::kFloat, Shape{1, 2, 4, 4});
   std::fill_n(offsets.mutable_data<float>(), 32, 0.5f);
-  const auto got = Elements(RunOp("DeformConv", {x, weights, offsets}, {}, 19));
+  const auto got = Elements(RunOp("DeformConv", {x, weights, offsets}, {}, {.opset = 19}));
   std::vector<double> wanted;
   for (int64_t i = 0; i < 16; ++i) {
     double sum = 0;
@@ -381,7 +380,7 @@ void CheckNorms(int64_t columns) {
   }
   for (const std::string kind : {"MAX", "L1", "L2"}) {
     const auto y =
-        Elements(RunOp("Normalizer", {x}, With({{"norm", kind}}), 20, 1, 1, "ai.onnx.ml"));
+        Elements(RunOp("Normalizer", {x}, With({{"norm", kind}}), {.domain = "ai.onnx.ml"}));
     for (int64_t i = 0; i < rows * columns; ++i) {
       EXPECT_NEAR(y[static_cast<size_t>(i)], at(i / columns, i % columns) / norm(kind, i / columns),
                   1e-5)
@@ -398,8 +397,8 @@ TEST(Normalization, DividesByNormsAlongEitherAxis) {
 TEST(Scaler, SubtractsAndMultipliesByColumnOrAll) {
   const Tensor x = Floats(Shape{2, 2}, {1, 2, 3, 4}), wide = Ints(Shape{1, 2}, {7, 8});
   const auto scaled = [](const Tensor& in, std::vector<float> offset, std::vector<float> scale) {
-    return RunOp("Scaler", {in}, With({{"offset", offset}, {"scale", scale}}), 20, 1, 1,
-                 "ai.onnx.ml");
+    return RunOp("Scaler", {in}, With({{"offset", offset}, {"scale", scale}}),
+                 {.domain = "ai.onnx.ml"});
   };
   EXPECT_EQ(Elements(scaled(x, {1, 2}, {10, 100})), (std::vector<float>{0, 0, 20, 200}));
   EXPECT_EQ(Elements(scaled(wide, {1}, {2, 3})), (std::vector<float>{12, 21}));
@@ -411,7 +410,7 @@ TEST(LinearModels, RefuseOutputsThatTheirCoefficientsAreNotOf) {
   for (const int64_t targets : {int64_t{2}, int64_t{1} << 40}) {
     Attributes attributes =
         With({{"coefficients", std::vector<float>{1, 2, 3}}, {"targets", targets}});
-    const auto refused = RunOp("LinearRegressor", {x}, attributes, 20, 1, 1, "ai.onnx.ml");
+    const auto refused = RunOp("LinearRegressor", {x}, attributes, {.domain = "ai.onnx.ml"});
     EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   }
 }
@@ -438,12 +437,13 @@ TEST(LinearModels, GiveWhatPlainSumsGive) {
     };
     Attributes regressor =
         With({{"coefficients", coefficients}, {"intercepts", intercepts}, {"targets", outputs}});
-    const auto y = Elements(RunOp("LinearRegressor", {x}, regressor, 20, 1, 1, "ai.onnx.ml"));
+    const auto y = Elements(RunOp("LinearRegressor", {x}, regressor, {.domain = "ai.onnx.ml"}));
     std::vector<int64_t> labels(static_cast<size_t>(outputs));
     std::iota(labels.begin(), labels.end(), 100);
     Attributes classifier = With(
         {{"coefficients", coefficients}, {"intercepts", intercepts}, {"classlabels_ints", labels}});
-    const auto classes = RunOp("LinearClassifier", {x}, classifier, 20, 2, 1, "ai.onnx.ml");
+    const auto classes =
+        RunOp("LinearClassifier", {x}, classifier, {.domain = "ai.onnx.ml", .outputs = 2});
     const auto label = Elements<int64_t>(classes);
     const auto scores = Elements(classes, 1);
     for (int64_t row = 0; row < rows; ++row) {
@@ -506,7 +506,7 @@ TEST(Hardmax, TakesTheFirstOfTheLargest) {
   model.Node("Hardmax", {"p"}, {"h"}).Node("Neg", {"h"}, {"y"}).Output("y");
   const auto session = model.Load(OptimizationLevel::kDisable);
   ASSERT_TRUE(session.ok());
-  const auto y = Elements(RunOp("Hardmax", {x}, {}));
+  const auto y = Elements(RunOp("Hardmax", {x}));
   const auto in_place = Elements((*session)->Run(std::vector<Value>{x}, {}));
   for (int64_t i = 0; i < 210; ++i) {
     const bool chosen = i == 20 || i == 70 || i == 209;

@@ -16,7 +16,7 @@ Tensor Texts(const Shape& shape, const Strings& texts) {
 
 StatusCode CodeOf(const std::string& op, const std::vector<Tensor>& inputs,
                   Attributes attributes = {}) {
-  return RunOp(op, inputs, std::move(attributes), 24).status().code();
+  return RunOp(op, inputs, std::move(attributes), {.opset = 24}).status().code();
 }
 
 TEST(ScatterElements, TheLastOfEqualPlacesWins) {
@@ -59,7 +59,7 @@ TEST(ScatterElements, WritesOverWhatNothingElseReadsAndCopiesWhatSomethingDoes) 
 TEST(ScatterElements, PlacesOutsideTheAxisAreRefused) {
   const Tensor data = Numbers(Shape{3}), updates = Numbers(Shape{1});
   for (const int64_t place : {3, -4}) {
-    const auto ran = RunOp("ScatterElements", {data, Ints(Shape{1}, {place}), updates}, {});
+    const auto ran = RunOp("ScatterElements", {data, Ints(Shape{1}, {place}), updates});
     EXPECT_EQ(ran.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(ran.status().message().find(StrCat("index ", place, " is outside an axis of 3")),
               std::string::npos)
@@ -69,9 +69,8 @@ TEST(ScatterElements, PlacesOutsideTheAxisAreRefused) {
 
 TEST(ScatterElements, MovesTexts) {
   const Tensor data = Texts(Shape{3}, {"a", "b", "c"}), updates = Texts(Shape{1}, {"new"});
-  EXPECT_EQ(
-      Elements<std::string>(RunOp("ScatterElements", {data, Ints(Shape{1}, {1}), updates}, {})),
-      (Strings{"a", "new", "c"}));
+  EXPECT_EQ(Elements<std::string>(RunOp("ScatterElements", {data, Ints(Shape{1}, {1}), updates})),
+            (Strings{"a", "new", "c"}));
 }
 
 // A cache of two sequences with three rows of two numbers.
@@ -79,9 +78,10 @@ const Shape kCache{2, 3, 2};
 
 TEST(TensorScatter, WritesEachSequencesRowsFromItsPlaceOn) {
   const Tensor cache = Numbers(kCache, 0), update = Floats(Shape{2, 1, 2}, {1, 2, 3, 4});
-  EXPECT_EQ(Elements(RunOp("TensorScatter", {cache, update, Ints(Shape{2}, {2, 0})}, {}, 24)),
-            (std::vector<float>{0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0}));
-  EXPECT_EQ(Elements(RunOp("TensorScatter", {cache, update}, {}, 24)),
+  EXPECT_EQ(
+      Elements(RunOp("TensorScatter", {cache, update, Ints(Shape{2}, {2, 0})}, {}, {.opset = 24})),
+      (std::vector<float>{0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0}));
+  EXPECT_EQ(Elements(RunOp("TensorScatter", {cache, update}, {}, {.opset = 24})),
             (std::vector<float>{1, 2, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0}));
 }
 
@@ -90,7 +90,7 @@ TEST(TensorScatter, GoesAroundWhereTheCacheIsCircular) {
   const Tensor update = Floats(Shape{2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
   const auto circular = With({{"mode", std::string("circular")}});
   EXPECT_EQ(Elements(RunOp("TensorScatter", {cache, update, Ints(Shape{2}, {2, INT64_MAX})},
-                           circular, 24)),
+                           circular, {.opset = 24})),
             (std::vector<float>{3, 4, 0, 0, 1, 2, 0, 0, 5, 6, 7, 8}));
 }
 
@@ -111,9 +111,9 @@ TEST(TensorScatter, ACacheOfNoRowsTakesNone) {
 
 TEST(TensorScatter, MovesTexts) {
   const Tensor cache = Texts(Shape{1, 2, 1}, {"a", "b"}), update = Texts(Shape{1, 1, 1}, {"new"});
-  EXPECT_EQ(
-      Elements<std::string>(RunOp("TensorScatter", {cache, update, Ints(Shape{1}, {1})}, {}, 24)),
-      (Strings{"a", "new"}));
+  EXPECT_EQ(Elements<std::string>(
+                RunOp("TensorScatter", {cache, update, Ints(Shape{1}, {1})}, {}, {.opset = 24})),
+            (Strings{"a", "new"}));
 }
 
 // Places that an Expand makes as large as the updates, as exporters write sums over a graph's

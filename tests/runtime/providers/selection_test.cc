@@ -22,8 +22,8 @@ void CheckTopK(const Tensor& x, std::initializer_list<int64_t> counts) {
       return largest ? p > q : p < q;
     });
     for (const int64_t count : counts) {
-      const auto got =
-          RunOp("TopK", {x, Ints(Shape{1}, {count})}, With({{"largest", int64_t{largest}}}), 20, 2);
+      const auto got = RunOp("TopK", {x, Ints(Shape{1}, {count})},
+                             With({{"largest", int64_t{largest}}}), {.outputs = 2});
       EXPECT_EQ(Elements<int64_t>(got, 1), I(order.begin(), order.begin() + count))
           << count << " of " << extent << ", largest " << largest;
     }
@@ -70,7 +70,7 @@ TEST(TopK, OrdersAllOfARow) {
         wanted.insert(wanted.end(), order.begin(), order.end());
       }
       const auto got = RunOp("TopK", {x, Ints(Shape{1}, {extent})},
-                             With({{"largest", int64_t{largest}}}), 20, 2);
+                             With({{"largest", int64_t{largest}}}), {.outputs = 2});
       EXPECT_EQ(Elements<int64_t>(got, 1), wanted) << extent << ", largest " << largest;
     }
   }
@@ -101,7 +101,7 @@ TEST(TopK, OrdersManyNumbersOfAnyKind) {
         }
       }
       const auto got =
-          RunOp("TopK", {x, Ints(Shape{1}, {count})}, With({{"axis", int64_t{0}}}), 20, 2);
+          RunOp("TopK", {x, Ints(Shape{1}, {count})}, With({{"axis", int64_t{0}}}), {.outputs = 2});
       EXPECT_EQ(Elements<int64_t>(got, 1), wanted) << count << " of " << extent;
     }
   }
@@ -142,7 +142,7 @@ TEST(NonZero, SaysWhereOnAllAxes) {
         if (x.data<float>()[i] != 0) wanted.push_back(i / below % shape[axis]);
       }
     }
-    EXPECT_EQ(Elements<int64_t>(RunOp("NonZero", {x}, {})), wanted) << shape.ToString();
+    EXPECT_EQ(Elements<int64_t>(RunOp("NonZero", {x})), wanted) << shape.ToString();
   }
 }
 
@@ -151,7 +151,7 @@ TEST(Imputer, ReplacesWhatIsMissingByColumn) {
   const auto impute = [&](float missing, std::vector<float> imputed) {
     const auto attributes =
         With({{"replaced_value_float", missing}, {"imputed_value_floats", std::move(imputed)}});
-    return Elements(RunOp("Imputer", {x}, attributes, 20, 1, 1, "ai.onnx.ml"));
+    return Elements(RunOp("Imputer", {x}, attributes, {.domain = "ai.onnx.ml"}));
   };
   EXPECT_EQ(impute(kNan, {7, 8, 9}), (std::vector<float>{1, 8, 3, 7, 5, 3}));
   EXPECT_EQ(impute(kNan, {7}), (std::vector<float>{1, 7, 3, 7, 5, 3}));
@@ -159,15 +159,15 @@ TEST(Imputer, ReplacesWhatIsMissingByColumn) {
   EXPECT_EQ(threes[2], 9);
   EXPECT_TRUE(std::isnan(threes[1]));
   const auto refused =
-      RunOp("Imputer", {x}, With({{"imputed_value_floats", std::vector<float>{1, 2}}}), 20, 1, 1,
-            "ai.onnx.ml");
+      RunOp("Imputer", {x}, With({{"imputed_value_floats", std::vector<float>{1, 2}}}),
+            {.domain = "ai.onnx.ml"});
   EXPECT_FALSE(refused.ok());
 }
 
 TEST(Binarizer, TellsWhatIsAboveItsThreshold) {
   const Tensor x = Floats(Shape{5}, {-1, 0.5f, 0.25f, kNan, kInfinity});
   const auto got =
-      Elements(RunOp("Binarizer", {x}, With({{"threshold", 0.25f}}), 20, 1, 1, "ai.onnx.ml"));
+      Elements(RunOp("Binarizer", {x}, With({{"threshold", 0.25f}}), {.domain = "ai.onnx.ml"}));
   EXPECT_EQ(got, (std::vector<float>{0, 1, 0, 0, 1}));
 }
 

@@ -12,7 +12,6 @@
 namespace onnxd {
 namespace {
 
-using F = std::vector<float>;
 
 std::vector<Value> RunWith(int threads, TestModel model, const std::vector<Value>& inputs) {
   SessionOptions options = DefaultSession();
