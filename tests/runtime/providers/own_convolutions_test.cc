@@ -3,6 +3,7 @@
 #include "runtime/math/simd.h"
 #include "runtime/optimizer/pass_manager.h"
 #include "runtime/optimizer/passes/passes.h"
+#include "tests/support/every_simd.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -146,7 +147,7 @@ TEST_F(ExpandDepthwise, LeavesTheProjectionOfWhatItMakesMeansOf) {
 
 // A result that is made over the image that it is of: of small images, whose expansion is a step of
 // its own.
-class DepthwiseOverItsImage : public testing::Test {
+class DepthwiseOverItsImage : public math::WithSimd {
  protected:
   struct Image {
     int64_t batch, height, width, channels;
@@ -154,6 +155,7 @@ class DepthwiseOverItsImage : public testing::Test {
 
   void SetUp() override {
     if (ProviderPass("channels_last") == nullptr) GTEST_SKIP() << "this build has no oneDNN";
+    math::WithSimd::SetUp();
   }
 
   static TestModel Block(const Image& image, int64_t kernel, int64_t first_pad) {
@@ -173,13 +175,15 @@ class DepthwiseOverItsImage : public testing::Test {
   }
 };
 
-TEST_F(DepthwiseOverItsImage, HasTheSameResult) {
+TEST_P(DepthwiseOverItsImage, HasTheSameResult) {
   for (const Image& image : {Image{1, 14, 14, 64},
                              {2, 7, 7, 64},
                              {1, 5, 6, 48},
                              {2, 9, 15, 32},
                              {1, 20, 41, 32},
                              {1, 9, 13, 40},
+                             {1, 16, 28, 40},  // pixels of no whole lines of 64 bytes
+                             {2, 11, 10, 24},
                              {1, 1, 8, 32}}) {
     for (const int64_t kernel : {3, 5, 7}) {
       for (const int64_t first_pad : {kernel / 2, int64_t{0}, kernel - 1}) {
@@ -194,7 +198,7 @@ TEST_F(DepthwiseOverItsImage, HasTheSameResult) {
 }
 
 // As networks have it whose shortcuts meet a depthwise convolution before the activation.
-TEST_F(DepthwiseOverItsImage, AddsASum) {
+TEST_P(DepthwiseOverItsImage, AddsASum) {
   for (const Image& image : {Image{1, 14, 14, 12}, {2, 20, 41, 32}, {1, 5, 30, 640}}) {
     const int64_t c = image.channels;
     for (const char* activation : {"", "Relu", "Sigmoid", "HardSwish"}) {
@@ -264,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 // One image of the block's width is there at a time, and a little of another: not two.
-TEST_F(DepthwiseOverItsImage, TakesItsMemory) {
+TEST_P(DepthwiseOverItsImage, TakesItsMemory) {
   const Image image{1, 28, 28, 192};
   const int64_t wide = 28 * 28 * 192 * 4;
   const Value x = Ramp(Shape{1, 8, 28, 28}, 0.1f);
@@ -280,6 +284,8 @@ TEST_F(DepthwiseOverItsImage, TakesItsMemory) {
   EXPECT_TRUE(run(wide + wide / 2).ok()) << run(wide + wide / 2).ToString();
   EXPECT_FALSE(run(wide).ok());
 }
+
+INSTANTIATE_TEST_SUITE_P(Sets, DepthwiseOverItsImage, math::EverySimdName());
 
 // Squeeze-and-excite of an image that outweighs the weights behind it.
 TEST(GatedConv, MultipliesTheWeightsInsteadOfTheImage) {
@@ -351,7 +357,7 @@ TEST_F(ExpandDepthwise, LeavesOtherWindowsToConvolutions) {
   }
 }
 
-class PlanarConv : public testing::Test {
+class PlanarConv : public math::WithSimd {
  protected:
   void SetUp() override {
     for (const char* name : {"channels_last", "planar_conv", "expand_depthwise"}) {
@@ -359,6 +365,7 @@ class PlanarConv : public testing::Test {
       if (passes_.back() == nullptr) GTEST_SKIP() << "this build has no oneDNN";
     }
     passes_.push_back(DeadCodeElimination());
+    math::WithSimd::SetUp();
   }
 
   struct Case {
@@ -396,7 +403,7 @@ class PlanarConv : public testing::Test {
   std::vector<const GraphPass*> passes_;
 };
 
-TEST_F(PlanarConv, ReadsImagesAsTheyCome) {
+TEST_P(PlanarConv, ReadsImagesAsTheyCome) {
   if (math::CurrentSimd().few_rows == nullptr) GTEST_SKIP() << "registers of 512 bits alone";
   auto passes = StandardPasses();
   passes.insert(passes.end(), passes_.begin(), passes_.end());
@@ -410,7 +417,7 @@ TEST_F(PlanarConv, ReadsImagesAsTheyCome) {
   EXPECT_EQ(After(many, passes), "Transpose ConvChannelsLast Transpose");
 }
 
-TEST_F(PlanarConv, AgreesWithPlainConvolutions) {
+TEST_P(PlanarConv, AgreesWithPlainConvolutions) {
   for (const bool followed : {false, true}) {
     for (const char* activation : {"Relu", "Silu"}) {
       for (const Case& c :
@@ -425,6 +432,8 @@ TEST_F(PlanarConv, AgreesWithPlainConvolutions) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Sets, PlanarConv, math::EverySimdName());
 
 TEST(OnePixelConv, AgreesWithPlainConvolutions) {
   for (const int64_t batch : {1, 2, 13}) {

@@ -1,5 +1,6 @@
 // onnxd::ConvChannelsLast with a filter for each channel, by loops of our own.
 #include <algorithm>
+#include <numeric>
 
 #include "runtime/base/claim_lines.h"
 #include "runtime/kernel/kernel.h"
@@ -15,6 +16,14 @@ namespace {
 
 // Of the result, at least: what follows on it finds them in a cache.
 constexpr int64_t kCachedFloats = 1 << 14;
+
+// The bytes of at least so many whole pixels, at the end of which a tensor may begin. A part of a
+// pixel would move a channel's results onto channels that are read later.
+size_t AlignedPixels(int64_t pixels, int64_t channels) {
+  const size_t pixel = static_cast<size_t>(channels) * sizeof(float);
+  const size_t unit = std::lcm(pixel, kTensorAlignment);
+  return (static_cast<size_t>(pixels) * pixel + unit - 1) / unit * unit;
+}
 
 class DepthwiseChannelsLast : public Kernel {
  public:
@@ -41,9 +50,7 @@ class DepthwiseChannelsLast : public Kernel {
         Shape{1, y[0] * y[1], y[2], y[3]}, window.kernel[0] * window.kernel[1], context.threads);
     const int64_t rows = (y[0] * y[1] + bands - 1) / bands;
     if (const auto pixels = conv_.PixelsAhead(window, x, y); pixels && rows >= y[0] * y[1]) {
-      const size_t bytes = static_cast<size_t>(*pixels * y[3]) * sizeof(float);
-      prepared.slides = {
-          {0, 0, (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment}};
+      prepared.slides = {{0, 0, AlignedPixels(*pixels, y[3])}};
     }
     prepared.compute = [this, x, y, window, rows](const KernelContext& k) {
       k.pool().ParallelFor(y[0] * y[1], rows, [&](int64_t begin, int64_t end) {
