@@ -1,10 +1,13 @@
 // onnxd::ConvWinograd: a 3 x 3 convolution of stride 1 over [batch, height, width, channels] by
 // Winograd's F(4x4, 3x3): 36 products of small matrices for 16 pixels instead of 144; or, with
 // tile=2, F(2x2, 3x3): 16 for 4 instead of 36. Weights take 4 or 1.78 times their memory, and
-// results differ from direct ones by some 1e-6 of the largest.
+// results differ from direct ones by some 1e-6 of the largest. With a dilation of d, each d-th row
+// of the result is a convolution without dilation of each d-th row of the image; of such rows and
+// columns is a phase.
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/ceil_divide.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
 #include "runtime/ops/convolution.h"
@@ -19,6 +22,7 @@ constexpr int64_t kGemmRows = 12;
 constexpr int64_t kBlockTiles = 5 * kGemmRows;  // transformed at a time
 constexpr int64_t kFewestTiles = 8;             // of a thread: all its weights are read for them
 constexpr int64_t kChannelStep = 16;
+constexpr int64_t kMostDilation = 1 << 20;  // of any extent that is worth it, far from overflow
 
 using FilterRow = std::array<double, 3>;
 
@@ -72,7 +76,10 @@ struct Plan {
   int64_t height, width, in;           // of the input
   int64_t out_height, out_width, out;  // of the result
   int64_t pad_top, pad_left;
-  int64_t tile_columns, tiles;  // of one image; all
+  int64_t row_step, column_step;      // dilations
+  int64_t row_phases, column_phases;  // as many as dilations, or as the result has rows and columns
+  int64_t tile_rows, tile_columns;    // of one phase
+  int64_t tiles;                      // of all images
   int64_t blocks, block_tiles;
   int64_t block_floats;  // scratch of one thread
   ActivationBounds activation;
@@ -81,7 +88,7 @@ struct Plan {
 int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
 struct TilePosition {
-  int64_t image, row, column;  // of the result's first pixel
+  int64_t image, row, column;  // of the result's first pixel; its others are a step apart
 };
 
 // Blocks of whole tiles of the GEMM's rows for one thread, of equal sizes for several.
@@ -120,11 +127,13 @@ class BlockRun {
 
  private:
   TilePosition At(int64_t tile) const {
-    const int64_t per_image =
-        plan_.tile_columns * ((plan_.out_height + plan_.tile - 1) / plan_.tile);
-    const int64_t within = tile % per_image;
-    return {tile / per_image, within / plan_.tile_columns * plan_.tile,
-            within % plan_.tile_columns * plan_.tile};
+    const int64_t per_phase = plan_.tile_rows * plan_.tile_columns;
+    const int64_t phase = tile / per_phase, within = tile % per_phase;
+    const int64_t phases = plan_.row_phases * plan_.column_phases;
+    const int64_t row = within / plan_.tile_columns * plan_.tile;
+    const int64_t column = within % plan_.tile_columns * plan_.tile;
+    return {phase / phases, row * plan_.row_step + phase % phases / plan_.column_phases,
+            column * plan_.column_step + phase % plan_.column_phases};
   }
 
   void ReadTile(TilePosition at, float* to) const {
@@ -132,7 +141,8 @@ class BlockRun {
     std::array<const float*, kMostProducts> pixels;
     for (int64_t i = 0; i < plan_.side; ++i) {
       for (int64_t j = 0; j < plan_.side; ++j) {
-        const int64_t row = at.row - plan_.pad_top + i, column = at.column - plan_.pad_left + j;
+        const int64_t row = at.row - plan_.pad_top + i * plan_.row_step;
+        const int64_t column = at.column - plan_.pad_left + j * plan_.column_step;
         const bool inside = row >= 0 && row < plan_.height && column >= 0 && column < plan_.width;
         pixels[static_cast<size_t>(i * plan_.side + j)] =
             inside ? image + (row * plan_.width + column) * plan_.in : zeros_;
@@ -149,7 +159,8 @@ class BlockRun {
     std::array<const float*, 16> residuals;
     for (int64_t i = 0; i < plan_.tile; ++i) {
       for (int64_t j = 0; j < plan_.tile; ++j) {
-        const int64_t row = at.row + i, column = at.column + j;
+        const int64_t row = at.row + i * plan_.row_step;
+        const int64_t column = at.column + j * plan_.column_step;
         const bool inside = row < plan_.out_height && column < plan_.out_width;
         const int64_t offset = (origin + row * plan_.out_width + column) * plan_.out;
         const auto pixel = static_cast<size_t>(i * plan_.tile + j);
@@ -213,8 +224,12 @@ class ConvWinograd : public Kernel {
     plan.height = x[1], plan.width = x[2], plan.in = x[3];
     plan.out_height = y[1], plan.out_width = y[2], plan.out = y[3];
     plan.pad_top = window.pads_begin[0], plan.pad_left = window.pads_begin[1];
-    plan.tile_columns = (y[2] + tile_ - 1) / tile_;
-    plan.tiles = y[0] * plan.tile_columns * ((y[1] + tile_ - 1) / tile_);
+    plan.row_step = window.dilations[0], plan.column_step = window.dilations[1];
+    plan.row_phases = std::min(plan.row_step, y[1]);
+    plan.column_phases = std::min(plan.column_step, y[2]);
+    plan.tile_rows = CeilDivide(CeilDivide(y[1], plan.row_step), tile_);
+    plan.tile_columns = CeilDivide(CeilDivide(y[2], plan.column_step), tile_);
+    plan.tiles = y[0] * plan.row_phases * plan.column_phases * plan.tile_rows * plan.tile_columns;
     DivideTiles(context.threads, &plan);
     plan.block_floats = 2 * Aligned(std::max(plan.in, plan.out)) +
                         plan.products * plan.block_tiles * (plan.in + plan.out);
@@ -253,10 +268,12 @@ Result<std::unique_ptr<Kernel>> MakeConvWinograd(const KernelInfo& info) {
     return Unimplemented("ConvWinograd needs constant 3 x 3 weights of multiples of 16 channels");
   }
   const Attributes& attributes = info.node.attributes;
-  for (const char* name : {"strides", "dilations"}) {
-    for (const int64_t step : attributes.Ints(name)) {
-      if (step != 1) return Unimplemented(StrCat("ConvWinograd has no ", name));
-    }
+  for (const int64_t step : attributes.Ints("strides")) {
+    if (step != 1) return Unimplemented("ConvWinograd has no strides");
+  }
+  for (const int64_t step : attributes.Ints("dilations")) {
+    if (step > kMostDilation)
+      return Unimplemented(StrCat("ConvWinograd has no dilation of ", step));
   }
   if (attributes.Int("group", 1) != 1) return Unimplemented("ConvWinograd has no groups");
   const int64_t tile = attributes.Int("tile", 4);
