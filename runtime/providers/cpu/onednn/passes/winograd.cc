@@ -205,6 +205,7 @@ class Selection {
     Node* node;
     bool enlarges;
     int64_t saved;  // multiplications for each number of memory, in eighths of a pixel's
+    int64_t weights;
   };
 
   // For 7 numbers more of 9, tiles of 2 save 5 of 9 multiplications. Those of 4 save 7 of 36 more,
@@ -215,10 +216,13 @@ class Selection {
       if (node.Is("ConvWinograd", "onnxd")) packed_.Count(node, node.attributes.Int("tile", 4));
       if (!Fits(graph_, node)) continue;
       const int64_t pixels = Pixels(graph_, node);
-      steps.push_back({&node, false, 8 * pixels});
-      steps.push_back({&node, true, pixels});
+      const int64_t weights = WeightElements(graph_, node);
+      steps.push_back({&node, false, 8 * pixels, weights});
+      steps.push_back({&node, true, pixels, weights});
     }
-    std::ranges::stable_sort(steps, std::greater(), &Step::saved);
+    // Of those that save alike the largest first, for which there may be no room later.
+    std::ranges::stable_sort(steps, std::greater(),
+                             [](const Step& step) { return std::pair(step.saved, step.weights); });
     return steps;
   }
 
