@@ -22,7 +22,7 @@ constexpr int64_t kGemmRows = 12;
 constexpr int64_t kBlockTiles = 5 * kGemmRows;  // transformed at a time
 constexpr int64_t kFewestTiles = 8;             // of a thread: all its weights are read for them
 constexpr int64_t kChannelStep = 16;
-constexpr int64_t kMostDilation = 1 << 20;  // of any extent that is worth it, far from overflow
+constexpr int64_t kMostDilation = int64_t{1} << 40;  // beyond any image, far from overflow
 
 using FilterRow = std::array<double, 3>;
 

@@ -231,18 +231,15 @@ class Selection {
     const int64_t wanted = TileOf(graph_, node, context_);
     if (wanted == 0) return;
     packed_.Count(node, 2);
-    choices_[&node] = {wanted, 2};
+    Choice& choice = choices_[&node] = {wanted, 2};
+    if (wanted == 4) waiting_[node.inputs[1]].push_back(&choice);
   }
 
+  // All with the node's weights at once, which need not ask again where there is no room.
   void Enlarge(Node& node) {
-    const auto chosen = choices_.find(&node);
-    if (chosen == choices_.end() || chosen->second.tile == chosen->second.wanted) return;
-    std::vector<Choice*> alike;
-    for (auto& [other, choice] : choices_) {
-      const bool is_alike = other->inputs[1] == node.inputs[1] && choice.tile != choice.wanted;
-      if (is_alike) alike.push_back(&choice);
-    }
-    if (!packed_.Enlarge(node, static_cast<int64_t>(alike.size()))) return;
+    if (!choices_.contains(&node)) return;
+    const std::vector<Choice*> alike = std::exchange(waiting_[node.inputs[1]], {});
+    if (alike.empty() || !packed_.Enlarge(node, static_cast<int64_t>(alike.size()))) return;
     for (Choice* choice : alike) choice->tile = choice->wanted;
   }
 
@@ -250,6 +247,7 @@ class Selection {
   const PassContext& context_;
   PackedWeights packed_;
   std::map<Node*, Choice> choices_;
+  std::map<ValueId, std::vector<Choice*>> waiting_;  // for tiles of 4, by weights
 };
 
 class Pass : public GraphPass {
