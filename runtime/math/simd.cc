@@ -1,6 +1,9 @@
 #include "runtime/math/simd.h"
 
 #include <atomic>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,11 +35,25 @@ bool MayUseTiles() {
 }
 #endif
 
+#if defined(__x86_64__)
+// What not every compiler's __builtin_cpu_supports knows by name (Intel SDM, volume 2, CPUID).
+bool HasHalfConversions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1) != 0;
+}
+
+bool HasTiles() {
+  constexpr unsigned kBfloat16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+         (d & (kBfloat16 | kTile | kInt8)) == (kBfloat16 | kTile | kInt8);
+}
+#endif
+
 bool Supports(std::string_view name) {
 #if defined(__x86_64__)
   if (name == "avx2") {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasHalfConversions();
   }
   if (name == "avx512") {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -44,10 +61,8 @@ bool Supports(std::string_view name) {
   }
   if (name == "avx512vnni") return Supports("avx512") && __builtin_cpu_supports("avx512vnni");
   if (name == "amx") {
-    return Supports("avx512vnni") && __builtin_cpu_supports("amx-tile") &&
-           __builtin_cpu_supports("amx-int8") && __builtin_cpu_supports("amx-bf16") &&
-           __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
-           MayUseTiles();
+    return Supports("avx512vnni") && HasTiles() && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vbmi") && MayUseTiles();
   }
 #endif
   return name == "baseline";

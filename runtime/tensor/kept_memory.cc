@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "runtime/base/address_sanitizer.h"
 #include "runtime/base/memory_account.h"
 
 namespace onnxd {
@@ -94,7 +95,7 @@ Tensor KeptMemory::Keep(Tensor tensor) {
 }
 
 bool KeptMemory::IsUsed() {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef ONNXD_ADDRESS_SANITIZER
   return false;
 #else
   return true;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "runtime/base/address_sanitizer.h"
 #include "runtime/base/str_cat.h"
 
 namespace onnxd {
@@ -87,7 +88,7 @@ void RecycledBuffers::DropIdle() {
 }
 
 bool RecycledBuffers::IsUsed() {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef ONNXD_ADDRESS_SANITIZER
   return false;
 #else
   return true;

@@ -162,7 +162,7 @@ Status ModelManager::Replace(const VersionKey& key) {
   const auto& [model, version] = key;
   ONNXD_ASSIGN_OR_RETURN(const auto wanted, Scan(model));
   const bool others = std::any_of(wanted.begin(), wanted.end(),
-                                  [&](const auto& other) { return other.version != version; });
+                                  [&](const auto& other) { return other.version != key.second; });
   if (!others) {
     return FailedPrecondition(StrCat("model '", model, "' has no version beside ", version));
   }

@@ -1,7 +1,9 @@
 // Where a test opened OpenCL, leaks are looked for when the tests end, not when the process does:
 // PoCL's threads end meanwhile, and LeakSanitizer dies reading their memory ("Tracer caught signal
 // 11").
-#ifdef __SANITIZE_ADDRESS__
+#include "runtime/base/address_sanitizer.h"
+
+#ifdef ONNXD_ADDRESS_SANITIZER
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sanitizer/asan_interface.h>

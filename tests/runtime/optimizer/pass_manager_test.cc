@@ -53,7 +53,7 @@ class PassRuns : public testing::Test {
   }
 
   TestModel model_;
-  const PassContext context_;
+  const PassContext context_{};
   PassRunner runner_{OptimizationLevel::kBasic, context_};
 };
 
