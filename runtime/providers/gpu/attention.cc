@@ -114,7 +114,6 @@ size_t PresentBytes(const PrepareContext& context, const AttentionSizes& s, size
 
 struct AttentionPlan {
   AttentionSizes sizes;
-  FlashAttention attention;
   std::function<Status(const KernelContext&)> gather;  // null: keys and values are read in place
   bool gathers_keys = false, gathers_values = false;
   size_t key_bytes = 0, present_bytes = 0;  // of scratch
@@ -122,7 +121,8 @@ struct AttentionPlan {
   int64_t mask_keys = 0;
 };
 
-Status Run(const AttentionPlan& plan, const Settings& settings, const KernelContext& k) {
+Status Run(const AttentionPlan& plan, const FlashAttention& attention, const Settings& settings,
+           const KernelContext& k) {
   const void* keys = k.input<void>(1);
   const void* values = k.input<void>(2);
   if (plan.gather != nullptr) {
@@ -140,7 +140,7 @@ Status Run(const AttentionPlan& plan, const Settings& settings, const KernelCont
   }
   const AttentionPointers pointers{k.input<void>(0), keys, values, k.output<void>(0),
                                    k.scratch<std::byte>() + plan.present_bytes};
-  return plan.attention.run(k, pointers, [&](LaunchArguments& arguments) {
+  return attention.run(k, pointers, [&](LaunchArguments& arguments) {
     arguments.Value(plan.sizes.past);
     if (settings.has_lengths) arguments.Pointer(k.input<void>(6));
     if (settings.softcap > 0) arguments.Value(settings.softcap);
@@ -231,11 +231,10 @@ Result<std::unique_ptr<Kernel>> MakeGpuAttention(const KernelInfo& info, GpuDevi
     plan.key_bytes = PresentBytes(context, s, 1, s.head, settings.type);
     plan.present_bytes = plan.key_bytes + PresentBytes(context, s, 2, s.value_head, settings.type);
     const auto make = [&](const FlashAttention& attention) {
-      plan.attention = attention;
       PreparedKernel prepared;
       prepared.scratch_bytes = plan.present_bytes + attention.scratch_bytes;
-      prepared.compute = [plan, settings](const KernelContext& k) {
-        return Run(plan, settings, k);
+      prepared.compute = [plan, attention, settings](const KernelContext& k) {
+        return Run(plan, attention, settings, k);
       };
       return prepared;
     };

@@ -86,7 +86,7 @@ Result<FlashAttention> MakeFlashAttention(GpuDevice& device, const AttentionText
                                           const FlashSizes& sizes);
 
 // What `make` makes of the attention, for a node: of the fastest of several, see tactics.h, which
-// asks for kernels that read nothing on the host.
+// asks for kernels that read nothing on the host, and calls it on several threads at once.
 Result<PreparedKernel> PrepareFlashAttention(
     GpuDevice& device, const PrepareContext& context, const AttentionText& text,
     const FlashSizes& sizes, const std::function<PreparedKernel(const FlashAttention&)>& make);

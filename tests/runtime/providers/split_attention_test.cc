@@ -138,6 +138,13 @@ TEST_P(SplitAttention, IsNotSearchedForAgainWhenTheCacheGrows) {
   EXPECT_EQ(Programs("split_attention"), known);
 }
 
+// Each batch is a question of its own, whose ways are prepared on several threads.
+TEST_P(SplitAttention, IsSearchedForOnSeveralThreads) {
+  device_ = *FindOpenClDevice({.searches_tactics = true});
+  for (int64_t batch = 1; batch <= 12; ++batch) ExpectSame({1, 130, 24, 24, batch});
+  EXPECT_GT(Programs("split_attention"), 1);
+}
+
 TEST(SplitAttentionPlans, HaveEnoughGroupsForADeviceWhereKeysAllowIt) {
   FlashSizes sizes{};
   sizes.queries = 1, sizes.keys = 513, sizes.head = sizes.value_head = 64;
