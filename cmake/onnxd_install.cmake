@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 # The runtime's folders as one library, so that other programs link one thing: onnxd::runtime.
 set(runtime_objects)
-foreach(folder base math tensor graph ops format optimizer fusion session plugin device
+foreach(folder base text math tensor graph ops format optimizer fusion session plugin device
     providers_cpu providers_gpu providers_fused providers)
   list(APPEND runtime_objects $<TARGET_OBJECTS:onnxd_runtime_${folder}>)
 endforeach()
@@ -13,7 +13,7 @@ add_library(onnxd_runtime STATIC ${runtime_objects})
 set_target_properties(onnxd_runtime PROPERTIES EXPORT_NAME runtime LINKER_LANGUAGE CXX)
 target_compile_features(onnxd_runtime INTERFACE cxx_std_20)
 target_include_directories(onnxd_runtime INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/onnxd>)
-target_link_libraries(onnxd_runtime INTERFACE spdlog::spdlog Threads::Threads xxhash re2 ${CMAKE_DL_LIBS})
+target_link_libraries(onnxd_runtime INTERFACE spdlog::spdlog Threads::Threads xxhash re2 simdjson utf8proc ${CMAKE_DL_LIBS})
 if(ONNXD_ONEDNN)
   target_link_libraries(onnxd_runtime INTERFACE dnnl gomp)
 endif()
@@ -62,7 +62,7 @@ set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA
   ${CMAKE_SOURCE_DIR}/deploy/debian/postrm)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME onnxd-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libspdlog-dev, libxxhash-dev, libre2-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libspdlog-dev, libxxhash-dev, libre2-dev, libsimdjson-dev, libutf8proc-dev")
 if(ONNXD_ONEDNN)
   string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libdnnl-dev")
 endif()

@@ -3,7 +3,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/format/parsed_model.h"
-#include "runtime/format/wire_reader.h"
+#include "runtime/base/wire_reader.h"
 
 namespace onnxd {
 

@@ -37,7 +37,7 @@ std::string_view WhatWouldHelp(std::string_view domain) {
     return "; it is onnxruntime's own: export the model without that fusion, or load a plug-in "
            "with it (--plugins)";
   }
-  if (domain == "ai.onnx.contrib" || domain == "com.microsoft.extensions") {
+  if (domain == "ai.onnx.contrib") {
     return "; it belongs to onnxruntime-extensions: serve the model without its pre- and "
            "post-processing, or load a plug-in with it (--plugins)";
   }

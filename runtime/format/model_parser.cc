@@ -337,6 +337,8 @@ Status Parser::ParseNode(uint64_t end, ParsedNode& node, int depth) {
     }
   });
   if (node.domain == "ai.onnx") node.domain.clear();
+  // Another name of onnxruntime-extensions' domain.
+  if (node.domain == "com.microsoft.extensions") node.domain = "ai.onnx.contrib";
   return status.WithContext(StrCat("node '", node.name, "' (", node.op_type, ")"));
 }
 

@@ -4,7 +4,7 @@
 #include "runtime/base/status.h"
 #include "runtime/format/parsed_model.h"
 #include "runtime/format/tensor_reader.h"
-#include "runtime/format/wire_reader.h"
+#include "runtime/base/wire_reader.h"
 
 namespace onnxd {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/base/status.h"
-#include "runtime/format/wire_reader.h"
+#include "runtime/base/wire_reader.h"
 #include "runtime/graph/initializer.h"
 
 namespace onnxd {

@@ -4,7 +4,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/format/tensor_reader.h"
-#include "runtime/format/wire_reader.h"
+#include "runtime/base/wire_reader.h"
 #include "runtime/format/wire_writer.h"
 
 namespace onnxd {

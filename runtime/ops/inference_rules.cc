@@ -12,11 +12,13 @@ InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op
   static const auto rules = [] {
     std::unordered_map<std::string_view, std::vector<InferenceRule>> all;  // by operator
     for (const auto& family :
-         {ElementwiseRules(), ReductionRules(),     DataMovementRules(), ConvolutionRules(),
-          MatMulRules(),      NormalizationRules(), RecurrentRules(),    MachineLearningRules(),
-          ControlFlowRules(), AttentionRules(),     TrainingRules(),     QuantizationRules(),
-          SequenceRules(),    VisionRules(),        TextRules(),         SelectionRules(),
-          SignalRules(),      EinsumRules(),        ResizeRules(),       ContribTransformerRules(),
+         {ElementwiseRules(), ReductionRules(),       DataMovementRules(),
+          ConvolutionRules(), MatMulRules(),          NormalizationRules(),
+          RecurrentRules(),   MachineLearningRules(), ControlFlowRules(),
+          AttentionRules(),   TrainingRules(),        QuantizationRules(),
+          SequenceRules(),    VisionRules(),          TextRules(),
+          TokenizerRules(),   SelectionRules(),       SignalRules(),
+          EinsumRules(),      ResizeRules(),          ContribTransformerRules(),
           ReshapeRules()}) {
       for (const InferenceRule& rule : family) all[rule.op].push_back(rule);
     }

@@ -7,21 +7,16 @@
 
 #include "runtime/ops/inference_rules.h"
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/string_tensors.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
-#include "runtime/providers/cpu/utf8.h"
+#include "runtime/text/unicode.h"
 
 namespace onnxd {
 namespace {
 
 using Values = std::vector<Value>;
 using Strings = std::vector<std::string>;
-
-Result<Tensor> StringTensor(const Shape& shape, Strings strings) {
-  ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(DataType::kString, shape));
-  std::move(strings.begin(), strings.end(), tensor.mutable_data<std::string>());
-  return tensor;
-}
 
 Result<Values> StringNormalizer(const Node& node, std::span<const Value> inputs) {
   const Tensor& x = inputs[0].tensor();
@@ -32,10 +27,10 @@ Result<Values> StringNormalizer(const Node& node, std::span<const Value> inputs)
   }
   const std::string action = node.attributes.String("case_change_action", "NONE");
   const auto change = [&](const std::string& text) {
-    return action == "LOWER" ? Utf8Lower(text) : action == "UPPER" ? Utf8Upper(text) : text;
+    return action == "LOWER" ? Lower(text) : action == "UPPER" ? Upper(text) : text;
   };
   const bool sensitive = node.attributes.Int("is_case_sensitive", 0) != 0;
-  const auto key = [&](const std::string& text) { return sensitive ? text : Utf8Lower(text); };
+  const auto key = [&](const std::string& text) { return sensitive ? text : Lower(text); };
   std::set<std::string> stop;
   for (const std::string& word : node.attributes.Strings("stopwords")) stop.insert(key(word));
   Strings kept;

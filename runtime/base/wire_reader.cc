@@ -1,4 +1,4 @@
-#include "runtime/format/wire_reader.h"
+#include "runtime/base/wire_reader.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,279 @@
+// ai.onnx.contrib BertTokenizer, HfBertTokenizer, BasicTokenizer, WordpieceTokenizer and
+// BertTokenizerDecoder. Source of the semantics: onnxruntime-extensions' operators, and BERT's
+// tokenizer (https://github.com/google-research/bert). Offsets are in characters of the text.
+#include <algorithm>
+#include <set>
+
+#include "runtime/providers/cpu/string_tensors.h"
+#include "runtime/providers/cpu/tokenizer_outputs.h"
+#include "runtime/text/vocabulary.h"
+#include "runtime/text/word_piece.h"
+
+namespace onnxd {
+namespace {
+
+using Values = std::vector<Value>;
+
+// Lines of `vocab_file`: a token's number is its line's, of those that are not empty.
+class BertVocabulary {
+ public:
+  static Result<BertVocabulary> Make(const Node& node) {
+    BertVocabulary made;
+    const std::string text = node.attributes.String("vocab_file", "");
+    for (const std::string_view line : NonEmptyLines(text)) {
+      made.lines_.emplace_back(line);
+      made.vocabulary_.Set(std::string(line), static_cast<int64_t>(made.lines_.size()) - 1);
+    }
+    return made;
+  }
+
+  // The number of the token that an attribute names.
+  Result<int64_t> Special(const Node& node, std::string_view attribute,
+                          std::string_view fallback) const {
+    const std::string token = node.attributes.String(attribute, fallback);
+    if (const auto id = vocabulary_.Find(token)) return *id;
+    return InvalidArgument(StrCat(attribute, " '", token, "' is not in vocab_file"));
+  }
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+  Vocabulary vocabulary_;
+};
+
+enum class Truncation { kLongestFirst, kOnlyFirst, kOnlySecond };
+
+struct BertTokenizer {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  int64_t classifier = 0, separator = 0;
+  int64_t most_tokens = -1;  // of the result; -1: as many as there are
+  Truncation truncation = Truncation::kLongestFirst;
+
+  static Result<std::shared_ptr<const BertTokenizer>> Make(const Node& node) {
+    const auto& a = node.attributes;
+    auto made = std::make_shared<BertTokenizer>();
+    ONNXD_ASSIGN_OR_RETURN(const BertVocabulary words, BertVocabulary::Make(node));
+    WordPieceOptions options;
+    options.continuing_prefix = a.String("suffix_indicator", "##");
+    ONNXD_ASSIGN_OR_RETURN(options.unknown, words.Special(node, "unk_token", "[UNK]"));
+    ONNXD_ASSIGN_OR_RETURN(made->classifier, words.Special(node, "cls_token", "[CLS]"));
+    ONNXD_ASSIGN_OR_RETURN(made->separator, words.Special(node, "sep_token", "[SEP]"));
+    made->most_tokens = a.Int("max_length", -1);
+    const std::string strategy = a.String("truncation_strategy_name", "longest_first");
+    if (strategy == "only_first") {
+      made->truncation = Truncation::kOnlyFirst;
+    } else if (strategy == "only_second") {
+      made->truncation = Truncation::kOnlySecond;
+    } else if (strategy != "longest_first" && strategy != "longest_from_back") {
+      return InvalidArgument(
+          StrCat("truncation_strategy_name '", strategy, "' is none of those that there are"));
+    }
+    TokenizerParts parts;
+    if (a.Int("do_basic_tokenize", 1) != 0) {
+      parts.normalizer =
+          BertNormalizer({true, a.Int("tokenize_chinese_chars", 1) != 0,
+                          a.Int("strip_accents", 0) != 0, a.Int("do_lower_case", 1) != 0});
+      parts.pre_tokenizer = BertPreTokenizer();
+    } else {
+      parts.pre_tokenizer = Split(CharacterRuns(IsWhitespace), SplitBehavior::kRemoved);
+    }
+    ONNXD_ASSIGN_OR_RETURN(parts.model, WordPiece::Make(words.vocabulary().Entries(), options));
+    ONNXD_ASSIGN_OR_RETURN(made->tokenizer, Tokenizer::Make(std::move(parts)));
+    return std::shared_ptr<const BertTokenizer>(std::move(made));
+  }
+
+  // Leaves room for the tokens around; of two texts the longer gives first, or the one that is
+  // named.
+  void Truncate(Encoding& first, Encoding* second) const {
+    if (most_tokens < 0) return;
+    const auto around = static_cast<size_t>(second != nullptr ? 3 : 2);
+    const auto most =
+        static_cast<size_t>(most_tokens) > around ? static_cast<size_t>(most_tokens) - around : 0;
+    size_t one = first.ids.size(), two = second != nullptr ? second->ids.size() : 0;
+    while (one + two > most) {
+      const bool from_first = second == nullptr || truncation == Truncation::kOnlyFirst ||
+                              (truncation == Truncation::kLongestFirst && one > two);
+      size_t& from = from_first ? one : two;
+      if (from == 0) break;
+      --from;
+    }
+    first.ids.resize(one);
+    if (second != nullptr) second->ids.resize(two);
+  }
+
+  Encoding Encode(std::span<const std::string> texts) const {
+    Encoding first = tokenizer->Encode(texts[0]), second;
+    if (texts.size() == 2) second = tokenizer->Encode(texts[1]);
+    Truncate(first, texts.size() == 2 ? &second : nullptr);
+    Encoding out;
+    out.Add(classifier);
+    for (size_t i = 0; i < first.ids.size(); ++i) out.Add(first.ids[i], first.offsets[i]);
+    out.Add(separator);
+    if (texts.size() < 2) return out;
+    for (size_t i = 0; i < second.ids.size(); ++i) out.Add(second.ids[i], second.offsets[i], 1);
+    out.Add(separator, {}, 1);
+    return out;
+  }
+};
+
+Result<Tensor> Int64Tensor(const Shape& shape, const std::vector<int64_t>& elements) {
+  return TensorFrom(DataType::kInt64, shape, elements);
+}
+
+// One or two texts -> input_ids, token_type_ids, attention_mask [tokens], offset_mapping [tokens,
+// 2]; as transformers' pipelines want it: input_ids, attention_mask, token_type_ids [1, tokens] of
+// two.
+Result<Values> RunBert(const BertTokenizer& bert, const Node& node, std::span<const Value> inputs,
+                       bool two_in_a_batch) {
+  const auto texts = inputs[0].tensor().elements<std::string>();
+  if (texts.size() != 2 && (two_in_a_batch || texts.size() != 1)) {
+    return InvalidArgument(StrCat(Describe(node), ": expected ",
+                                  two_in_a_batch ? "two" : "one or two", " texts, got ",
+                                  texts.size()));
+  }
+  const Encoding encoding = bert.Encode({texts.data(), texts.size()});
+  const auto count = static_cast<int64_t>(encoding.ids.size());
+  const Shape shape = two_in_a_batch ? Shape{1, count} : Shape{count};
+  const std::vector<int64_t> ones(encoding.ids.size(), 1);
+  Values out;
+  ONNXD_ASSIGN_OR_RETURN(Tensor ids, Int64Tensor(shape, encoding.ids));
+  ONNXD_ASSIGN_OR_RETURN(Tensor types, Int64Tensor(shape, encoding.types));
+  ONNXD_ASSIGN_OR_RETURN(Tensor mask, Int64Tensor(shape, ones));
+  out.emplace_back(std::move(ids));
+  out.emplace_back(std::move(two_in_a_batch ? mask : types));
+  out.emplace_back(std::move(two_in_a_batch ? types : mask));
+  if (node.outputs.size() > 3) {
+    ONNXD_ASSIGN_OR_RETURN(Tensor offsets, Tensor::Create(DataType::kInt64, Shape{count, 2}));
+    auto* to = offsets.mutable_data<int64_t>();
+    for (const Span& offset : encoding.offsets) {
+      *to++ = offset.begin;
+      *to++ = offset.end;
+    }
+    out.emplace_back(std::move(offsets));
+  }
+  out.resize(node.outputs.size());
+  return out;
+}
+
+Result<std::unique_ptr<Kernel>> MakeBert(const KernelInfo& info, bool two_in_a_batch) {
+  ONNXD_ASSIGN_OR_RETURN(const auto bert, BertTokenizer::Make(info.node));
+  return MakeEagerKernel([bert, two_in_a_batch](const Node& node, std::span<const Value> inputs) {
+    return RunBert(*bert, node, inputs, two_in_a_batch);
+  });
+}
+
+class BertDecoder {
+ public:
+  static Result<std::shared_ptr<const BertDecoder>> Make(const Node& node) {
+    auto made = std::make_shared<BertDecoder>();
+    ONNXD_ASSIGN_OR_RETURN(BertVocabulary words, BertVocabulary::Make(node));
+    made->words_ = words.lines();
+    const auto& a = node.attributes;
+    made->unknown_ = a.String("unk_token", "[UNK]");
+    made->prefix_ = a.String("suffix_indicator", "##");
+    made->by_positions_ = a.Int("use_indices", 0) != 0;
+    made->skips_special_ = a.Int("skip_special_tokens", 0) != 0;
+    made->cleans_up_ = a.Int("clean_up_tokenization_spaces", 1) != 0;
+    for (const auto& [attribute, fallback] :
+         {std::pair("sep_token", "[SEP]"), std::pair("pad_token", "[PAD]"),
+          std::pair("cls_token", "[CLS]"), std::pair("mask_token", "[MASK]")}) {
+      made->special_.insert(a.String(attribute, fallback));
+    }
+    return std::shared_ptr<const BertDecoder>(std::move(made));
+  }
+
+  // The texts of tokens [begin, end) for each row of `positions`, or of all of them.
+  Result<Values> Run(const Node& node, std::span<const Value> inputs) const {
+    const Tensor& ids = inputs[0].tensor();
+    const Shape& shape = ids.shape();
+    if (shape.rank() != 1 && !(shape.rank() == 2 && shape[0] == 1)) {
+      return InvalidArgument(
+          StrCat(Describe(node), ": expected ids [n] or [1, n], got ", shape.ToString()));
+    }
+    const auto tokens = ids.elements<int64_t>();
+    if (!by_positions_) return OneValue(StringTensor(Shape{1}, {Text(tokens)}));
+    const Tensor* positions = TensorAt(inputs, 1);
+    const Shape* rows = positions == nullptr ? nullptr : &positions->shape();
+    if (rows == nullptr ||
+        (positions->ElementCount() > 0 && (rows->rank() != 2 || (*rows)[1] != 2))) {
+      return InvalidArgument(StrCat(Describe(node), ": expected positions [rows, 2]"));
+    }
+    std::vector<std::string> texts;
+    const auto bounds = positions->elements<int64_t>();
+    for (size_t row = 0; row + 1 < bounds.size(); row += 2) {
+      const int64_t begin = bounds[row], end = bounds[row + 1];
+      if (begin < 0 || end < begin || end > static_cast<int64_t>(tokens.size())) {
+        return InvalidArgument(StrCat(Describe(node), ": positions [", begin, ", ", end, ") of ",
+                                      tokens.size(), " tokens"));
+      }
+      texts.push_back(
+          Text(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))));
+    }
+    const auto count = static_cast<int64_t>(texts.size());
+    return OneValue(StringTensor(Shape{count}, std::move(texts)));
+  }
+
+ private:
+  // Tokens that go on a word of which the beginning is not there are left out.
+  std::string Text(std::span<const int64_t> tokens) const {
+    std::string text;
+    std::string_view last;
+    for (const int64_t id : tokens) {
+      const bool known = id >= 0 && id < static_cast<int64_t>(words_.size());
+      std::string_view word = known ? words_[static_cast<size_t>(id)] : unknown_;
+      if (skips_special_ && special_.contains(word)) continue;
+      if (!prefix_.empty() && word.starts_with(prefix_)) {
+        if (text.empty()) continue;
+        word.remove_prefix(prefix_.size());
+      } else if (!text.empty() && !(cleans_up_ && StandTogether(last, word))) {
+        text += ' ';
+      }
+      text += word;
+      last = word;
+    }
+    return text;
+  }
+
+  // Whether no blank stands between: behind what opens, before what closes, on both sides of what
+  // joins.
+  static bool StandTogether(std::string_view left, std::string_view right) {
+    constexpr std::u32string_view kJoins = U"\"'-/@\\", kOpens = U"$(<[{", kCloses = U"!),.:>?]}~";
+    const auto is_in = [](char32_t c, std::u32string_view set) { return set.find(c) != set.npos; };
+    const auto joins = [&](char32_t c) {
+      // Of Latin-1, of general punctuation, of Chinese and Japanese.
+      const bool block =
+          (c >= 0x80 && c <= 0xff) || (c >= 0x2000 && c <= 0x206f) || (c >= 0x3000 && c <= 0x303f);
+      return is_in(c, kJoins) || (block && IsPunctuation(c));
+    };
+    if (left.empty() || right.empty()) return false;
+    size_t at = left.size() - 1;
+    while (at > 0 && (static_cast<unsigned char>(left[at]) & 0xc0) == 0x80) --at;
+    const char32_t before = CodePointAt(left, at).value, after = CodePointAt(right, 0).value;
+    return joins(before) || is_in(before, kOpens) || joins(after) || is_in(after, kCloses);
+  }
+
+  std::vector<std::string> words_;
+  std::string unknown_, prefix_;
+  bool by_positions_ = false, skips_special_ = false, cleans_up_ = true;
+  std::set<std::string, std::less<>> special_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeBertTokenizer(const KernelInfo& info) {
+  return MakeBert(info, false);
+}
+Result<std::unique_ptr<Kernel>> MakeHfBertTokenizer(const KernelInfo& info) {
+  return MakeBert(info, true);
+}
+
+Result<std::unique_ptr<Kernel>> MakeBertTokenizerDecoder(const KernelInfo& info) {
+  ONNXD_ASSIGN_OR_RETURN(const auto decoder, BertDecoder::Make(info.node));
+  return MakeEagerKernel([decoder](const Node& node, std::span<const Value> inputs) {
+    return decoder->Run(node, inputs);
+  });
+}
+
+}  // namespace onnxd

@@ -1,0 +1,74 @@
+#include "runtime/text/aligned_text.h"
+
+namespace onnxd {
+
+AlignedText AlignedText::From(std::string_view utf8, uint32_t first) {
+  AlignedText out;
+  out.characters.reserve(utf8.size());
+  out.source.reserve(utf8.size());
+  for (size_t at = 0; at < utf8.size(); ++first) {
+    const auto [value, bytes] = CodePointAt(utf8, at);
+    out.Append(value, {first, first + 1});
+    at += bytes;
+  }
+  return out;
+}
+
+void AlignedText::AppendText(std::string_view utf8, Span from) {
+  for (size_t at = 0; at < utf8.size();) {
+    const auto [value, bytes] = CodePointAt(utf8, at);
+    Append(value, from);
+    at += bytes;
+  }
+}
+
+AlignedText AlignedText::Part(size_t begin, size_t end) const {
+  const auto from = static_cast<ptrdiff_t>(begin), to = static_cast<ptrdiff_t>(end);
+  return {{characters.begin() + from, characters.begin() + to},
+          {source.begin() + from, source.begin() + to}};
+}
+
+void AlignedText::Prepend(std::string_view utf8) {
+  if (characters.empty()) return;
+  AlignedText out;
+  out.AppendText(utf8, source.front());
+  out.characters.insert(out.characters.end(), characters.begin(), characters.end());
+  out.source.insert(out.source.end(), source.begin(), source.end());
+  *this = std::move(out);
+}
+
+void AlignedText::Filter(bool (*keep)(char32_t)) {
+  size_t kept = 0;
+  for (size_t i = 0; i < size(); ++i) {
+    if (!keep(characters[i])) continue;
+    characters[kept] = characters[i];
+    source[kept++] = source[i];
+  }
+  characters.resize(kept);
+  source.resize(kept);
+}
+
+void AlignedText::MakeLower() {
+  // The one character whose lower case is two.
+  constexpr char32_t kDottedCapitalI = 0x130, kDotAbove = 0x307;
+  AlignedText out;
+  out.characters.reserve(size());
+  out.source.reserve(size());
+  for (size_t i = 0; i < size(); ++i) {
+    const bool two = characters[i] == kDottedCapitalI;
+    out.Append(two ? U'i' : Lower(characters[i]), source[i]);
+    if (two) out.Append(kDotAbove, source[i]);
+  }
+  *this = std::move(out);
+}
+
+void EncodedPart::Assign(const AlignedText& text, size_t begin, size_t end) {
+  bytes.clear();
+  character.clear();
+  for (size_t i = begin; i < end; ++i) {
+    AppendCodePoint(text.characters[i], bytes);
+    character.resize(bytes.size(), static_cast<uint32_t>(i));
+  }
+}
+
+}  // namespace onnxd

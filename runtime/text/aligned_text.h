@@ -1,0 +1,41 @@
+// Text that was changed and still knows, for each character, where it comes from.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/unicode.h"
+
+namespace onnxd {
+
+struct AlignedText {
+  std::vector<char32_t> characters;
+  std::vector<Span> source;  // of each character, in characters of the text as it came
+
+  // `first`: the index of the text's first character in what it is part of.
+  static AlignedText From(std::string_view utf8, uint32_t first = 0);
+
+  size_t size() const { return characters.size(); }
+  void Append(char32_t value, Span from) {
+    characters.push_back(value);
+    source.push_back(from);
+  }
+  void AppendText(std::string_view utf8, Span from);
+  AlignedText Part(size_t begin, size_t end) const;
+  void Prepend(std::string_view utf8);
+  // Characters that are kept.
+  void Filter(bool (*keep)(char32_t));
+  void Normalize(NormalForm form) { onnxd::Normalize(form, characters, source); }
+  void MakeLower();
+};
+
+// UTF-8 of characters [begin, end), and of each of its bytes the index of its character.
+struct EncodedPart {
+  std::string bytes;
+  std::vector<uint32_t> character;
+
+  void Assign(const AlignedText& text, size_t begin, size_t end);
+};
+
+}  // namespace onnxd

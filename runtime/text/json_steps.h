@@ -1,0 +1,19 @@
+// Normalizers and pre-tokenizers, as a tokenizer.json describes them.
+#pragma once
+
+#include "runtime/base/status.h"
+#include "runtime/text/json_value.h"
+#include "runtime/text/normalizers.h"
+#include "runtime/text/pre_tokenizers.h"
+
+namespace onnxd {
+
+// Whether pieces end up as bytes, written with ByteCharacters: the model may then look at bytes.
+struct StepTraits {
+  bool byte_level = false;
+};
+
+Result<Normalizer> ParseNormalizer(JsonValue json, StepTraits& traits);
+Result<PreTokenizer> ParsePreTokenizer(JsonValue json, StepTraits& traits);
+
+}  // namespace onnxd

@@ -1,0 +1,89 @@
+// What the parts of a tokenizer.json are read with.
+#pragma once
+
+#include <simdjson.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/text/vocabulary.h"
+
+namespace onnxd {
+
+using JsonValue = simdjson::dom::element;
+
+// The member of an object; nothing where it is missing or null, or `of` is no object.
+inline std::optional<JsonValue> Member(JsonValue of, std::string_view name) {
+  JsonValue value;
+  if (!of.is_object() || of[name].get(value) != simdjson::SUCCESS || value.is_null())
+    return std::nullopt;
+  return value;
+}
+
+template <typename T>
+std::optional<T> As(std::optional<JsonValue> value) {
+  T out;
+  if (!value || value->get(out) != simdjson::SUCCESS) return std::nullopt;
+  return out;
+}
+
+inline std::string TextOf(JsonValue of, std::string_view name, std::string_view fallback = "") {
+  return std::string(As<std::string_view>(Member(of, name)).value_or(fallback));
+}
+
+inline bool FlagOf(JsonValue of, std::string_view name, bool fallback) {
+  return As<bool>(Member(of, name)).value_or(fallback);
+}
+
+// Empty where it is no array.
+inline std::vector<JsonValue> ItemsOf(std::optional<JsonValue> value) {
+  const auto array = As<simdjson::dom::array>(value);
+  if (!array) return {};
+  return std::vector<JsonValue>(array->begin(), array->end());
+}
+
+inline std::string TypeName(JsonValue of) { return TextOf(of, "type"); }
+
+class JsonDocument {
+ public:
+  // `name`: as the message calls it when it is no object.
+  Status Parse(std::string_view json, std::string_view name) {
+    if (parser_.parse(json.data(), json.size()).get(root_) == simdjson::SUCCESS &&
+        root_.is_object()) {
+      return Status::Ok();
+    }
+    return InvalidArgument(StrCat(name, " is no JSON object"));
+  }
+  JsonValue root() const { return root_; }
+
+ private:
+  simdjson::dom::parser parser_;
+  JsonValue root_;
+};
+
+inline Status CheckTokenNumber(int64_t id, std::string_view token) {
+  constexpr int64_t kMost = int64_t{1} << 26;
+  if (id >= 0 && id < kMost) return Status::Ok();
+  return InvalidArgument(StrCat("token '", token.substr(0, 100), "' has the number ", id));
+}
+
+// {"token": number, ...}
+inline Result<std::shared_ptr<Vocabulary>> ParseVocabulary(std::optional<JsonValue> json) {
+  const auto entries = As<simdjson::dom::object>(json);
+  if (!entries) return InvalidArgument("the vocabulary is no object");
+  auto vocabulary = std::make_shared<Vocabulary>();
+  for (const auto& [token, value] : *entries) {
+    int64_t id = -1;
+    if (value.get(id) != simdjson::SUCCESS) {
+      return InvalidArgument(StrCat("token '", token, "' has no number"));
+    }
+    ONNXD_RETURN_IF_ERROR(CheckTokenNumber(id, token));
+    vocabulary->Set(std::string(token), id);
+  }
+  return vocabulary;
+}
+
+}  // namespace onnxd

@@ -1,0 +1,287 @@
+#include "runtime/text/tokenizer_json.h"
+
+#include <deque>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/text/byte_pair_encoding.h"
+#include "runtime/text/json_steps.h"
+#include "runtime/text/unigram.h"
+#include "runtime/text/vocabulary.h"
+#include "runtime/text/word_piece.h"
+
+namespace onnxd {
+namespace {
+
+// A word is a token, or unknown.
+class WordLevel : public TokenModel {
+ public:
+  WordLevel(std::shared_ptr<const Vocabulary> vocabulary, std::optional<int64_t> unknown)
+      : vocabulary_(std::move(vocabulary)), unknown_(unknown) {}
+  void Encode(std::string_view word, std::vector<Token>& out) const override {
+    const auto id = vocabulary_->Find(word);
+    if (id || unknown_)
+      out.push_back({id ? *id : *unknown_, 0, static_cast<uint32_t>(word.size())});
+  }
+
+ private:
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::optional<int64_t> unknown_;
+};
+
+std::optional<int64_t> UnknownOf(JsonValue model, const Vocabulary& vocabulary) {
+  const auto token = As<std::string_view>(Member(model, "unk_token"));
+  return token ? vocabulary.Find(*token) : std::nullopt;
+}
+
+Result<BytePairEncoding::Pairs> ParseMerges(JsonValue model) {
+  BytePairEncoding::Pairs merges;
+  for (const JsonValue item : ItemsOf(Member(model, "merges"))) {
+    std::string_view text, left, right;
+    if (item.get(text) == simdjson::SUCCESS) {
+      const size_t blank = text.find(' ');
+      if (blank == std::string_view::npos) {
+        return InvalidArgument(StrCat("the merge '", text.substr(0, 100), "' is no pair"));
+      }
+      merges.emplace_back(text.substr(0, blank), text.substr(blank + 1));
+      continue;
+    }
+    const auto pair = As<simdjson::dom::array>(item);
+    if (!pair || pair->size() != 2 || pair->at(0).get(left) != simdjson::SUCCESS ||
+        pair->at(1).get(right) != simdjson::SUCCESS) {
+      return InvalidArgument("a merge is no pair of texts");
+    }
+    merges.emplace_back(left, right);
+  }
+  return merges;
+}
+
+using Model = Result<std::unique_ptr<const TokenModel>>;
+
+Model ParseBytePairs(JsonValue model, bool bytes) {
+  if (As<double>(Member(model, "dropout")).value_or(0) != 0) {
+    return Unimplemented("a BPE model with dropout, which is for training");
+  }
+  ONNXD_ASSIGN_OR_RETURN(const auto vocabulary, ParseVocabulary(Member(model, "vocab")));
+  ONNXD_ASSIGN_OR_RETURN(const auto merges, ParseMerges(model));
+  BytePairOptions options;
+  options.bytes = bytes;
+  options.unknown = UnknownOf(model, *vocabulary);
+  options.fuse_unknown = FlagOf(model, "fuse_unk", false);
+  options.byte_fallback = FlagOf(model, "byte_fallback", false);
+  options.whole_words_first = FlagOf(model, "ignore_merges", false);
+  options.continuing_prefix = TextOf(model, "continuing_subword_prefix");
+  options.word_suffix = TextOf(model, "end_of_word_suffix");
+  return std::unique_ptr<const TokenModel>(BytePairEncoding::Make(vocabulary, merges, options));
+}
+
+Model ParseWordPiece(JsonValue model) {
+  ONNXD_ASSIGN_OR_RETURN(const auto vocabulary, ParseVocabulary(Member(model, "vocab")));
+  WordPieceOptions options;
+  options.continuing_prefix = TextOf(model, "continuing_subword_prefix", "##");
+  options.most_characters = As<uint64_t>(Member(model, "max_input_chars_per_word")).value_or(100);
+  const auto unknown = UnknownOf(model, *vocabulary);
+  if (!unknown) return InvalidArgument("the WordPiece model's unk_token is not in its vocab");
+  options.unknown = *unknown;
+  ONNXD_ASSIGN_OR_RETURN(auto made, WordPiece::Make(vocabulary->Entries(), options));
+  return std::unique_ptr<const TokenModel>(std::move(made));
+}
+
+Model ParseUnigram(JsonValue model) {
+  std::vector<UnigramPiece> pieces;
+  for (const JsonValue item : ItemsOf(Member(model, "vocab"))) {
+    const auto pair = As<simdjson::dom::array>(item);
+    std::string_view text;
+    double score = 0;
+    if (!pair || pair->size() != 2 || pair->at(0).get(text) != simdjson::SUCCESS ||
+        pair->at(1).get(score) != simdjson::SUCCESS) {
+      return InvalidArgument("a piece of the Unigram model is no pair of text and score");
+    }
+    pieces.push_back({std::string(text), static_cast<float>(score), !text.empty(), false});
+  }
+  UnigramOptions options;
+  if (const auto unknown = As<int64_t>(Member(model, "unk_id"))) {
+    if (*unknown < 0 || *unknown >= static_cast<int64_t>(pieces.size())) {
+      return InvalidArgument(StrCat("unk_id ", *unknown, " of ", pieces.size(), " pieces"));
+    }
+    options.unknown = *unknown;
+  }
+  options.byte_fallback = FlagOf(model, "byte_fallback", false);
+  ONNXD_ASSIGN_OR_RETURN(auto made, Unigram::Make(std::move(pieces), options));
+  return std::unique_ptr<const TokenModel>(std::move(made));
+}
+
+Model ParseWordLevel(JsonValue model) {
+  ONNXD_ASSIGN_OR_RETURN(const auto vocabulary, ParseVocabulary(Member(model, "vocab")));
+  const auto unknown = UnknownOf(model, *vocabulary);
+  return std::unique_ptr<const TokenModel>(std::make_unique<WordLevel>(vocabulary, unknown));
+}
+
+// Files of before 2020 do not name the model's type.
+std::string ModelType(JsonValue model) {
+  const std::string type = TypeName(model);
+  if (!type.empty()) return type;
+  if (Member(model, "merges")) return "BPE";
+  return Member(model, "unk_id") ? "Unigram" : "WordPiece";
+}
+
+Model ParseModel(JsonValue model, bool byte_level) {
+  const std::string type = ModelType(model);
+  if (type == "BPE") return ParseBytePairs(model, byte_level);
+  if (type == "WordPiece") return ParseWordPiece(model);
+  if (type == "Unigram") return ParseUnigram(model);
+  if (type == "WordLevel") return ParseWordLevel(model);
+  return Unimplemented(StrCat("the model '", type, "' is not there yet"));
+}
+
+Result<std::vector<AddedToken>> ParseAddedTokens(JsonValue json) {
+  std::vector<AddedToken> tokens;
+  for (const JsonValue item : ItemsOf(Member(json, "added_tokens"))) {
+    AddedToken token;
+    token.text = TextOf(item, "content");
+    token.id = As<int64_t>(Member(item, "id")).value_or(-1);
+    ONNXD_RETURN_IF_ERROR(CheckTokenNumber(token.id, token.text));
+    token.single_word = FlagOf(item, "single_word", false);
+    token.strip_left = FlagOf(item, "lstrip", false);
+    token.strip_right = FlagOf(item, "rstrip", false);
+    token.normalized = FlagOf(item, "normalized", !FlagOf(item, "special", false));
+    if (!token.text.empty()) tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+// ["[CLS]", 101]
+Result<TemplatePart> ParseTokenPair(std::optional<JsonValue> json) {
+  const auto pair = As<simdjson::dom::array>(json);
+  int64_t id = 0;
+  if (!pair || pair->size() != 2 || pair->at(1).get(id) != simdjson::SUCCESS) {
+    return InvalidArgument("a post-processor's token is no pair of text and number");
+  }
+  ONNXD_RETURN_IF_ERROR(CheckTokenNumber(id, "of the post-processor"));
+  return TemplatePart{false, id, 0};
+}
+
+// {"single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id":
+// 0}}],
+//  "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [101]}}}
+Result<std::vector<TemplatePart>> ParseTemplate(JsonValue json) {
+  std::vector<TemplatePart> parts;
+  const auto tokens = Member(json, "special_tokens");
+  for (const JsonValue item : ItemsOf(Member(json, "single"))) {
+    if (const auto text = Member(item, "Sequence")) {
+      parts.push_back({true, 0, As<int64_t>(Member(*text, "type_id")).value_or(0)});
+      continue;
+    }
+    const auto special = Member(item, "SpecialToken");
+    const std::string name = special ? TextOf(*special, "id") : "";
+    const auto token = tokens ? Member(*tokens, name) : std::nullopt;
+    if (!token) return InvalidArgument(StrCat("the template's token '", name, "' has no number"));
+    for (const JsonValue id : ItemsOf(Member(*token, "ids"))) {
+      TemplatePart part = {false, As<int64_t>(id).value_or(-1),
+                           As<int64_t>(Member(*special, "type_id")).value_or(0)};
+      ONNXD_RETURN_IF_ERROR(CheckTokenNumber(part.id, name));
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
+Status ParsePostProcessor(JsonValue json, TokenizerParts& parts, bool within = false) {
+  const std::string type = TypeName(json);
+  if (type == "ByteLevel") {
+    parts.trim_offsets = FlagOf(json, "trim_offsets", true);
+    parts.prefix_space = FlagOf(json, "add_prefix_space", true);
+    return Status::Ok();
+  }
+  if (type == "TemplateProcessing") {
+    ONNXD_ASSIGN_OR_RETURN(parts.around, ParseTemplate(json));
+    return Status::Ok();
+  }
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    ONNXD_ASSIGN_OR_RETURN(const TemplatePart first, ParseTokenPair(Member(json, "cls")));
+    ONNXD_ASSIGN_OR_RETURN(const TemplatePart last, ParseTokenPair(Member(json, "sep")));
+    parts.around = {first, {true, 0, 0}, last};
+    if (type == "BertProcessing") return Status::Ok();
+    parts.trim_offsets = FlagOf(json, "trim_offsets", true);
+    parts.prefix_space = FlagOf(json, "add_prefix_space", true);
+    return Status::Ok();
+  }
+  if (type == "Sequence" && !within) {
+    for (const JsonValue item : ItemsOf(Member(json, "processors"))) {
+      ONNXD_RETURN_IF_ERROR(ParsePostProcessor(item, parts, true));
+    }
+    return Status::Ok();
+  }
+  return Unimplemented(StrCat("the post-processor '", type, "' is not there yet"));
+}
+
+// A token of tokenizer_config.json: its text, or an object with it.
+std::string ConfigToken(JsonValue config, std::string_view name) {
+  const auto value = Member(config, name);
+  if (!value) return {};
+  return value->is_object() ? TextOf(*value, "content") : TextOf(config, name);
+}
+
+std::optional<int64_t> NumberOf(const std::string& token, const std::vector<AddedToken>& added,
+                                JsonValue model) {
+  if (token.empty()) return std::nullopt;
+  for (const AddedToken& candidate : added) {
+    if (candidate.text == token) return candidate.id;
+  }
+  const auto vocabulary = Member(model, "vocab");
+  return vocabulary ? As<int64_t>(Member(*vocabulary, token)) : std::nullopt;
+}
+
+// What the configuration asks to stand around texts, where the tokenizer itself has no template.
+void AddConfigured(JsonValue config, JsonValue model, TokenizerParts& parts) {
+  if (parts.around.size() != 1) return;
+  const auto add = [&](std::string_view flag, std::string_view name, bool before) {
+    if (!FlagOf(config, flag, false)) return;
+    if (const auto id = NumberOf(ConfigToken(config, name), parts.added_tokens, model)) {
+      parts.around.insert(before ? parts.around.begin() : parts.around.end(), {false, *id, 0});
+    }
+  };
+  add("add_bos_token", "bos_token", true);
+  add("add_eos_token", "eos_token", false);
+}
+
+}  // namespace
+
+Result<JsonTokenizer> ParseTokenizerJson(std::string_view json, std::string_view config_json) {
+  JsonDocument document, config;
+  ONNXD_RETURN_IF_ERROR(document.Parse(json, "the tokenizer"));
+  ONNXD_RETURN_IF_ERROR(
+      config.Parse(config_json.empty() ? "{}" : config_json, "the tokenizer's configuration"));
+  const JsonValue root = document.root();
+  const auto model = Member(root, "model");
+  if (!model) return InvalidArgument("the tokenizer has no model");
+
+  TokenizerParts parts;
+  StepTraits traits;
+  ONNXD_ASSIGN_OR_RETURN(parts.added_tokens, ParseAddedTokens(root));
+  if (const auto step = Member(root, "normalizer")) {
+    ONNXD_ASSIGN_OR_RETURN(parts.normalizer, ParseNormalizer(*step, traits));
+  }
+  if (const auto step = Member(root, "pre_tokenizer")) {
+    ONNXD_ASSIGN_OR_RETURN(parts.pre_tokenizer, ParsePreTokenizer(*step, traits));
+  }
+  if (traits.byte_level && ModelType(*model) != "BPE") {
+    parts.pre_tokenizer = [before = parts.pre_tokenizer, write = WriteBytes()](Pieces& pieces) {
+      before(pieces);
+      write(pieces);
+    };
+  }
+  ONNXD_ASSIGN_OR_RETURN(parts.model, ParseModel(*model, traits.byte_level));
+  if (const auto step = Member(root, "post_processor")) {
+    ONNXD_RETURN_IF_ERROR(ParsePostProcessor(*step, parts));
+  }
+  AddConfigured(config.root(), *model, parts);
+
+  JsonTokenizer made;
+  const auto padding = Member(root, "padding");
+  const auto pad = NumberOf(ConfigToken(config.root(), "pad_token"), parts.added_tokens, *model);
+  made.pad_id = pad ? *pad : padding ? As<int64_t>(Member(*padding, "pad_id")).value_or(0) : 0;
+  ONNXD_ASSIGN_OR_RETURN(made.tokenizer, Tokenizer::Make(std::move(parts)));
+  return made;
+}
+
+}  // namespace onnxd
