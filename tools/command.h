@@ -99,6 +99,11 @@ struct OptimizeFlags {
   SessionFlags session;
 };
 
+struct TokenizerFlags {
+  std::string tokenizer, output;
+  int64_t max_length = 0;  // tokens of a text; 0: what the tokenizer's files say
+};
+
 struct KeysFlags {
   std::string file;
   std::string name;
@@ -130,6 +135,7 @@ int Compile(const CompileFlags& flags);
 int Inspect(const InspectFlags& flags);
 int Check(const CheckFlags& flags);
 int Optimize(const OptimizeFlags& flags);
+int WriteTokenizer(const TokenizerFlags& flags);
 int Serve(const ServeFlags& flags);
 int CreateKey(const KeysFlags& flags);
 int ListKeys(const KeysFlags& flags);

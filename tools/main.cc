@@ -189,6 +189,17 @@ void AddOptimize(CLI::App& app, OptimizeFlags& flags, RunCommand& run) {
   command->callback([&] { run = [&] { return Optimize(flags); }; });
 }
 
+void AddTokenizer(CLI::App& app, TokenizerFlags& flags, RunCommand& run) {
+  CLI::App* command = app.add_subcommand(
+      "tokenizer", "Make a model of a tokenizer.json: texts to the inputs of an encoder");
+  command->add_option("TOKENIZER", flags.tokenizer, "tokenizer.json, or the folder that has it")->required();
+  command->add_option("OUTPUT", flags.output, "The ONNX file to write")->required();
+  command->add_option("--max-length", flags.max_length,
+                      "Tokens that are kept of a text (what the tokenizer's files say)")
+      ->check(CLI::Range(1, 1 << 24));
+  command->callback([&] { run = [&] { return WriteTokenizer(flags); }; });
+}
+
 void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
   CLI::App* command = app.add_subcommand("serve", "Serve models over REST and gRPC");
   const auto override_key = [&flags, command](const char* name, const char* key, const char* help) {
@@ -378,6 +389,7 @@ int Main(int argc, char** argv) {
   InspectFlags inspect_flags;
   CheckFlags check_flags;
   OptimizeFlags optimize_flags;
+  TokenizerFlags tokenizer_flags;
   ServeFlags serve_flags;
   KeysFlags keys_flags;
   ClientFlags client_flags;
@@ -389,6 +401,7 @@ int Main(int argc, char** argv) {
   AddInspect(app, inspect_flags, run);
   AddCheck(app, check_flags, run);
   AddOptimize(app, optimize_flags, run);
+  AddTokenizer(app, tokenizer_flags, run);
   AddKeys(app, keys_flags, run);
   AddConfig(app, serve_flags, run);
   AddClient(app, client_flags, run);

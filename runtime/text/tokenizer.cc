@@ -1,5 +1,7 @@
 #include "runtime/text/tokenizer.h"
 
+#include <algorithm>
+
 namespace onnxd {
 namespace {
 
@@ -130,13 +132,20 @@ Encoding Tokenizer::EncodeText(std::string_view utf8) const {
 
 Encoding Tokenizer::Encode(std::string_view utf8) const {
   const Encoding text = EncodeText(utf8);
+  size_t begin = 0, end = text.ids.size();
+  const size_t others = parts_.around.size() - 1;
+  if (parts_.most_tokens > 0 && end + others > parts_.most_tokens) {
+    const size_t kept = parts_.most_tokens - std::min(others, parts_.most_tokens);
+    begin = parts_.cuts_beginning ? end - kept : 0;
+    end = begin + kept;
+  }
   Encoding out;
   for (const TemplatePart& part : parts_.around) {
     if (!part.is_text) {
       out.Add(part.id, {}, part.type);
       continue;
     }
-    for (size_t i = 0; i < text.ids.size(); ++i) out.Add(text.ids[i], text.offsets[i], part.type);
+    for (size_t i = begin; i < end; ++i) out.Add(text.ids[i], text.offsets[i], part.type);
   }
   return out;
 }

@@ -52,8 +52,10 @@ struct TokenizerParts {
   PreTokenizer pre_tokenizer;  // null: one piece
   std::unique_ptr<const TokenModel> model;
   std::vector<TemplatePart> around = {{true, 0, 0}};
-  bool trim_offsets = false;  // offsets leave out blanks at the ends of a token
-  bool prefix_space = false;  // but for one with which the text begins
+  size_t most_tokens = 0;  // of a text with those around it: the others are cut off; 0: any number
+  bool cuts_beginning = false;  // and not the end
+  bool trim_offsets = false;    // offsets leave out blanks at the ends of a token
+  bool prefix_space = false;    // but for one with which the text begins
 };
 
 // Immutable once made; any thread.

@@ -244,6 +244,41 @@ void AddConfigured(JsonValue config, JsonValue model, TokenizerParts& parts) {
   add("add_eos_token", "eos_token", false);
 }
 
+constexpr int64_t kMostLength = int64_t{1} << 24;
+
+// {"max_length": 512, "direction": "Right", "stride": 0, ...}
+Status ParseTruncation(std::optional<JsonValue> json, TokenizerParts& parts) {
+  if (!json) return Status::Ok();
+  const int64_t length = As<int64_t>(Member(*json, "max_length")).value_or(0);
+  const auto others = static_cast<int64_t>(parts.around.size()) - 1;
+  if (length <= others || length > kMostLength) {
+    return InvalidArgument(
+        StrCat("truncation to ", length, " tokens, of which ", others, " stand around a text"));
+  }
+  parts.most_tokens = static_cast<size_t>(length);
+  parts.cuts_beginning = TextOf(*json, "direction", "Right") == "Left";
+  return Status::Ok();
+}
+
+// {"strategy": "BatchLongest" or {"Fixed": 128}, "direction": "Right", "pad_to_multiple_of": null,
+// "pad_id": 0, ...}
+Result<BatchPadding> ParsePadding(std::optional<JsonValue> json) {
+  BatchPadding padding;
+  if (!json) return padding;
+  padding.pad_id = As<int64_t>(Member(*json, "pad_id")).value_or(0);
+  padding.multiple_of = As<int64_t>(Member(*json, "pad_to_multiple_of")).value_or(1);
+  padding.left = TextOf(*json, "direction", "Right") == "Left";
+  if (const auto strategy = Member(*json, "strategy")) {
+    padding.length = As<int64_t>(Member(*strategy, "Fixed")).value_or(0);
+  }
+  if (padding.length < 0 || padding.length > kMostLength || padding.multiple_of < 1 ||
+      padding.multiple_of > kMostLength) {
+    return InvalidArgument(
+        StrCat("padding to ", padding.length, " tokens and a multiple of ", padding.multiple_of));
+  }
+  return padding;
+}
+
 }  // namespace
 
 Result<JsonTokenizer> ParseTokenizerJson(std::string_view json, std::string_view config_json) {
@@ -276,10 +311,12 @@ Result<JsonTokenizer> ParseTokenizerJson(std::string_view json, std::string_view
   }
   AddConfigured(config.root(), *model, parts);
 
+  ONNXD_RETURN_IF_ERROR(ParseTruncation(Member(root, "truncation"), parts));
+
   JsonTokenizer made;
-  const auto padding = Member(root, "padding");
+  ONNXD_ASSIGN_OR_RETURN(made.padding, ParsePadding(Member(root, "padding")));
   const auto pad = NumberOf(ConfigToken(config.root(), "pad_token"), parts.added_tokens, *model);
-  made.pad_id = pad ? *pad : padding ? As<int64_t>(Member(*padding, "pad_id")).value_or(0) : 0;
+  if (pad) made.padding.pad_id = *pad;
   ONNXD_ASSIGN_OR_RETURN(made.tokenizer, Tokenizer::Make(std::move(parts)));
   return made;
 }

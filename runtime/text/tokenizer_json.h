@@ -9,9 +9,17 @@
 
 namespace onnxd {
 
+// How the texts of a batch come to the same length.
+struct BatchPadding {
+  int64_t pad_id = 0;
+  int64_t length = 0;       // 0: that of the longest text
+  int64_t multiple_of = 1;  // the length is rounded up to one
+  bool left = false;        // padding stands before the tokens
+};
+
 struct JsonTokenizer {
   std::shared_ptr<const Tokenizer> tokenizer;
-  int64_t pad_id = 0;  // what shorter texts of a batch are filled up with
+  BatchPadding padding;
 };
 
 // `config`: tokenizer_config.json, which may be empty: what it says of a padding token, of tokens

@@ -478,6 +478,22 @@ class Json(Tokenizers):
                       tokenizer_config=json.dumps({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>",
                                                    "add_bos_token": True, "add_eos_token": True}))
 
+    def test_truncation_and_padding(self):
+        for direction, other in itertools.permutations(("left", "right")):
+            for options in ({}, {"length": 24}, {"pad_to_multiple_of": 8}):
+                tokenizer = self.pieces_model()
+                tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+                tokenizer.post_processor = processors.TemplateProcessing(
+                    single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+                tokenizer.enable_truncation(17, direction=direction)
+                tokenizer.enable_padding(direction=other, pad_id=7, **options)
+                rows = tokenizer.encode_batch(texts.TEXTS)
+                with self.subTest(cut=direction, **options):
+                    self.check_op(
+                        "HfJsonTokenizer", [strings(*texts.TEXTS)], [INT64] * 3,
+                        [numpy.array([getattr(row, name) for row in rows]) for name in ("ids", "attention_mask", "offsets")],
+                        tokenizer_vocab=tokenizer.to_str(), tokenizer_config="")
+
     def test_refused(self):
         tokenizer = self.bytes_model()
         saved = json.loads(tokenizer.to_str())

@@ -26,7 +26,7 @@ class CommandLine(unittest.TestCase):
     def test_version_and_help(self):
         self.assertRegex(onnxd("--version").stdout, r"^onnxd \d+\.\d+\.\d+\n$")
         self.assertIn("Exit codes", onnxd("--help").stdout)
-        for command in ("serve", "run", "bench", "inspect", "check", "optimize"):
+        for command in ("serve", "run", "bench", "inspect", "check", "optimize", "tokenizer"):
             done = onnxd(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(command, done.stdout)

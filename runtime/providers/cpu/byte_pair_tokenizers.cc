@@ -106,8 +106,9 @@ class BytePairTokenizerBuilder {
     const int64_t unknown = Special(specials_.unknown);
     const int64_t begin = Special(specials_.begin), end = Special(specials_.end);
     BatchTokenizer made;
-    if (*specials_.pad != 0) made.layout.pad_id = Special(specials_.pad);
-    made.layout.length = node_.attributes.Int("padding_length", -1);
+    if (*specials_.pad != 0) made.layout.padding.pad_id = Special(specials_.pad);
+    made.layout.padding.length = node_.attributes.Int("padding_length", -1);
+    made.layout.cuts = true;
     SetAround(begin, end);
     SetSteps();
     const std::string merges = node_.attributes.String("merges", "");
@@ -341,7 +342,7 @@ Result<std::unique_ptr<Kernel>> MakeHfJsonTokenizer(const KernelInfo& info) {
       ParseTokenizerJson(a.String("tokenizer_vocab", ""), a.String("tokenizer_config", "")));
   BatchTokenizer made;
   made.tokenizer = parsed.tokenizer;
-  made.layout.pad_id = parsed.pad_id;
+  made.layout.padding = parsed.padding;
   return MakeEagerKernel(
       [made](const Node& node, std::span<const Value> inputs) { return made.Run(node, inputs); });
 }

@@ -6,15 +6,15 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/cpu/eager_kernel.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/text/tokenizer_json.h"
 
 namespace onnxd {
 
-// How rows of different lengths become one tensor.
+// How rows of different lengths become one tensor; longer ones than padding.length are cut where
+// `cuts` says so, else all become as long as the longest.
 struct RowLayout {
-  int64_t pad_id = 0;
-  int64_t length =
-      0;  // of each row: longer ones are cut, shorter ones filled up; 0: that of the longest
+  BatchPadding padding;
+  bool cuts = false;
 };
 
 // {input_ids, attention_mask, offset_mapping}, of which the first `count` are made: [..., length]

@@ -1,0 +1,140 @@
+// onnxd tokenizer TOKENIZER OUTPUT: a tokenizer.json as a model, from texts to the inputs of an
+// encoder.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/format/model_writer.h"
+#include "runtime/text/tokenizer_json.h"
+#include "tools/command.h"
+
+namespace onnxd {
+namespace {
+
+using Json = nlohmann::json;
+
+Result<std::string> ReadText(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return NotFound(StrCat("cannot read ", path.string()));
+  return text.str();
+}
+
+Result<Json> ParseObject(const std::string& text, const std::filesystem::path& path) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return InvalidArgument(StrCat(path.string(), " is no JSON object"));
+  return json;
+}
+
+// What a tokenizer's folder says of the length of its encoder; 0: nothing. Without a limit
+// libraries write a number of thirty digits.
+int64_t EncoderLength(const Json& config) {
+  const auto found = config.find("model_max_length");
+  if (found == config.end() || !found->is_number()) return 0;
+  const auto length = found->get<double>();
+  return length >= 1 && length < 1e6 ? static_cast<int64_t>(length) : 0;
+}
+
+struct TokenizerFiles {
+  Json tokenizer;
+  std::string config = "{}";
+  int64_t encoder_length = 0;
+};
+
+Result<TokenizerFiles> ReadFiles(std::filesystem::path path) {
+  if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
+  TokenizerFiles files;
+  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  ONNXD_ASSIGN_OR_RETURN(files.tokenizer, ParseObject(text, path));
+  const std::filesystem::path config = path.parent_path() / "tokenizer_config.json";
+  if (!std::filesystem::exists(config)) return files;
+  ONNXD_ASSIGN_OR_RETURN(files.config, ReadText(config));
+  ONNXD_ASSIGN_OR_RETURN(const Json parsed, ParseObject(files.config, config));
+  files.encoder_length = EncoderLength(parsed);
+  return files;
+}
+
+ValueId AddTensor(Graph& graph, const std::string& name, DataType type,
+                  std::vector<std::string> symbols) {
+  ValueType value;
+  value.kind = ValueType::Kind::kTensor;
+  value.element = type;
+  value.shape.emplace();
+  for (std::string& symbol : symbols) {
+    Dimension dimension;
+    dimension.symbol = std::move(symbol);
+    value.shape->push_back(std::move(dimension));
+  }
+  return graph.AddValue(name, std::move(value));
+}
+
+// text [batch] -> input_ids, attention_mask, token_type_ids [batch, tokens].
+Model TokenizerModel(const std::string& tokenizer, const std::string& config) {
+  Model model;
+  model.ir_version = 9;
+  model.opsets = {{"", 18}, {"ai.onnx.contrib", 1}};
+  model.producer_name = "onnxd";
+  Graph& graph = model.graph;
+  graph.name = "tokenizer";
+  graph.inputs = {AddTensor(graph, "text", DataType::kString, {"batch"})};
+  for (const char* name : {"input_ids", "attention_mask", "token_type_ids"}) {
+    graph.outputs.push_back(AddTensor(graph, name, DataType::kInt64, {"batch", "tokens"}));
+  }
+  Node tokenize;
+  tokenize.name = "tokenize";
+  tokenize.domain = "ai.onnx.contrib";
+  tokenize.op_type = "HfJsonTokenizer";
+  tokenize.since_version = 1;
+  tokenize.inputs = graph.inputs;
+  tokenize.outputs = {graph.outputs[0], graph.outputs[1]};
+  tokenize.attributes.Set("tokenizer_vocab", tokenizer);
+  tokenize.attributes.Set("tokenizer_config", config);
+  Node types;
+  types.name = "one_text";
+  types.op_type = "Sub";
+  types.since_version = 14;
+  types.inputs = {graph.outputs[1], graph.outputs[1]};
+  types.outputs = {graph.outputs[2]};
+  graph.nodes = {std::move(tokenize), std::move(types)};
+  return model;
+}
+
+Status RunTokenizer(const TokenizerFlags& flags) {
+  ONNXD_ASSIGN_OR_RETURN(TokenizerFiles files, ReadFiles(flags.tokenizer));
+  Json& tokenizer = files.tokenizer;
+  int64_t length = flags.max_length;
+  if (length == 0 && (!tokenizer.contains("truncation") || tokenizer["truncation"].is_null())) {
+    length = files.encoder_length;
+  }
+  if (length > 0) {
+    tokenizer["truncation"] = {{"direction", "Right"},
+                               {"max_length", length},
+                               {"strategy", "LongestFirst"},
+                               {"stride", 0}};
+  }
+  const std::string text = tokenizer.dump();
+  // Whether it can be served.
+  ONNXD_RETURN_IF_ERROR(ParseTokenizerJson(text, files.config).status());
+  ONNXD_ASSIGN_OR_RETURN(const std::string bytes, WriteModel(TokenizerModel(text, files.config)));
+  std::ofstream file(flags.output, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) return Internal(StrCat("cannot write ", flags.output));
+  std::printf("%s: text [batch] -> input_ids, attention_mask, token_type_ids [batch, tokens]%s\n",
+              flags.output.c_str(),
+              length > 0 ? StrCat(", ", length, " tokens at most").c_str() : "");
+  return Status::Ok();
+}
+
+}  // namespace
+
+int WriteTokenizer(const TokenizerFlags& flags) {
+  const Status status = RunTokenizer(flags);
+  return status.ok() ? kExitOk : Fail(status.WithContext(flags.tokenizer));
+}
+
+}  // namespace onnxd
