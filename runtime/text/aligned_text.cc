@@ -65,9 +65,17 @@ void AlignedText::MakeLower() {
 void EncodedPart::Assign(const AlignedText& text, size_t begin, size_t end) {
   bytes.clear();
   character.clear();
+  bytes.reserve(end - begin);
+  character.reserve(end - begin);
   for (size_t i = begin; i < end; ++i) {
-    AppendCodePoint(text.characters[i], bytes);
-    character.resize(bytes.size(), static_cast<uint32_t>(i));
+    const char32_t value = text.characters[i];
+    if (value < 0x80) {
+      bytes += static_cast<char>(value);
+      character.push_back(static_cast<uint32_t>(i));
+    } else {
+      AppendCodePoint(value, bytes);
+      character.resize(bytes.size(), static_cast<uint32_t>(i));
+    }
   }
 }
 

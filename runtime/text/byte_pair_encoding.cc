@@ -95,7 +95,7 @@ const BytePairEncoding::Merge* BytePairEncoding::FindMerge(int32_t left, int32_t
   }
 }
 
-void BytePairEncoding::AddUnknown(std::string_view word, Token symbol,
+void BytePairEncoding::AddUnknown(std::string_view word, Token symbol, size_t first,
                                   std::vector<Token>& out) const {
   if (options_.byte_fallback) {
     const std::string_view bytes = word.substr(symbol.begin, symbol.end - symbol.begin);
@@ -110,7 +110,7 @@ void BytePairEncoding::AddUnknown(std::string_view word, Token symbol,
     }
   }
   if (!options_.unknown) return;
-  if (options_.fuse_unknown && !out.empty() && out.back().id == *options_.unknown &&
+  if (options_.fuse_unknown && out.size() > first && out.back().id == *options_.unknown &&
       out.back().end == symbol.begin) {
     out.back().end = symbol.end;
     return;
@@ -119,7 +119,8 @@ void BytePairEncoding::AddUnknown(std::string_view word, Token symbol,
   out.push_back(symbol);
 }
 
-void BytePairEncoding::Symbols(std::string_view word, std::vector<Token>& out) const {
+void BytePairEncoding::AddSymbols(std::string_view word, std::vector<Token>& out) const {
+  const size_t first = out.size();
   std::string name;
   for (size_t at = 0; at < word.size();) {
     const auto byte = static_cast<unsigned char>(word[at]);
@@ -138,7 +139,7 @@ void BytePairEncoding::Symbols(std::string_view word, std::vector<Token>& out) c
     if (id != kNoToken) {
       out.push_back(symbol);
     } else {
-      AddUnknown(word, symbol, out);
+      AddUnknown(word, symbol, first, out);
     }
     at += bytes;
   }
@@ -160,16 +161,14 @@ void BytePairEncoding::Encode(std::string_view word, std::vector<Token>& out) co
       return;
     }
   }
-  std::vector<Token> symbols;
-  symbols.reserve(word.size());
-  Symbols(word, symbols);
-
+  const size_t first = out.size();
+  AddSymbols(word, out);
   const auto find = [&](const Token& left, const Token& right) -> std::optional<PossibleMerge> {
     const Merge* merge = FindMerge(static_cast<int32_t>(left.id), static_cast<int32_t>(right.id));
     if (merge == nullptr) return std::nullopt;
     return PossibleMerge{static_cast<double>(merge->rank), merge->id};
   };
-  MergeSymbols(std::move(symbols), find, out);
+  MergeSymbols(out, first, find);
 }
 
 }  // namespace onnxd

@@ -53,8 +53,10 @@ class BytePairEncoding : public TokenModel {
 
   void AddMerge(int32_t left, int32_t right, Merge merge);
   const Merge* FindMerge(int32_t left, int32_t right) const;
-  void Symbols(std::string_view word, std::vector<Token>& out) const;
-  void AddUnknown(std::string_view word, Token symbol, std::vector<Token>& out) const;
+  // What a word consists of before anything is merged.
+  void AddSymbols(std::string_view word, std::vector<Token>& out) const;
+  // `first`: where the word begins in `out`.
+  void AddUnknown(std::string_view word, Token symbol, size_t first, std::vector<Token>& out) const;
   std::string Written(std::string_view bytes) const;
 
   std::shared_ptr<const Vocabulary> vocabulary_;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -10,17 +12,47 @@
 
 namespace onnxd {
 
+inline constexpr size_t kFewSymbols = 32;
+
 struct PossibleMerge {
   double rank = 0;  // the lowest comes first; of equal ones the leftmost
   int64_t id = 0;   // of what the two become
 };
 
-// While any two neighbours may become one, those with the lowest rank do; appends what is left.
-// `find(left, right)` gives an optional<PossibleMerge>. O(n log n) for n symbols, less than 2^31.
+// For as few as a word has: all pairs are looked at each time.
 template <typename Find>
-void MergeSymbols(std::vector<Token> symbols, const Find& find, std::vector<Token>& out) {
+void MergeFewSymbols(std::vector<Token>& symbols, size_t first, const Find& find) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  std::array<PossibleMerge, kFewSymbols> merges;  // of a symbol with the next
+  const auto pairs = [&] { return symbols.size() - first - 1; };
+  const auto look = [&](size_t i) {
+    merges[i] = find(symbols[first + i], symbols[first + i + 1]).value_or(PossibleMerge{kNever, 0});
+  };
+  for (size_t i = 0; i < pairs(); ++i) look(i);
+  while (pairs() > 0) {
+    const auto best =
+        std::min_element(merges.begin(), merges.begin() + static_cast<ptrdiff_t>(pairs()),
+                         [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    if (best->rank == kNever) return;
+    const auto i = static_cast<size_t>(best - merges.begin());
+    symbols[first + i] = {best->id, symbols[first + i].begin, symbols[first + i + 1].end};
+    std::copy(best + 1, merges.begin() + static_cast<ptrdiff_t>(pairs()), best);
+    symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(first + i + 1));
+    if (i < pairs()) look(i);
+    if (i > 0) look(i - 1);
+  }
+}
+
+// While any two neighbours of `symbols` from `first` on may become one, those with the lowest rank
+// do. `find(left, right)` gives an optional<PossibleMerge>. O(n log n) for n symbols, less than
+// 2^31.
+template <typename Find>
+void MergeSymbols(std::vector<Token>& symbols, size_t first, const Find& find) {
+  if (symbols.size() - first <= 1) return;
+  if (symbols.size() - first <= kFewSymbols) return MergeFewSymbols(symbols, first, find);
   constexpr uint32_t kGone = ~uint32_t{0};
-  const auto count = static_cast<uint32_t>(symbols.size());
+  const auto count = static_cast<uint32_t>(symbols.size() - first);
+  Token* all = symbols.data() + first;
   std::vector<uint32_t> next(count), previous(count);
   for (uint32_t i = 0; i < count; ++i) {
     next[i] = i + 1;
@@ -37,8 +69,8 @@ void MergeSymbols(std::vector<Token> symbols, const Find& find, std::vector<Toke
   };
   std::vector<Candidate> heap;
   const auto consider = [&](uint32_t left, uint32_t right) {
-    if (const auto merge = find(symbols[left], symbols[right])) {
-      heap.push_back({merge->rank, merge->id, left, right, symbols[left].end, symbols[right].end});
+    if (const auto merge = find(all[left], all[right])) {
+      heap.push_back({merge->rank, merge->id, left, right, all[left].end, all[right].end});
       std::push_heap(heap.begin(), heap.end());
     }
   };
@@ -47,7 +79,7 @@ void MergeSymbols(std::vector<Token> symbols, const Find& find, std::vector<Toke
     std::pop_heap(heap.begin(), heap.end());
     const Candidate best = heap.back();
     heap.pop_back();
-    Token &left = symbols[best.left], &right = symbols[best.right];
+    Token &left = all[best.left], &right = all[best.right];
     if (left.end != best.left_end || right.end != best.right_end) continue;
     left.id = best.id;
     left.end = right.end;
@@ -59,7 +91,9 @@ void MergeSymbols(std::vector<Token> symbols, const Find& find, std::vector<Toke
     }
     if (best.left > 0) consider(previous[best.left], best.left);
   }
-  for (uint32_t i = 0; i < count; i = next[i]) out.push_back(symbols[i]);
+  size_t kept = first;
+  for (uint32_t i = 0; i < count; i = next[i]) symbols[kept++] = all[i];
+  symbols.resize(kept);
 }
 
 }  // namespace onnxd

@@ -168,10 +168,9 @@ void Sentencepiece::EncodePairs(std::string_view text, std::vector<Token>& out) 
     return PossibleMerge{-static_cast<double>(spec_.pieces[static_cast<size_t>(*found)].score),
                          *found};
   };
-  std::vector<Token> merged;
-  MergeSymbols(std::move(symbols), find, merged);
+  MergeSymbols(symbols, 0, find);
   // The next to look at is last.
-  std::vector<Token> left_over(merged.rbegin(), merged.rend());
+  std::vector<Token> left_over(symbols.rbegin(), symbols.rend());
   while (!left_over.empty()) {
     const Token token = left_over.back();
     left_over.pop_back();

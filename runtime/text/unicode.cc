@@ -168,6 +168,8 @@ std::string Lower(std::string_view text) { return ChangeCase<Lower>(text); }
 std::string Upper(std::string_view text) { return ChangeCase<Upper>(text); }
 
 void Normalize(NormalForm form, std::vector<char32_t>& characters, std::vector<Span>& source) {
+  if (std::all_of(characters.begin(), characters.end(), [](char32_t c) { return c < 0x80; }))
+    return;
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   const auto options = static_cast<utf8proc_option_t>(
       UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : UTF8PROC_STABLE));
