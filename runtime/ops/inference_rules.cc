@@ -17,7 +17,7 @@ InferenceFunction FindInferenceRule(std::string_view domain, std::string_view op
           RecurrentRules(),   MachineLearningRules(), ControlFlowRules(),
           AttentionRules(),   TrainingRules(),        QuantizationRules(),
           SequenceRules(),    VisionRules(),          TextRules(),
-          TokenizerRules(),   SelectionRules(),       SignalRules(),
+          ExtensionRules(),   SelectionRules(),       SignalRules(),
           EinsumRules(),      ResizeRules(),          ContribTransformerRules(),
           ReshapeRules()}) {
       for (const InferenceRule& rule : family) all[rule.op].push_back(rule);

@@ -33,7 +33,7 @@ std::span<const InferenceRule> EinsumRules();
 std::span<const InferenceRule> SignalRules();
 std::span<const InferenceRule> SelectionRules();
 std::span<const InferenceRule> TextRules();
-std::span<const InferenceRule> TokenizerRules();
+std::span<const InferenceRule> ExtensionRules();
 std::span<const InferenceRule> VisionRules();
 std::span<const InferenceRule> SequenceRules();
 std::span<const InferenceRule> QuantizationRules();

@@ -2,6 +2,7 @@
 // BertTokenizerDecoder. Source of the semantics: onnxruntime-extensions' operators, and BERT's
 // tokenizer (https://github.com/google-research/bert). Offsets are in characters of the text.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "runtime/providers/cpu/string_tensors.h"
@@ -260,7 +261,113 @@ class BertDecoder {
   std::set<std::string, std::less<>> special_;
 };
 
+// A text -> its words [n], without looking for tokens in them.
+Result<Values> BasicWords(const Node& node, std::span<const Value> inputs,
+                          const Normalizer& normalizer, const PreTokenizer& cut) {
+  const auto texts = inputs[0].tensor().elements<std::string>();
+  if (texts.size() != 1) {
+    return InvalidArgument(StrCat(Describe(node), ": expected one text, got ", texts.size()));
+  }
+  AlignedText text = AlignedText::From(texts[0]);
+  normalizer(text);
+  const size_t size = text.size();
+  Pieces pieces = {std::move(text), {{0, size}}, true};
+  cut(pieces);
+  std::vector<std::string> words;
+  EncodedPart part;
+  for (const Range range : pieces.ranges) {
+    part.Assign(pieces.text, range.begin, range.end);
+    words.push_back(part.bytes);
+  }
+  const auto count = static_cast<int64_t>(words.size());
+  return OneValue(StringTensor(Shape{count}, std::move(words)));
+}
+
+// The tokens of texts of words, as texts: all of them, where each row's begin, and once more those
+// with where they end. Rows are one text each, or texts [splits[i], splits[i + 1]).
+class WordpieceRows {
+ public:
+  static Result<std::shared_ptr<const WordpieceRows>> Make(const Node& node) {
+    auto made = std::make_shared<WordpieceRows>();
+    ONNXD_ASSIGN_OR_RETURN(const auto vocabulary,
+                           ParseVocabularyJson(node.attributes.String("vocab", "")));
+    WordPieceOptions options;
+    options.continuing_prefix = node.attributes.String("suffix_indicator", "##");
+    options.most_characters = static_cast<size_t>(
+        std::max<int64_t>(node.attributes.Int("max_input_chars_per_word", 200), 0));
+    options.unknown = -1;
+    for (const auto& [token, id] : vocabulary->Entries()) made->tokens_[id] = token;
+    made->tokens_[-1] = node.attributes.String("unknown_token", "[UNK]");
+    ONNXD_ASSIGN_OR_RETURN(made->model_, WordPiece::Make(vocabulary->Entries(), options));
+    return std::shared_ptr<const WordpieceRows>(std::move(made));
+  }
+
+  Result<Values> Run(const Node& node, std::span<const Value> inputs) const {
+    const auto texts = inputs[0].tensor().elements<std::string>();
+    const auto given = inputs[1].tensor().elements<int64_t>();
+    std::vector<int64_t> splits(given.begin(), given.end());
+    if (splits.empty()) {
+      for (size_t i = 0; i <= texts.size(); ++i) splits.push_back(static_cast<int64_t>(i));
+    }
+    std::vector<std::string> tokens;
+    std::vector<int64_t> ends = {0};
+    int64_t text = 0;
+    for (size_t row = 1; row < splits.size(); ++row) {
+      if (splits[row] < text || splits[row] > static_cast<int64_t>(texts.size()) ||
+          splits[0] != 0) {
+        return InvalidArgument(StrCat(Describe(node), ": rows must ascend from 0 to ", texts.size(),
+                                      ", but ", splits[row], " follows ", splits[row - 1]));
+      }
+      for (; text < splits[row]; ++text) AddTokens(texts[static_cast<size_t>(text)], tokens);
+      ends.push_back(static_cast<int64_t>(tokens.size()));
+    }
+    const auto count = static_cast<int64_t>(tokens.size()),
+               rows = static_cast<int64_t>(ends.size());
+    Values out;
+    ONNXD_ASSIGN_OR_RETURN(Tensor all, StringTensor(Shape{count}, std::move(tokens)));
+    ONNXD_ASSIGN_OR_RETURN(Tensor offsets, Int64Tensor(Shape{rows}, ends));
+    ONNXD_ASSIGN_OR_RETURN(Tensor first,
+                           Int64Tensor(Shape{rows - 1}, {ends.begin(), ends.end() - 1}));
+    ONNXD_ASSIGN_OR_RETURN(Tensor last,
+                           Int64Tensor(Shape{rows - 1}, {ends.begin() + 1, ends.end()}));
+    return Values{std::move(all), std::move(offsets), std::move(first), std::move(last)};
+  }
+
+ private:
+  void AddTokens(const std::string& text, std::vector<std::string>& out) const {
+    std::vector<Token> tokens;
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find_first_of(" \t\n\r\v\f", at), text.size());
+      if (end > at) model_->Encode(std::string_view(text).substr(at, end - at), tokens);
+      at = end + 1;
+    }
+    for (const Token& token : tokens) out.push_back(tokens_.at(token.id));
+  }
+
+  std::map<int64_t, std::string> tokens_;
+  std::unique_ptr<WordPiece> model_;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeBasicTokenizer(const KernelInfo& info) {
+  const auto& a = info.node.attributes;
+  const Normalizer normalizer = BertNormalizer(
+      {a.Int("remove_control_chars", 1) != 0, a.Int("tokenize_chinese_chars", 1) != 0,
+       a.Int("strip_accents", 0) != 0, a.Int("do_lower_case", 1) != 0});
+  const PreTokenizer cut = a.Int("tokenize_punctuation", 0) != 0
+                               ? BertPreTokenizer()
+                               : Split(CharacterRuns(IsWhitespace), SplitBehavior::kRemoved);
+  return MakeEagerKernel([normalizer, cut](const Node& node, std::span<const Value> inputs) {
+    return BasicWords(node, inputs, normalizer, cut);
+  });
+}
+
+Result<std::unique_ptr<Kernel>> MakeWordpieceTokenizer(const KernelInfo& info) {
+  ONNXD_ASSIGN_OR_RETURN(const auto rows, WordpieceRows::Make(info.node));
+  return MakeEagerKernel(
+      [rows](const Node& node, std::span<const Value> inputs) { return rows->Run(node, inputs); });
+}
 
 Result<std::unique_ptr<Kernel>> MakeBertTokenizer(const KernelInfo& info) {
   return MakeBert(info, false);
