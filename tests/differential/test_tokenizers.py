@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 import unittest
 
 import numpy
@@ -40,10 +41,11 @@ def model_of(op, inputs, outputs, domain="ai.onnx.contrib", **attributes):
 
 
 def by_extensions(model, feeds):
-    """What onnxruntime-extensions gives; its error; or None where it crashes. In a process of its own."""
+    """What onnxruntime-extensions gives; its error; or None where it crashes or hangs. In a process of its own."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(60)
         os.close(read)
         try:
             options = onnxruntime.SessionOptions()

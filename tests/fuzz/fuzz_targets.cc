@@ -7,7 +7,7 @@ namespace onnxd {
 FuzzTarget FuzzTargetNamed(std::string_view name) {
   static const std::map<std::string_view, FuzzTarget> targets = {
       {"model", FuzzModel},   {"http", FuzzHttp}, {"json", FuzzJson},
-      {"binary", FuzzBinary}, {"grpc", FuzzGrpc}, {"scan", FuzzScan}};
+      {"binary", FuzzBinary}, {"grpc", FuzzGrpc}, {"scan", FuzzScan}, {"tokenizer", FuzzTokenizer}};
   const auto found = targets.find(name);
   return found == targets.end() ? nullptr : found->second;
 }

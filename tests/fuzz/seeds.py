@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the server's fuzz targets start from: honest requests. Usage: seeds.py FOLDER (one folder a target is made)"""
 
+import base64
 import gzip
 import json
 import pathlib
@@ -113,9 +114,48 @@ def scan_seeds():
     yield from (infer_message(True), infer_message(False), predict_message())
 
 
+def tokenizer_json(model, **steps):
+    return json.dumps({"added_tokens": [{"id": 0, "content": "[A]", "special": True, "lstrip": True, "normalized": False}],
+                       "model": model, **steps})
+
+
+def tokenizer_seeds():
+    words = {"[A]": 0, "[B]": 1, "a": 2, "b": 3, "##b": 4, "ab": 5, "\u0120a": 6, "\u2581a": 7, "<0x62>": 8}
+    around = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[B]", "type_id": 0}},
+                                                       {"Sequence": {"id": "A", "type_id": 0}}],
+              "special_tokens": {"[B]": {"id": "[B]", "ids": [1], "tokens": ["[B]"]}}}
+    text = "\u00c9a ab[A] b  12 \u8272's\n".encode()
+    pieces = {"type": "WordPiece", "vocab": words, "unk_token": "[B]", "continuing_subword_prefix": "##"}
+    pairs = {"type": "BPE", "vocab": words, "merges": ["a b", ["\u0120", "a"]], "unk_token": "[B]", "byte_fallback": True,
+             "fuse_unk": True, "ignore_merges": True, "end_of_word_suffix": "", "continuing_subword_prefix": ""}
+    unigram = {"type": "Unigram", "vocab": [[token, -1.5] for token in words], "unk_id": 1, "byte_fallback": False}
+    table = base64.b64encode(struct.pack("<9I", 32, *range(8)) + b"x\0y\0").decode()
+    yield text + tokenizer_json(pieces, normalizer={"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+                                pre_tokenizer={"type": "BertPreTokenizer"}, post_processor=around,
+                                truncation={"max_length": 4, "direction": "Left"},
+                                padding={"strategy": {"Fixed": 8}, "pad_id": 1, "direction": "Right"}).encode()
+    yield text + tokenizer_json(pairs, pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "use_regex": True},
+                                post_processor={"type": "RobertaProcessing", "cls": ["[A]", 0], "sep": ["[B]", 1]}).encode()
+    yield text + tokenizer_json(pairs, normalizer={"type": "Sequence", "normalizers": [
+        {"type": "NFKC"}, {"type": "Prepend", "prepend": "\u2581"}, {"type": "Strip"}, {"type": "Lowercase"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}).encode()
+    yield text + tokenizer_json(unigram, normalizer={"type": "Precompiled", "precompiled_charsmap": table},
+                                pre_tokenizer={"type": "Metaspace", "prepend_scheme": "first", "split": True}).encode()
+    yield text + tokenizer_json({"type": "WordLevel", "vocab": words, "unk_token": "[B]"}, pre_tokenizer={
+        "type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "\\w+|\\s+(?!\\S)|\\s+"}, "behavior": "Isolated", "invert": False},
+            {"type": "Digits", "individual_digits": True}, {"type": "Punctuation", "behavior": "MergedWithNext"}]}).encode()
+    for kind in range(1, 5):
+        file = b"".join(
+            field(1, field(1, text) + struct.pack("<Bf", 2 << 3 | 5, -score) + bytes([3 << 3, piece_type]))
+            for text, score, piece_type in (
+                ("<unk>", 0, 2), ("<s>", 0, 3), ("\u2581", 3, 1), ("a", 2, 1), ("\u2581a", 1, 1), ("ab", 1, 5), ("[A]", 0, 4)))
+        yield text + file + field(2, bytes([3 << 3, kind])) + field(3, field(2, base64.b64decode(table)) + bytes([3 << 3, 1]))
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    targets = {"http": http_seeds(), "binary": binary_seeds(), "grpc": grpc_seeds(), "scan": scan_seeds(),
+    targets = {"http": http_seeds(), "binary": binary_seeds(), "grpc": grpc_seeds(), "scan": scan_seeds(), "tokenizer": tokenizer_seeds(),
                "json": (bytes([choice]) + text.encode() for choice, text in json_seeds())}
     for target, seeds in targets.items():
         (root / target).mkdir(parents=True, exist_ok=True)
