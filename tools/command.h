@@ -102,6 +102,7 @@ struct OptimizeFlags {
 struct TokenizerFlags {
   std::string tokenizer, output;
   int64_t max_length = 0;  // tokens of a text; 0: what the tokenizer's files say
+  bool pairs = false;      // of texts, such as a question and a passage
 };
 
 struct KeysFlags {

@@ -197,6 +197,7 @@ void AddTokenizer(CLI::App& app, TokenizerFlags& flags, RunCommand& run) {
   command->add_option("--max-length", flags.max_length,
                       "Tokens that are kept of a text (what the tokenizer's files say)")
       ->check(CLI::Range(1, 1 << 24));
+  command->add_flag("--pairs", flags.pairs, "Of two texts, text and text_pair, as rerankers take them");
   command->callback([&] { run = [&] { return WriteTokenizer(flags); }; });
 }
 

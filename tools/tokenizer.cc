@@ -72,11 +72,11 @@ ValueId AddTensor(Graph& graph, const std::string& name, DataType type,
   return graph.AddValue(name, std::move(value));
 }
 
-// text [batch] -> input_ids, attention_mask, token_type_ids [batch, tokens].
-Model TokenizerModel(const std::string& tokenizer, const std::string& config) {
+// text [batch], and text_pair, -> input_ids, attention_mask, token_type_ids [batch, tokens].
+Model TokenizerModel(const std::string& tokenizer, const std::string& config, bool pairs) {
   Model model;
   model.ir_version = 9;
-  model.opsets = {{"", 18}, {"ai.onnx.contrib", 1}};
+  model.opsets = {{"", 18}, {pairs ? "onnxd" : "ai.onnx.contrib", 1}};
   model.producer_name = "onnxd";
   Graph& graph = model.graph;
   graph.name = "tokenizer";
@@ -86,20 +86,24 @@ Model TokenizerModel(const std::string& tokenizer, const std::string& config) {
   }
   Node tokenize;
   tokenize.name = "tokenize";
-  tokenize.domain = "ai.onnx.contrib";
-  tokenize.op_type = "HfJsonTokenizer";
+  tokenize.domain = pairs ? "onnxd" : "ai.onnx.contrib";
+  tokenize.op_type = pairs ? "JsonPairTokenizer" : "HfJsonTokenizer";
   tokenize.since_version = 1;
+  if (pairs) graph.inputs.push_back(AddTensor(graph, "text_pair", DataType::kString, {"batch"}));
   tokenize.inputs = graph.inputs;
-  tokenize.outputs = {graph.outputs[0], graph.outputs[1]};
+  tokenize.outputs = graph.outputs;
+  if (!pairs) tokenize.outputs.pop_back();
   tokenize.attributes.Set("tokenizer_vocab", tokenizer);
   tokenize.attributes.Set("tokenizer_config", config);
+  graph.nodes.push_back(std::move(tokenize));
+  if (pairs) return model;
   Node types;
   types.name = "one_text";
   types.op_type = "Sub";
   types.since_version = 14;
   types.inputs = {graph.outputs[1], graph.outputs[1]};
   types.outputs = {graph.outputs[2]};
-  graph.nodes = {std::move(tokenize), std::move(types)};
+  graph.nodes.push_back(std::move(types));
   return model;
 }
 
@@ -119,13 +123,14 @@ Status RunTokenizer(const TokenizerFlags& flags) {
   const std::string text = tokenizer.dump();
   // Whether it can be served.
   ONNXD_RETURN_IF_ERROR(ParseTokenizerJson(text, files.config).status());
-  ONNXD_ASSIGN_OR_RETURN(const std::string bytes, WriteModel(TokenizerModel(text, files.config)));
+  ONNXD_ASSIGN_OR_RETURN(const std::string bytes,
+                         WriteModel(TokenizerModel(text, files.config, flags.pairs)));
   std::ofstream file(flags.output, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   if (!file) return Internal(StrCat("cannot write ", flags.output));
-  std::printf("%s: text [batch] -> input_ids, attention_mask, token_type_ids [batch, tokens]%s\n",
-              flags.output.c_str(),
+  std::printf("%s: text%s [batch] -> input_ids, attention_mask, token_type_ids [batch, tokens]%s\n",
+              flags.output.c_str(), flags.pairs ? ", text_pair" : "",
               length > 0 ? StrCat(", ", length, " tokens at most").c_str() : "");
   return Status::Ok();
 }

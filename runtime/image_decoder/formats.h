@@ -11,7 +11,7 @@ namespace onnxd::image {
 
 using Bytes = std::span<const uint8_t>;
 
-// Ends at onnxd_decode_image.
+// Ends at onnxd_decode_image, or onnxd_encode_image.
 struct DecodeError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -23,6 +23,10 @@ struct Picture {
 
 // Checks the size and takes the memory. Throws DecodeError beyond max_pixels.
 Picture MakePicture(int64_t height, int64_t width, int64_t max_pixels);
+
+// Of pixels [height, width, 3]. Each throws DecodeError, or std::bad_alloc.
+std::vector<uint8_t> EncodeJpeg(const uint8_t* pixels, int64_t height, int64_t width);
+std::vector<uint8_t> EncodePng(const uint8_t* pixels, int64_t height, int64_t width);
 
 // Each throws DecodeError, or std::bad_alloc.
 Picture DecodeBmp(Bytes data, int64_t max_pixels);

@@ -61,3 +61,24 @@ int32_t onnxd_decode_image(const uint8_t* data, size_t size, int64_t max_pixels,
   }
   return 1;
 }
+
+int32_t onnxd_encode_image(const uint8_t* pixels, int64_t height, int64_t width, int32_t jpeg,
+                           OnnxdEncoded* encoded, char* error, size_t error_size) {
+  try {
+    constexpr int64_t kMost = 65500;  // of JPEG
+    if (height < 1 || width < 1 || height > kMost || width > kMost) {
+      throw onnxd::image::DecodeError(std::to_string(width) + " x " + std::to_string(height) +
+                                      " pixels; an extent must be 1 to " + std::to_string(kMost));
+    }
+    const std::vector<uint8_t> bytes = jpeg != 0 ? onnxd::image::EncodeJpeg(pixels, height, width)
+                                                 : onnxd::image::EncodePng(pixels, height, width);
+    auto* copy = static_cast<uint8_t*>(std::malloc(bytes.size()));
+    if (copy == nullptr) throw onnxd::image::DecodeError("no memory");
+    std::memcpy(copy, bytes.data(), bytes.size());
+    *encoded = {bytes.size(), copy};
+    return 0;
+  } catch (const std::exception& failure) {
+    std::snprintf(error, error_size, "%s", failure.what());
+  }
+  return 1;
+}

@@ -1,8 +1,18 @@
-// The operators of onnxruntime-extensions, domain ai.onnx.contrib.
+// The operators of onnxruntime-extensions, domain ai.onnx.contrib, and our tokenizer of pairs.
 #include "runtime/ops/inference_rules.h"
 
 namespace onnxd {
 namespace {
+
+// A row of tokens for each pair of texts.
+Status RowsOfPairs(InferenceContext& context) {
+  const SymbolicShape* texts = context.shape(0);
+  if (texts == nullptr) return Status::Ok();
+  SymbolicShape rows = *texts;
+  rows.emplace_back();
+  for (size_t i = 0; i < 3; ++i) context.SetShape(i, rows);
+  return Status::Ok();
+}
 
 // A row of tokens for each text, and for each token where it begins and ends.
 Status RowsOfTokens(InferenceContext& context) {
@@ -99,6 +109,11 @@ Status NegPos(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status DecodeImage(InferenceContext& context) {
+  context.SetShape(0, {Dimension(), Dimension(), 3});
+  return Status::Ok();
+}
+
 constexpr std::string_view kExtensions = "ai.onnx.contrib";
 constexpr InferenceRule kRules[] = {
     {kExtensions, "BasicTokenizer", Lists<1>},
@@ -106,6 +121,8 @@ constexpr InferenceRule kRules[] = {
     {kExtensions, "BertTokenizerDecoder", Lists<1>},
     {kExtensions, "BpeDecoder", BpeDecoder},
     {kExtensions, "CLIPTokenizer", RowsOfTokens},
+    {kExtensions, "DecodeImage", DecodeImage},
+    {kExtensions, "EncodeImage", Lists<1>},
     {kExtensions, "GPT2Tokenizer", RowsOfTokens},
     {kExtensions, "HfBertTokenizer", HfBertTokenizer},
     {kExtensions, "HfJsonTokenizer", RowsOfTokens},
@@ -132,6 +149,7 @@ constexpr InferenceRule kRules[] = {
     {kExtensions, "StringStrip", SameShapeAsInput},
     {kExtensions, "StringUpper", SameShapeAsInput},
     {kExtensions, "WordpieceTokenizer", Lists<4>},
+    {"onnxd", "JsonPairTokenizer", RowsOfPairs},
 };
 
 }  // namespace

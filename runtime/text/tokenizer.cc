@@ -130,22 +130,57 @@ Encoding Tokenizer::EncodeText(std::string_view utf8) const {
   return out;
 }
 
+// Of two texts the longer is cut to the length of the other and then, if that is not enough, both
+// to halves.
+std::pair<size_t, size_t> Tokenizer::KeptOf(size_t first, size_t second, size_t around) const {
+  if (parts_.most_tokens == 0 || first + second + around <= parts_.most_tokens)
+    return {first, second};
+  const size_t most = parts_.most_tokens - std::min(around, parts_.most_tokens);
+  switch (parts_.truncation) {
+    case Truncation::kOnlyFirst:
+      return {most - std::min(second, most), std::min(second, most)};
+    case Truncation::kOnlySecond:
+      return {std::min(first, most), most - std::min(first, most)};
+    case Truncation::kLongestFirst:
+      break;
+  }
+  const size_t shorter = std::min({first, second, most / 2});
+  const size_t longer = most - shorter;
+  return first > second ? std::pair(longer, shorter) : std::pair(shorter, longer);
+}
+
+void Tokenizer::AddKept(const Encoding& text, size_t kept, int64_t type, Encoding& out) const {
+  const size_t begin = parts_.cuts_beginning ? text.ids.size() - kept : 0;
+  for (size_t i = begin; i < begin + kept; ++i) out.Add(text.ids[i], text.offsets[i], type);
+}
+
 Encoding Tokenizer::Encode(std::string_view utf8) const {
   const Encoding text = EncodeText(utf8);
-  size_t begin = 0, end = text.ids.size();
-  const size_t others = parts_.around.size() - 1;
-  if (parts_.most_tokens > 0 && end + others > parts_.most_tokens) {
-    const size_t kept = parts_.most_tokens - std::min(others, parts_.most_tokens);
-    begin = parts_.cuts_beginning ? end - kept : 0;
-    end = begin + kept;
-  }
+  const size_t kept = KeptOf(text.ids.size(), 0, parts_.around.size() - 1).first;
   Encoding out;
   for (const TemplatePart& part : parts_.around) {
-    if (!part.is_text) {
+    if (part.kind == TemplatePart::kToken) {
       out.Add(part.id, {}, part.type);
-      continue;
+    } else {
+      AddKept(text, kept, part.type, out);
     }
-    for (size_t i = begin; i < end; ++i) out.Add(text.ids[i], text.offsets[i], part.type);
+  }
+  return out;
+}
+
+Encoding Tokenizer::EncodePair(std::string_view utf8, std::string_view second_utf8) const {
+  const Encoding text = EncodeText(utf8), second = EncodeText(second_utf8);
+  const auto [kept, second_kept] =
+      KeptOf(text.ids.size(), second.ids.size(), parts_.around_pair.size() - 2);
+  Encoding out;
+  for (const TemplatePart& part : parts_.around_pair) {
+    if (part.kind == TemplatePart::kToken) {
+      out.Add(part.id, {}, part.type);
+    } else if (part.kind == TemplatePart::kText) {
+      AddKept(text, kept, part.type, out);
+    } else {
+      AddKept(second, second_kept, part.type, out);
+    }
   }
   return out;
 }

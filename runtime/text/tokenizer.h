@@ -39,20 +39,28 @@ struct Encoding {
   }
 };
 
-// A token around a text, or the text.
+// A token around texts, or a text.
 struct TemplatePart {
-  bool is_text = false;
+  enum Kind { kToken, kText, kSecondText };
+  Kind kind = kToken;
   int64_t id = 0;
   int64_t type = 0;
 };
+
+// Which of two texts that are too long together is cut.
+enum class Truncation { kLongestFirst, kOnlyFirst, kOnlySecond };
 
 struct TokenizerParts {
   std::vector<AddedToken> added_tokens;
   Normalizer normalizer;       // null: none
   PreTokenizer pre_tokenizer;  // null: one piece
   std::unique_ptr<const TokenModel> model;
-  std::vector<TemplatePart> around = {{true, 0, 0}};
-  size_t most_tokens = 0;  // of a text with those around it: the others are cut off; 0: any number
+  std::vector<TemplatePart> around = {{TemplatePart::kText, 0, 0}};
+  // Of two texts.
+  std::vector<TemplatePart> around_pair = {{TemplatePart::kText, 0, 0},
+                                           {TemplatePart::kSecondText, 0, 1}};
+  size_t most_tokens = 0;  // with those around: the others are cut off; 0: any number
+  Truncation truncation = Truncation::kLongestFirst;
   bool cuts_beginning = false;  // and not the end
   bool trim_offsets = false;    // offsets leave out blanks at the ends of a token
   bool prefix_space = false;    // but for one with which the text begins
@@ -67,6 +75,7 @@ class Tokenizer {
   // Without the tokens around it. Requires less than 2^31 bytes.
   Encoding EncodeText(std::string_view text) const;
   Encoding Encode(std::string_view text) const;
+  Encoding EncodePair(std::string_view text, std::string_view second) const;
 
  private:
   struct Found {
@@ -76,6 +85,9 @@ class Tokenizer {
 
   // Those of `tree` in a text, from left to right, each the longest there.
   std::vector<Found> FindAdded(const AlignedText& text, const PrefixTree& tree) const;
+  // How many tokens are kept of each text.
+  std::pair<size_t, size_t> KeptOf(size_t first, size_t second, size_t around) const;
+  void AddKept(const Encoding& text, size_t kept, int64_t type, Encoding& out) const;
   void EncodeBetween(AlignedText text, bool begins_text, Encoding& out) const;
   void EncodePieces(AlignedText text, bool begins_text, Encoding& out) const;
   Span OffsetOf(const AlignedText& text, Range token) const;

@@ -1,6 +1,6 @@
 #include "runtime/text/tokenizer_json.h"
 
-#include <deque>
+#include <algorithm>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/text/byte_pair_encoding.h"
@@ -157,32 +157,51 @@ Result<TemplatePart> ParseTokenPair(std::optional<JsonValue> json) {
     return InvalidArgument("a post-processor's token is no pair of text and number");
   }
   ONNXD_RETURN_IF_ERROR(CheckTokenNumber(id, "of the post-processor"));
-  return TemplatePart{false, id, 0};
+  return TemplatePart{TemplatePart::kToken, id, 0};
 }
 
 // {"single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id":
 // 0}}],
 //  "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [101]}}}
-Result<std::vector<TemplatePart>> ParseTemplate(JsonValue json) {
+// `name`: "single", or "pair", which has a Sequence B as well.
+Result<std::vector<TemplatePart>> ParseTemplate(JsonValue json, std::string_view name) {
   std::vector<TemplatePart> parts;
   const auto tokens = Member(json, "special_tokens");
-  for (const JsonValue item : ItemsOf(Member(json, "single"))) {
+  for (const JsonValue item : ItemsOf(Member(json, name))) {
     if (const auto text = Member(item, "Sequence")) {
-      parts.push_back({true, 0, As<int64_t>(Member(*text, "type_id")).value_or(0)});
+      const bool second = TextOf(*text, "id") == "B";
+      parts.push_back({second ? TemplatePart::kSecondText : TemplatePart::kText, 0,
+                       As<int64_t>(Member(*text, "type_id")).value_or(0)});
       continue;
     }
     const auto special = Member(item, "SpecialToken");
-    const std::string name = special ? TextOf(*special, "id") : "";
-    const auto token = tokens ? Member(*tokens, name) : std::nullopt;
-    if (!token) return InvalidArgument(StrCat("the template's token '", name, "' has no number"));
+    const std::string written = special ? TextOf(*special, "id") : "";
+    const auto token = tokens ? Member(*tokens, written) : std::nullopt;
+    if (!token)
+      return InvalidArgument(StrCat("the template's token '", written, "' has no number"));
     for (const JsonValue id : ItemsOf(Member(*token, "ids"))) {
-      TemplatePart part = {false, As<int64_t>(id).value_or(-1),
+      TemplatePart part = {TemplatePart::kToken, As<int64_t>(id).value_or(-1),
                            As<int64_t>(Member(*special, "type_id")).value_or(0)};
-      ONNXD_RETURN_IF_ERROR(CheckTokenNumber(part.id, name));
+      ONNXD_RETURN_IF_ERROR(CheckTokenNumber(part.id, written));
       parts.push_back(part);
     }
   }
   return parts;
+}
+
+// Each text stands where it must, once.
+Status CheckTemplates(const TokenizerParts& parts) {
+  const auto count = [](const std::vector<TemplatePart>& around, TemplatePart::Kind kind) {
+    return std::count_if(around.begin(), around.end(),
+                         [kind](const TemplatePart& part) { return part.kind == kind; });
+  };
+  if (count(parts.around, TemplatePart::kText) == 1 &&
+      count(parts.around, TemplatePart::kSecondText) == 0 &&
+      count(parts.around_pair, TemplatePart::kText) == 1 &&
+      count(parts.around_pair, TemplatePart::kSecondText) == 1) {
+    return Status::Ok();
+  }
+  return InvalidArgument("a template must have one text, that of pairs two");
 }
 
 Status ParsePostProcessor(JsonValue json, TokenizerParts& parts, bool within = false) {
@@ -193,14 +212,24 @@ Status ParsePostProcessor(JsonValue json, TokenizerParts& parts, bool within = f
     return Status::Ok();
   }
   if (type == "TemplateProcessing") {
-    ONNXD_ASSIGN_OR_RETURN(parts.around, ParseTemplate(json));
-    return Status::Ok();
+    ONNXD_ASSIGN_OR_RETURN(parts.around, ParseTemplate(json, "single"));
+    if (Member(json, "pair")) {
+      ONNXD_ASSIGN_OR_RETURN(parts.around_pair, ParseTemplate(json, "pair"));
+    }
+    return CheckTemplates(parts);
   }
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     ONNXD_ASSIGN_OR_RETURN(const TemplatePart first, ParseTokenPair(Member(json, "cls")));
     ONNXD_ASSIGN_OR_RETURN(const TemplatePart last, ParseTokenPair(Member(json, "sep")));
-    parts.around = {first, {true, 0, 0}, last};
-    if (type == "BertProcessing") return Status::Ok();
+    const TemplatePart text = {TemplatePart::kText, 0, 0};
+    parts.around = {first, text, last};
+    if (type == "BertProcessing") {
+      TemplatePart second_last = last;
+      second_last.type = 1;
+      parts.around_pair = {first, text, last, {TemplatePart::kSecondText, 0, 1}, second_last};
+      return Status::Ok();
+    }
+    parts.around_pair = {first, text, last, last, {TemplatePart::kSecondText, 0, 0}, last};
     parts.trim_offsets = FlagOf(json, "trim_offsets", true);
     parts.prefix_space = FlagOf(json, "add_prefix_space", true);
     return Status::Ok();
@@ -237,7 +266,9 @@ void AddConfigured(JsonValue config, JsonValue model, TokenizerParts& parts) {
   const auto add = [&](std::string_view flag, std::string_view name, bool before) {
     if (!FlagOf(config, flag, false)) return;
     if (const auto id = NumberOf(ConfigToken(config, name), parts.added_tokens, model)) {
-      parts.around.insert(before ? parts.around.begin() : parts.around.end(), {false, *id, 0});
+      for (auto* around : {&parts.around, &parts.around_pair}) {
+        around->insert(before ? around->begin() : around->end(), {TemplatePart::kToken, *id, 0});
+      }
     }
   };
   add("add_bos_token", "bos_token", true);
@@ -257,6 +288,9 @@ Status ParseTruncation(std::optional<JsonValue> json, TokenizerParts& parts) {
   }
   parts.most_tokens = static_cast<size_t>(length);
   parts.cuts_beginning = TextOf(*json, "direction", "Right") == "Left";
+  const std::string strategy = TextOf(*json, "strategy", "LongestFirst");
+  if (strategy == "OnlyFirst") parts.truncation = Truncation::kOnlyFirst;
+  if (strategy == "OnlySecond") parts.truncation = Truncation::kOnlySecond;
   return Status::Ok();
 }
 

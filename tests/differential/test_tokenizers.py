@@ -496,6 +496,41 @@ class Json(Tokenizers):
                         [numpy.array([getattr(row, name) for row in rows]) for name in ("ids", "attention_mask", "offsets")],
                         tokenizer_vocab=tokenizer.to_str(), tokenizer_config="")
 
+    def test_pairs(self):
+        """Our own operator: onnxruntime-extensions have none for it."""
+        bert = self.pieces_model()
+        bert.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        bert.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+        plain = self.pieces_model()
+        plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        processed = {"bert": processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)),
+                     "roberta": processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2))}
+        tokenizers = {"template": bert, "none": Tokenizer.from_str(plain.to_str())}
+        for name, processor in processed.items():
+            tokenizers[name] = Tokenizer.from_str(plain.to_str())
+            tokenizers[name].post_processor = processor
+        seconds = [*reversed(texts.TEXTS)]
+        for (name, tokenizer), strategy, length in itertools.product(
+                tokenizers.items(), ("longest_first", "only_first", "only_second"), (None, 31, 64)):
+            one, two = texts.TEXTS, seconds
+            if length and strategy != "longest_first":
+                # The one that may not be cut must leave room.
+                kept = one if strategy == "only_second" else two
+                rows = [i for i, text in enumerate(kept) if len(plain.encode(text).ids) < length - 5]
+                one, two = [one[i] for i in rows], [two[i] for i in rows]
+            if length:
+                tokenizer.enable_truncation(length, strategy=strategy)
+            else:
+                tokenizer.no_truncation()
+            rows = [tokenizer.encode(*pair) for pair in zip(one, two)]
+            ids, mask = padded([row.ids for row in rows])
+            types, _ = padded([row.type_ids for row in rows])
+            with self.subTest(tokenizer=name, strategy=strategy, length=length):
+                model, feeds = model_of("JsonPairTokenizer", [strings(*one), strings(*two)], [INT64] * 3, domain="onnxd",
+                                        tokenizer_vocab=tokenizer.to_str(), tokenizer_config="")
+                self.check(model, feeds, [ids, mask, types])
+
     def test_refused(self):
         tokenizer = self.bytes_model()
         saved = json.loads(tokenizer.to_str())

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import grpc
 import numpy
@@ -113,6 +114,22 @@ class Command(unittest.TestCase):
                 done = write_model(TOKENIZER, model, *options, config=config)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(self.tokens(model, text), expected)
+
+    def test_pairs_of_texts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.onnx"
+            done = write_model(TOKENIZER, path, "--pairs", "--max-length", "7")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("text, text_pair [batch] -> input_ids", done.stdout)
+            with daemon.Daemon(path) as served:
+                body = json.dumps({"inputs": [
+                    {"name": name, "datatype": "BYTES", "shape": [2], "data": data}
+                    for name, data in (("text", ["good", "very good very good"]), ("text_pair", ["bad!", "bad"]))]}).encode()
+                with urllib.request.urlopen(served.url + "/v2/models/model/infer", body, timeout=10) as response:
+                    outputs = {output["name"]: output["data"] for output in json.load(response)["outputs"]}
+        self.assertEqual(outputs, {"input_ids": [2, 4, 3, 5, 8, 3, 0, 2, 7, 4, 7, 3, 5, 3],
+                                   "attention_mask": [1] * 6 + [0] + [1] * 7,
+                                   "token_type_ids": [0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1]})
 
     def test_what_cannot_be_one_says_why(self):
         with tempfile.TemporaryDirectory() as folder:

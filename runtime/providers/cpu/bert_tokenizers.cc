@@ -44,80 +44,42 @@ class BertVocabulary {
   Vocabulary vocabulary_;
 };
 
-enum class Truncation { kLongestFirst, kOnlyFirst, kOnlySecond };
-
-struct BertTokenizer {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  int64_t classifier = 0, separator = 0;
-  int64_t most_tokens = -1;  // of the result; -1: as many as there are
-  Truncation truncation = Truncation::kLongestFirst;
-
-  static Result<std::shared_ptr<const BertTokenizer>> Make(const Node& node) {
-    const auto& a = node.attributes;
-    auto made = std::make_shared<BertTokenizer>();
-    ONNXD_ASSIGN_OR_RETURN(const BertVocabulary words, BertVocabulary::Make(node));
-    WordPieceOptions options;
-    options.continuing_prefix = a.String("suffix_indicator", "##");
-    ONNXD_ASSIGN_OR_RETURN(options.unknown, words.Special(node, "unk_token", "[UNK]"));
-    ONNXD_ASSIGN_OR_RETURN(made->classifier, words.Special(node, "cls_token", "[CLS]"));
-    ONNXD_ASSIGN_OR_RETURN(made->separator, words.Special(node, "sep_token", "[SEP]"));
-    made->most_tokens = a.Int("max_length", -1);
-    const std::string strategy = a.String("truncation_strategy_name", "longest_first");
-    if (strategy == "only_first") {
-      made->truncation = Truncation::kOnlyFirst;
-    } else if (strategy == "only_second") {
-      made->truncation = Truncation::kOnlySecond;
-    } else if (strategy != "longest_first" && strategy != "longest_from_back") {
-      return InvalidArgument(
-          StrCat("truncation_strategy_name '", strategy, "' is none of those that there are"));
-    }
-    TokenizerParts parts;
-    if (a.Int("do_basic_tokenize", 1) != 0) {
-      parts.normalizer =
-          BertNormalizer({true, a.Int("tokenize_chinese_chars", 1) != 0,
-                          a.Int("strip_accents", 0) != 0, a.Int("do_lower_case", 1) != 0});
-      parts.pre_tokenizer = BertPreTokenizer();
-    } else {
-      parts.pre_tokenizer = Split(CharacterRuns(IsWhitespace), SplitBehavior::kRemoved);
-    }
-    ONNXD_ASSIGN_OR_RETURN(parts.model, WordPiece::Make(words.vocabulary().Entries(), options));
-    ONNXD_ASSIGN_OR_RETURN(made->tokenizer, Tokenizer::Make(std::move(parts)));
-    return std::shared_ptr<const BertTokenizer>(std::move(made));
+Result<std::shared_ptr<const Tokenizer>> MakeBertPipeline(const Node& node) {
+  const auto& a = node.attributes;
+  TokenizerParts parts;
+  ONNXD_ASSIGN_OR_RETURN(const BertVocabulary words, BertVocabulary::Make(node));
+  WordPieceOptions options;
+  options.continuing_prefix = a.String("suffix_indicator", "##");
+  ONNXD_ASSIGN_OR_RETURN(options.unknown, words.Special(node, "unk_token", "[UNK]"));
+  ONNXD_ASSIGN_OR_RETURN(const int64_t classifier, words.Special(node, "cls_token", "[CLS]"));
+  ONNXD_ASSIGN_OR_RETURN(const int64_t separator, words.Special(node, "sep_token", "[SEP]"));
+  const TemplatePart begin = {TemplatePart::kToken, classifier, 0};
+  const TemplatePart text = {TemplatePart::kText, 0, 0};
+  const TemplatePart end = {TemplatePart::kToken, separator, 0};
+  parts.around = {begin, text, end};
+  parts.around_pair = {
+      begin, text, end, {TemplatePart::kSecondText, 0, 1}, {TemplatePart::kToken, separator, 1}};
+  parts.most_tokens = static_cast<size_t>(std::max<int64_t>(a.Int("max_length", -1), 0));
+  const std::string strategy = a.String("truncation_strategy_name", "longest_first");
+  if (strategy == "only_first") {
+    parts.truncation = Truncation::kOnlyFirst;
+  } else if (strategy == "only_second") {
+    parts.truncation = Truncation::kOnlySecond;
+  } else if (strategy != "longest_first" && strategy != "longest_from_back") {
+    return InvalidArgument(
+        StrCat("truncation_strategy_name '", strategy, "' is none of those that there are"));
   }
-
-  // Leaves room for the tokens around; of two texts the longer gives first, or the one that is
-  // named.
-  void Truncate(Encoding& first, Encoding* second) const {
-    if (most_tokens < 0) return;
-    const auto around = static_cast<size_t>(second != nullptr ? 3 : 2);
-    const auto most =
-        static_cast<size_t>(most_tokens) > around ? static_cast<size_t>(most_tokens) - around : 0;
-    size_t one = first.ids.size(), two = second != nullptr ? second->ids.size() : 0;
-    while (one + two > most) {
-      const bool from_first = second == nullptr || truncation == Truncation::kOnlyFirst ||
-                              (truncation == Truncation::kLongestFirst && one > two);
-      size_t& from = from_first ? one : two;
-      if (from == 0) break;
-      --from;
-    }
-    first.ids.resize(one);
-    if (second != nullptr) second->ids.resize(two);
+  if (a.Int("do_basic_tokenize", 1) != 0) {
+    parts.normalizer =
+        BertNormalizer({true, a.Int("tokenize_chinese_chars", 1) != 0,
+                        a.Int("strip_accents", 0) != 0, a.Int("do_lower_case", 1) != 0});
+    parts.pre_tokenizer = BertPreTokenizer();
+  } else {
+    parts.pre_tokenizer = Split(CharacterRuns(IsWhitespace), SplitBehavior::kRemoved);
   }
-
-  Encoding Encode(std::span<const std::string> texts) const {
-    Encoding first = tokenizer->Encode(texts[0]), second;
-    if (texts.size() == 2) second = tokenizer->Encode(texts[1]);
-    Truncate(first, texts.size() == 2 ? &second : nullptr);
-    Encoding out;
-    out.Add(classifier);
-    for (size_t i = 0; i < first.ids.size(); ++i) out.Add(first.ids[i], first.offsets[i]);
-    out.Add(separator);
-    if (texts.size() < 2) return out;
-    for (size_t i = 0; i < second.ids.size(); ++i) out.Add(second.ids[i], second.offsets[i], 1);
-    out.Add(separator, {}, 1);
-    return out;
-  }
-};
+  ONNXD_ASSIGN_OR_RETURN(parts.model, WordPiece::Make(words.vocabulary().Entries(), options));
+  return Tokenizer::Make(std::move(parts));
+}
 
 Result<Tensor> Int64Tensor(const Shape& shape, const std::vector<int64_t>& elements) {
   return TensorFrom(DataType::kInt64, shape, elements);
@@ -126,7 +88,7 @@ Result<Tensor> Int64Tensor(const Shape& shape, const std::vector<int64_t>& eleme
 // One or two texts -> input_ids, token_type_ids, attention_mask [tokens], offset_mapping [tokens,
 // 2]; as transformers' pipelines want it: input_ids, attention_mask, token_type_ids [1, tokens] of
 // two.
-Result<Values> RunBert(const BertTokenizer& bert, const Node& node, std::span<const Value> inputs,
+Result<Values> RunBert(const Tokenizer& bert, const Node& node, std::span<const Value> inputs,
                        bool two_in_a_batch) {
   const auto texts = inputs[0].tensor().elements<std::string>();
   if (texts.size() != 2 && (two_in_a_batch || texts.size() != 1)) {
@@ -134,7 +96,9 @@ Result<Values> RunBert(const BertTokenizer& bert, const Node& node, std::span<co
                                   two_in_a_batch ? "two" : "one or two", " texts, got ",
                                   texts.size()));
   }
-  const Encoding encoding = bert.Encode({texts.data(), texts.size()});
+  for (const std::string& text : texts) ONNXD_RETURN_IF_ERROR(CheckText(node, text));
+  const Encoding encoding =
+      texts.size() == 2 ? bert.EncodePair(texts[0], texts[1]) : bert.Encode(texts[0]);
   const auto count = static_cast<int64_t>(encoding.ids.size());
   const Shape shape = two_in_a_batch ? Shape{1, count} : Shape{count};
   const std::vector<int64_t> ones(encoding.ids.size(), 1);
@@ -159,7 +123,7 @@ Result<Values> RunBert(const BertTokenizer& bert, const Node& node, std::span<co
 }
 
 Result<std::unique_ptr<Kernel>> MakeBert(const KernelInfo& info, bool two_in_a_batch) {
-  ONNXD_ASSIGN_OR_RETURN(const auto bert, BertTokenizer::Make(info.node));
+  ONNXD_ASSIGN_OR_RETURN(const auto bert, MakeBertPipeline(info.node));
   return MakeEagerKernel([bert, two_in_a_batch](const Node& node, std::span<const Value> inputs) {
     return RunBert(*bert, node, inputs, two_in_a_batch);
   });

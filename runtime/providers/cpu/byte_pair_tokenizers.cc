@@ -1,5 +1,5 @@
-// ai.onnx.contrib GPT2Tokenizer, CLIPTokenizer, RobertaTokenizer, SpmTokenizer, BpeDecoder and
-// HfJsonTokenizer. Source of the semantics: onnxruntime-extensions' operators and, where those
+// ai.onnx.contrib GPT2Tokenizer, CLIPTokenizer, RobertaTokenizer, SpmTokenizer and BpeDecoder.
+// Source of the semantics: onnxruntime-extensions' operators and, where those
 // differ from it, Hugging Face's tokenizers library. Offsets are in characters of the text, without
 // white space at their ends.
 #include <charconv>
@@ -91,7 +91,8 @@ struct BatchTokenizer {
   Result<Values> Run(const Node& node, std::span<const Value> inputs) const {
     const Tensor& texts = inputs[0].tensor();
     ONNXD_ASSIGN_OR_RETURN(const std::vector<Encoding> rows, EncodeAll(node, texts, *tokenizer));
-    return TokenTensors(node, texts.shape(), rows, layout);
+    constexpr TokenField kFields[] = {TokenField::kIds, TokenField::kMask, TokenField::kOffsets};
+    return TokenTensors(node, texts.shape(), rows, layout, kFields);
   }
 };
 
@@ -148,7 +149,8 @@ class BytePairTokenizerBuilder {
   }
 
   void SetAround(int64_t begin, int64_t end) {
-    const TemplatePart first = {false, begin, 0}, text = {true, 0, 0}, last = {false, end, 0};
+    const TemplatePart first = {TemplatePart::kToken, begin, 0}, text = {TemplatePart::kText, 0, 0},
+                       last = {TemplatePart::kToken, end, 0};
     const std::string name = node_.attributes.String("model_name", "GPT2");
     const bool bare = family_ == Family::kGpt2 && (name == "GPT2" || name == "CodeGen");
     if (bare) {
@@ -333,18 +335,6 @@ Result<std::unique_ptr<Kernel>> MakeBpeDecoder(const KernelInfo& info) {
   return MakeEagerKernel([decoder](const Node& node, std::span<const Value> inputs) {
     return decoder->Run(node, inputs);
   });
-}
-
-Result<std::unique_ptr<Kernel>> MakeHfJsonTokenizer(const KernelInfo& info) {
-  const auto& a = info.node.attributes;
-  ONNXD_ASSIGN_OR_RETURN(
-      const JsonTokenizer parsed,
-      ParseTokenizerJson(a.String("tokenizer_vocab", ""), a.String("tokenizer_config", "")));
-  BatchTokenizer made;
-  made.tokenizer = parsed.tokenizer;
-  made.layout.padding = parsed.padding;
-  return MakeEagerKernel(
-      [made](const Node& node, std::span<const Value> inputs) { return made.Run(node, inputs); });
 }
 
 }  // namespace onnxd

@@ -54,9 +54,7 @@ Result<Values> Encode(const Sentencepiece& model, const Node& node, std::span<co
   std::vector<int32_t> ids, offsets;
   std::vector<int64_t> begins = {0};
   for (const std::string& text : inputs[kTexts].tensor().elements<std::string>()) {
-    if (text.size() >= (size_t{1} << 31)) {
-      return InvalidArgument(StrCat(Describe(node), ": a text of ", text.size(), " bytes"));
-    }
+    ONNXD_RETURN_IF_ERROR(CheckText(node, text));
     std::vector<Token> tokens = model.Encode(text);
     if (bos) tokens.insert(tokens.begin(), Token{model.bos_id(), 0, 0});
     if (eos) tokens.push_back({model.eos_id(), static_cast<uint32_t>(text.size()), 0});

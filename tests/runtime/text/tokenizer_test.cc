@@ -34,6 +34,25 @@ TEST(TokenizerJson, GoesThroughAllSteps) {
                                             Span{10, 15}, Span{16, 17}, Span{17, 21}, Span{0, 0}));
 }
 
+TEST(TokenizerJson, PutsTwoTextsTogetherAndCutsTheLonger) {
+  constexpr std::string_view kPairs = R"({
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 2]},
+    "truncation": {"max_length": 8, "strategy": ")";
+  constexpr std::string_view kModel = R"("},
+    "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "b": 4}}})";
+  const auto ids = [&](std::string_view strategy, std::string_view text, std::string_view second) {
+    const auto made = ParseTokenizerJson(std::string(kPairs).append(strategy).append(kModel), "");
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return made.ok() ? made->tokenizer->EncodePair(text, second).ids : std::vector<int64_t>{};
+  };
+  EXPECT_THAT(ids("LongestFirst", "a", "b b"), ElementsAre(1, 3, 2, 4, 4, 2));
+  EXPECT_THAT(ids("LongestFirst", "a", "b b b b b"), ElementsAre(1, 3, 2, 4, 4, 4, 4, 2));
+  EXPECT_THAT(ids("LongestFirst", "a a a a", "b b b"), ElementsAre(1, 3, 3, 3, 2, 4, 4, 2));
+  EXPECT_THAT(ids("OnlyFirst", "a a a a", "b b b"), ElementsAre(1, 3, 3, 2, 4, 4, 4, 2));
+  EXPECT_THAT(ids("OnlySecond", "a a a a", "b b b"), ElementsAre(1, 3, 3, 3, 3, 2, 4, 2));
+}
+
 TEST(TokenizerJson, SaysWhatIsNotThere) {
   const auto error = [](std::string_view json) {
     return std::string(ParseTokenizerJson(json, "").status().message());
