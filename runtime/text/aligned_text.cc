@@ -14,7 +14,18 @@ AlignedText AlignedText::From(std::string_view utf8, uint32_t first) {
   return out;
 }
 
+AlignedText AlignedText::Emptied() const {
+  AlignedText empty;
+  empty.most = most;
+  empty.outgrown = outgrown;
+  return empty;
+}
+
 void AlignedText::AppendText(std::string_view utf8, Span from) {
+  if (utf8.size() > most || size() > most - utf8.size()) {
+    outgrown = true;
+    return;
+  }
   for (size_t at = 0; at < utf8.size();) {
     const auto [value, bytes] = CodePointAt(utf8, at);
     Append(value, from);
@@ -24,13 +35,15 @@ void AlignedText::AppendText(std::string_view utf8, Span from) {
 
 AlignedText AlignedText::Part(size_t begin, size_t end) const {
   const auto from = static_cast<ptrdiff_t>(begin), to = static_cast<ptrdiff_t>(end);
-  return {{characters.begin() + from, characters.begin() + to},
-          {source.begin() + from, source.begin() + to}};
+  AlignedText part = Emptied();
+  part.characters.assign(characters.begin() + from, characters.begin() + to);
+  part.source.assign(source.begin() + from, source.begin() + to);
+  return part;
 }
 
 void AlignedText::Prepend(std::string_view utf8) {
   if (characters.empty()) return;
-  AlignedText out;
+  AlignedText out = Emptied();
   out.AppendText(utf8, source.front());
   out.characters.insert(out.characters.end(), characters.begin(), characters.end());
   out.source.insert(out.source.end(), source.begin(), source.end());
@@ -51,7 +64,7 @@ void AlignedText::Filter(bool (*keep)(char32_t)) {
 void AlignedText::MakeLower() {
   // The one character whose lower case is two.
   constexpr char32_t kDottedCapitalI = 0x130, kDotAbove = 0x307;
-  AlignedText out;
+  AlignedText out = Emptied();
   out.characters.reserve(size());
   out.source.reserve(size());
   for (size_t i = 0; i < size(); ++i) {

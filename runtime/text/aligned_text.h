@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,10 @@ namespace onnxd {
 struct AlignedText {
   std::vector<char32_t> characters;
   std::vector<Span> source;  // of each character, in characters of the text as it came
+  // More characters than `most` are not appended by AppendText, which then turns `outgrown` true:
+  // what replaces texts by longer ones, again and again, must not take all memory.
+  size_t most = std::numeric_limits<size_t>::max();
+  bool outgrown = false;
 
   // `first`: the index of the text's first character in what it is part of.
   static AlignedText From(std::string_view utf8, uint32_t first = 0);
@@ -22,6 +27,7 @@ struct AlignedText {
     source.push_back(from);
   }
   void AppendText(std::string_view utf8, Span from);
+  AlignedText Emptied() const;  // with the same bound
   AlignedText Part(size_t begin, size_t end) const;
   void Prepend(std::string_view utf8);
   // Characters that are kept.

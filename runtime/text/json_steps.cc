@@ -6,6 +6,23 @@
 namespace onnxd {
 namespace {
 
+// Of a sequence, and the bytes of what a step puts in: more have no use, and could take all memory.
+constexpr size_t kMostSteps = 64, kMostInserted = 64;
+
+Result<std::vector<JsonValue>> StepsOf(JsonValue json, std::string_view name) {
+  std::vector<JsonValue> steps = ItemsOf(Member(json, name));
+  if (steps.size() <= kMostSteps) return steps;
+  return InvalidArgument(
+      StrCat("a sequence of ", steps.size(), " steps, of which ", kMostSteps, " are the most"));
+}
+
+Result<std::string> InsertedText(JsonValue json, std::string_view name) {
+  std::string text = TextOf(json, name);
+  if (text.size() <= kMostInserted) return text;
+  return InvalidArgument(StrCat("a step that puts in ", text.size(), " bytes, of which ",
+                                kMostInserted, " are the most"));
+}
+
 Status NotThere(std::string_view what, std::string_view name) {
   return Unimplemented(StrCat("the ", what, " '", name, "' is not there yet"));
 }
@@ -35,7 +52,7 @@ Normalizer Precompiled(PrecompiledMap table) {
   return [map = std::make_shared<const PrecompiledMap>(std::move(table))](AlignedText& text) {
     EncodedPart part;
     part.Assign(text, 0, text.size());
-    AlignedText out;
+    AlignedText out = text.Emptied();
     for (size_t at = 0; at < part.bytes.size();) {
       const auto match = map->Longest(part.bytes, at);
       const size_t first = part.character[at];
@@ -56,7 +73,7 @@ Normalizer ReplaceMatches(Matcher matcher, std::string to) {
   return [matcher = std::move(matcher), to = std::move(to)](AlignedText& text) {
     std::vector<Range> matches;
     matcher(text, {0, text.size()}, matches);
-    AlignedText out;
+    AlignedText out = text.Emptied();
     size_t at = 0;
     for (const Range match : matches) {
       for (; at < match.begin; ++at) out.Append(text.characters[at], text.source[at]);
@@ -89,7 +106,8 @@ Result<SplitBehavior> ParseBehavior(std::string_view name) {
 
 Result<Normalizer> ParseNormalizerReplace(JsonValue json) {
   ONNXD_ASSIGN_OR_RETURN(Matcher matcher, ParsePattern(Member(json, "pattern")));
-  return ReplaceMatches(std::move(matcher), TextOf(json, "content"));
+  ONNXD_ASSIGN_OR_RETURN(std::string content, InsertedText(json, "content"));
+  return ReplaceMatches(std::move(matcher), std::move(content));
 }
 
 Result<Normalizer> ParsePrecompiled(JsonValue json) {
@@ -139,7 +157,8 @@ Result<Normalizer> ParseNormalizer(JsonValue json, StepTraits& traits) {
   const std::string type = TypeName(json);
   if (type == "Sequence") {
     std::vector<Normalizer> steps;
-    for (const JsonValue item : ItemsOf(Member(json, "normalizers"))) {
+    ONNXD_ASSIGN_OR_RETURN(const auto items, StepsOf(json, "normalizers"));
+    for (const JsonValue item : items) {
       // A sequence within a sequence has no use, and could be without end.
       if (TypeName(item) == "Sequence") return NotThere("normalizer", "Sequence within Sequence");
       ONNXD_ASSIGN_OR_RETURN(Normalizer step, ParseNormalizer(item, traits));
@@ -162,7 +181,10 @@ Result<Normalizer> ParseNormalizer(JsonValue json, StepTraits& traits) {
   if (type == "Strip") {
     return StripEnds(FlagOf(json, "strip_left", true), FlagOf(json, "strip_right", true));
   }
-  if (type == "Prepend") return PrependText(TextOf(json, "prepend"));
+  if (type == "Prepend") {
+    ONNXD_ASSIGN_OR_RETURN(std::string text, InsertedText(json, "prepend"));
+    return PrependText(std::move(text));
+  }
   if (type == "Nmt") return Nmt();
   if (type == "Replace") return ParseNormalizerReplace(json);
   if (type == "Precompiled") return ParsePrecompiled(json);
@@ -174,7 +196,8 @@ Result<PreTokenizer> ParsePreTokenizer(JsonValue json, StepTraits& traits) {
   if (traits.byte_level) return NotThere("pre-tokenizer behind ByteLevel", type);
   if (type == "Sequence") {
     std::vector<PreTokenizer> steps;
-    for (const JsonValue item : ItemsOf(Member(json, "pretokenizers"))) {
+    ONNXD_ASSIGN_OR_RETURN(const auto items, StepsOf(json, "pretokenizers"));
+    for (const JsonValue item : items) {
       if (TypeName(item) == "Sequence")
         return NotThere("pre-tokenizer", "Sequence within Sequence");
       ONNXD_ASSIGN_OR_RETURN(PreTokenizer step, ParsePreTokenizer(item, traits));

@@ -14,7 +14,7 @@ void CleanForBert(AlignedText& text) {
 
 void SpaceChineseCharacters(AlignedText& text) {
   if (std::none_of(text.characters.begin(), text.characters.end(), IsChineseCharacter)) return;
-  AlignedText out;
+  AlignedText out = text.Emptied();
   for (size_t i = 0; i < text.size(); ++i) {
     const bool chinese = IsChineseCharacter(text.characters[i]);
     if (chinese) out.Append(' ', text.source[i]);
@@ -91,7 +91,7 @@ Normalizer ReplaceText(std::string from, std::string to) {
   const AlignedText pattern = AlignedText::From(from);
   return [pattern, to](AlignedText& text) {
     if (pattern.size() == 0) return;
-    AlignedText out;
+    AlignedText out = text.Emptied();
     auto at = text.characters.begin();
     while (true) {
       const auto found = std::search(at, text.characters.end(), pattern.characters.begin(),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/str_cat.h"
+
 namespace onnxd {
 namespace {
 
@@ -106,6 +108,8 @@ Span Tokenizer::OffsetOf(const AlignedText& text, Range token) const {
 
 void Tokenizer::EncodeBetween(AlignedText text, bool begins_text, Encoding& out) const {
   if (parts_.normalizer) parts_.normalizer(text);
+  out.outgrown = out.outgrown || text.outgrown;
+  if (out.outgrown) return;
   size_t at = 0;
   for (const Found& found : FindAdded(text, normalized_)) {
     EncodePieces(text.Part(at, found.range.begin), begins_text && at == 0, out);
@@ -116,9 +120,11 @@ void Tokenizer::EncodeBetween(AlignedText text, bool begins_text, Encoding& out)
   EncodePieces(text.Part(at, text.size()), begins_text && at == 0, out);
 }
 
-Encoding Tokenizer::EncodeText(std::string_view utf8) const {
+Result<Encoding> Tokenizer::EncodeText(std::string_view utf8) const {
   Encoding out;
-  const AlignedText text = AlignedText::From(utf8);
+  AlignedText text = AlignedText::From(utf8);
+  constexpr size_t kMostTimes = 16, kMostMore = 4096;
+  text.most = text.size() * kMostTimes + kMostMore;
   size_t at = 0;
   for (const Found& found : FindAdded(text, raw_)) {
     EncodeBetween(text.Part(at, found.range.begin), at == 0, out);
@@ -127,6 +133,10 @@ Encoding Tokenizer::EncodeText(std::string_view utf8) const {
     at = found.range.end;
   }
   EncodeBetween(text.Part(at, text.size()), at == 0, out);
+  if (out.outgrown) {
+    return ResourceExhausted(
+        StrCat("a text of ", text.size(), " characters becomes more than ", text.most));
+  }
   return out;
 }
 
@@ -154,8 +164,8 @@ void Tokenizer::AddKept(const Encoding& text, size_t kept, int64_t type, Encodin
   for (size_t i = begin; i < begin + kept; ++i) out.Add(text.ids[i], text.offsets[i], type);
 }
 
-Encoding Tokenizer::Encode(std::string_view utf8) const {
-  const Encoding text = EncodeText(utf8);
+Result<Encoding> Tokenizer::Encode(std::string_view utf8) const {
+  ONNXD_ASSIGN_OR_RETURN(const Encoding text, EncodeText(utf8));
   const size_t kept = KeptOf(text.ids.size(), 0, parts_.around.size() - 1).first;
   Encoding out;
   for (const TemplatePart& part : parts_.around) {
@@ -168,8 +178,9 @@ Encoding Tokenizer::Encode(std::string_view utf8) const {
   return out;
 }
 
-Encoding Tokenizer::EncodePair(std::string_view utf8, std::string_view second_utf8) const {
-  const Encoding text = EncodeText(utf8), second = EncodeText(second_utf8);
+Result<Encoding> Tokenizer::EncodePair(std::string_view utf8, std::string_view second_utf8) const {
+  ONNXD_ASSIGN_OR_RETURN(const Encoding text, EncodeText(utf8));
+  ONNXD_ASSIGN_OR_RETURN(const Encoding second, EncodeText(second_utf8));
   const auto [kept, second_kept] =
       KeptOf(text.ids.size(), second.ids.size(), parts_.around_pair.size() - 2);
   Encoding out;

@@ -31,6 +31,7 @@ struct Encoding {
   std::vector<Span>
       offsets;  // of each token, in characters of the text; {0, 0} for those around it
   std::vector<int64_t> types;
+  bool outgrown = false;  // see Tokenizer::Encode
 
   void Add(int64_t id, Span offset = {}, int64_t type = 0) {
     ids.push_back(id);
@@ -72,10 +73,10 @@ class Tokenizer {
   // Fails as PrefixTree::Make does.
   static Result<std::shared_ptr<const Tokenizer>> Make(TokenizerParts parts);
 
-  // Without the tokens around it. Requires less than 2^31 bytes.
-  Encoding EncodeText(std::string_view text) const;
-  Encoding Encode(std::string_view text) const;
-  Encoding EncodePair(std::string_view text, std::string_view second) const;
+  // With the tokens around it. Requires less than 2^31 bytes. kResourceExhausted when normalizing
+  // makes a text more than 16 times, and 4,096 characters, longer.
+  Result<Encoding> Encode(std::string_view text) const;
+  Result<Encoding> EncodePair(std::string_view text, std::string_view second) const;
 
  private:
   struct Found {
@@ -83,6 +84,8 @@ class Tokenizer {
     const AddedToken* token;
   };
 
+  // Without the tokens around it.
+  Result<Encoding> EncodeText(std::string_view text) const;
   // Those of `tree` in a text, from left to right, each the longest there.
   std::vector<Found> FindAdded(const AlignedText& text, const PrefixTree& tree) const;
   // How many tokens are kept of each text.

@@ -16,10 +16,10 @@ void CheckSpan(uint64_t begin, uint64_t end, uint64_t size) {
 void FuzzTokenizerJson(std::string_view bytes, std::string_view text) {
   const auto made = ParseTokenizerJson(bytes, "");
   if (!made.ok()) return;
-  for (const Encoding& encoding :
-       {made->tokenizer->Encode(text),
-        made->tokenizer->EncodePair(text, text.substr(text.size() / 2))}) {
-    for (const Span& offset : encoding.offsets) CheckSpan(offset.begin, offset.end, text.size());
+  for (const auto& encoding : {made->tokenizer->Encode(text),
+                               made->tokenizer->EncodePair(text, text.substr(text.size() / 2))}) {
+    if (!encoding.ok()) continue;
+    for (const Span& offset : encoding->offsets) CheckSpan(offset.begin, offset.end, text.size());
   }
 }
 

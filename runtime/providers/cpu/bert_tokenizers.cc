@@ -97,8 +97,9 @@ Result<Values> RunBert(const Tokenizer& bert, const Node& node, std::span<const 
                                   texts.size()));
   }
   for (const std::string& text : texts) ONNXD_RETURN_IF_ERROR(CheckText(node, text));
-  const Encoding encoding =
-      texts.size() == 2 ? bert.EncodePair(texts[0], texts[1]) : bert.Encode(texts[0]);
+  ONNXD_ASSIGN_OR_RETURN(const Encoding encoding, texts.size() == 2
+                                                      ? bert.EncodePair(texts[0], texts[1])
+                                                      : bert.Encode(texts[0]));
   const auto count = static_cast<int64_t>(encoding.ids.size());
   const Shape shape = two_in_a_batch ? Shape{1, count} : Shape{count};
   const std::vector<int64_t> ones(encoding.ids.size(), 1);

@@ -75,7 +75,7 @@ Result<BytePairEncoding::Pairs> ParseMerges(std::string_view text) {
 void TidyForClip(AlignedText& text) {
   text.MakeLower();
   // White space becomes one blank, and none at the ends.
-  AlignedText out;
+  AlignedText out = text.Emptied();
   for (size_t i = 0; i < text.size(); ++i) {
     const bool space = IsWhitespace(text.characters[i]);
     if (space && (out.size() == 0 || out.characters.back() == ' ')) continue;

@@ -86,7 +86,9 @@ Result<std::vector<Encoding>> EncodeAll(const Node& node, const Tensor& texts,
   std::vector<Encoding> rows;
   for (const std::string& text : texts.elements<std::string>()) {
     ONNXD_RETURN_IF_ERROR(CheckText(node, text));
-    rows.push_back(tokenizer.Encode(text));
+    auto encoded = tokenizer.Encode(text);
+    if (!encoded.ok()) return encoded.status().WithContext(Describe(node));
+    rows.push_back(std::move(*encoded));
   }
   return rows;
 }
@@ -102,7 +104,9 @@ Result<std::vector<Encoding>> EncodePairs(const Node& node, const Tensor& texts,
   for (size_t i = 0; i < first.size(); ++i) {
     ONNXD_RETURN_IF_ERROR(CheckText(node, first[i]));
     ONNXD_RETURN_IF_ERROR(CheckText(node, second[i]));
-    rows.push_back(tokenizer.EncodePair(first[i], second[i]));
+    auto encoded = tokenizer.EncodePair(first[i], second[i]);
+    if (!encoded.ok()) return encoded.status().WithContext(Describe(node));
+    rows.push_back(std::move(*encoded));
   }
   return rows;
 }

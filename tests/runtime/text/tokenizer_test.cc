@@ -27,7 +27,9 @@ constexpr std::string_view kBert = R"({
 TEST(TokenizerJson, GoesThroughAllSteps) {
   const auto made = ParseTokenizerJson(kBert, "");
   ASSERT_TRUE(made.ok()) << made.status().message();
-  const Encoding encoding = made->tokenizer->Encode("Goodness! [SEP] x <m>");
+  const auto encoded = made->tokenizer->Encode("Goodness! [SEP] x <m>");
+  ASSERT_TRUE(encoded.ok());
+  const Encoding& encoding = *encoded;
   EXPECT_THAT(encoding.ids, ElementsAre(1, 3, 4, 5, 2, 0, 6, 2));
   EXPECT_THAT(encoding.types, ElementsAre(0, 0, 0, 0, 0, 0, 0, 1));
   EXPECT_THAT(encoding.offsets, ElementsAre(Span{0, 0}, Span{0, 4}, Span{4, 8}, Span{8, 9},
@@ -44,13 +46,39 @@ TEST(TokenizerJson, PutsTwoTextsTogetherAndCutsTheLonger) {
   const auto ids = [&](std::string_view strategy, std::string_view text, std::string_view second) {
     const auto made = ParseTokenizerJson(std::string(kPairs).append(strategy).append(kModel), "");
     EXPECT_TRUE(made.ok()) << made.status().message();
-    return made.ok() ? made->tokenizer->EncodePair(text, second).ids : std::vector<int64_t>{};
+    return made->tokenizer->EncodePair(text, second)->ids;
   };
   EXPECT_THAT(ids("LongestFirst", "a", "b b"), ElementsAre(1, 3, 2, 4, 4, 2));
   EXPECT_THAT(ids("LongestFirst", "a", "b b b b b"), ElementsAre(1, 3, 2, 4, 4, 4, 4, 2));
   EXPECT_THAT(ids("LongestFirst", "a a a a", "b b b"), ElementsAre(1, 3, 3, 3, 2, 4, 4, 2));
   EXPECT_THAT(ids("OnlyFirst", "a a a a", "b b b"), ElementsAre(1, 3, 3, 2, 4, 4, 4, 2));
   EXPECT_THAT(ids("OnlySecond", "a a a a", "b b b"), ElementsAre(1, 3, 3, 3, 3, 2, 4, 2));
+}
+
+TEST(TokenizerJson, DoesNotLetTextsGrowWithoutEnd) {
+  std::string steps;
+  for (int i = 0; i < 10; ++i) {
+    steps += std::string(i == 0 ? "" : ",") +
+             R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaaaaaaaa"})";
+  }
+  const auto json = [](const std::string& normalizer) {
+    return R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "normalizer": )" +
+           normalizer + "}";
+  };
+  const auto made =
+      ParseTokenizerJson(json(R"({"type": "Sequence", "normalizers": [)" + steps + "]}"), "");
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_TRUE(made->tokenizer->Encode("b").ok());
+  EXPECT_EQ(made->tokenizer->Encode("aaa").status().code(), StatusCode::kResourceExhausted);
+  const auto error = [&](const std::string& normalizer) {
+    return std::string(ParseTokenizerJson(json(normalizer), "").status().message());
+  };
+  EXPECT_THAT(error(R"({"type": "Prepend", "prepend": ")" + std::string(65, 'x') + R"("})"),
+              HasSubstr("puts in 65 bytes"));
+  std::string many = R"({"type": "Lowercase"})";
+  for (int i = 0; i < 64; ++i) many += R"(, {"type": "Lowercase"})";
+  EXPECT_THAT(error(R"({"type": "Sequence", "normalizers": [)" + many + "]}"),
+              HasSubstr("a sequence of 65 steps"));
 }
 
 TEST(TokenizerJson, SaysWhatIsNotThere) {
