@@ -1,6 +1,7 @@
 // Regular expressions of tokenizers, which Oniguruma reads over Unicode, for RE2.
 #include <re2/re2.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "runtime/base/str_cat.h"
@@ -96,13 +97,11 @@ class ExpressionMatcher {
           last_spaces_ > 0 && groups.back().data() != nullptr && !groups.back().empty();
       if (spaces && match.end < range.end && match.end - match.begin > 1) --match.end;
       if (match.begin < match.end) out.push_back(match);
-      // On to the byte behind the match, or one on where it is empty.
-      size_t next = begin + groups[0].size();
-      if (spaces && match.end < character(next)) {
-        while (next > begin && character(next - 1) >= match.end) --next;
-      }
-      at = std::max(next, at + 1);
-      while (at < bytes.size() && character(at) == character(at - 1)) ++at;
+      // On behind the match, by a character at least.
+      const auto behind = static_cast<uint32_t>(std::max(match.end, character(at) + 1));
+      at = static_cast<size_t>(
+          std::lower_bound(part.character.begin(), part.character.end(), behind) -
+          part.character.begin());
     }
   }
 
