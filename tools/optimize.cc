@@ -1,8 +1,7 @@
 // onnxd optimize MODEL OUTPUT: saves the graph as the standard passes leave it.
 #include <cstdio>
-#include <fstream>
 
-#include "runtime/base/str_cat.h"
+#include "runtime/base/file.h"
 #include "runtime/format/model_reader.h"
 #include "runtime/format/model_writer.h"
 #include "runtime/ops/opset_selection.h"
@@ -11,13 +10,6 @@
 
 namespace onnxd {
 namespace {
-
-Status WriteFile(const std::string& path, const std::string& bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  return file ? Status::Ok() : Internal(StrCat("cannot write ", path));
-}
 
 Status RunOptimize(const OptimizeFlags& flags) {
   ONNXD_ASSIGN_OR_RETURN(const SessionOptions options, flags.session.ToOptions());

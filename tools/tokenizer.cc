@@ -2,10 +2,9 @@
 // encoder.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/format/model_writer.h"
 #include "runtime/text/tokenizer_json.h"
@@ -16,13 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Result<std::string> ReadText(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return NotFound(StrCat("cannot read ", path.string()));
-  return text.str();
-}
+constexpr uint64_t kMostBytes = uint64_t{1} << 28;  // of a file
 
 Result<Json> ParseObject(const std::string& text, const std::filesystem::path& path) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -46,13 +39,14 @@ struct TokenizerFiles {
 };
 
 Result<TokenizerFiles> ReadFiles(std::filesystem::path path) {
-  if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) path /= "tokenizer.json";
   TokenizerFiles files;
-  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string(), kMostBytes));
   ONNXD_ASSIGN_OR_RETURN(files.tokenizer, ParseObject(text, path));
   const std::filesystem::path config = path.parent_path() / "tokenizer_config.json";
-  if (!std::filesystem::exists(config)) return files;
-  ONNXD_ASSIGN_OR_RETURN(files.config, ReadText(config));
+  if (!std::filesystem::exists(config, ignored)) return files;
+  ONNXD_ASSIGN_OR_RETURN(files.config, ReadFile(config.string(), kMostBytes));
   ONNXD_ASSIGN_OR_RETURN(const Json parsed, ParseObject(files.config, config));
   files.encoder_length = EncoderLength(parsed);
   return files;
@@ -125,10 +119,7 @@ Status RunTokenizer(const TokenizerFlags& flags) {
   ONNXD_RETURN_IF_ERROR(ParseTokenizerJson(text, files.config).status());
   ONNXD_ASSIGN_OR_RETURN(const std::string bytes,
                          WriteModel(TokenizerModel(text, files.config, flags.pairs)));
-  std::ofstream file(flags.output, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) return Internal(StrCat("cannot write ", flags.output));
+  ONNXD_RETURN_IF_ERROR(WriteFile(flags.output, bytes));
   std::printf("%s: text%s [batch] -> input_ids, attention_mask, token_type_ids [batch, tokens]%s\n",
               flags.output.c_str(), flags.pairs ? ", text_pair" : "",
               length > 0 ? StrCat(", ", length, " tokens at most").c_str() : "");

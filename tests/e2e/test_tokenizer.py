@@ -144,7 +144,7 @@ class Command(unittest.TestCase):
                 self.assertFalse(output.exists())
         done = subprocess.run([daemon.BINARY, "tokenizer", "/nowhere", "/tmp/none.onnx"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot read /nowhere", done.stderr)
+        self.assertIn("no such file: /nowhere", done.stderr)
 
 
 if __name__ == "__main__":
