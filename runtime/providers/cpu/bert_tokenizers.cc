@@ -81,10 +81,6 @@ Result<std::shared_ptr<const Tokenizer>> MakeBertPipeline(const Node& node) {
   return Tokenizer::Make(std::move(parts));
 }
 
-Result<Tensor> Int64Tensor(const Shape& shape, const std::vector<int64_t>& elements) {
-  return TensorFrom(DataType::kInt64, shape, elements);
-}
-
 // One or two texts -> input_ids, token_type_ids, attention_mask [tokens], offset_mapping [tokens,
 // 2]; as transformers' pipelines want it: input_ids, attention_mask, token_type_ids [1, tokens] of
 // two.
@@ -104,9 +100,10 @@ Result<Values> RunBert(const Tokenizer& bert, const Node& node, std::span<const 
   const Shape shape = two_in_a_batch ? Shape{1, count} : Shape{count};
   const std::vector<int64_t> ones(encoding.ids.size(), 1);
   Values out;
-  ONNXD_ASSIGN_OR_RETURN(Tensor ids, Int64Tensor(shape, encoding.ids));
-  ONNXD_ASSIGN_OR_RETURN(Tensor types, Int64Tensor(shape, encoding.types));
-  ONNXD_ASSIGN_OR_RETURN(Tensor mask, Int64Tensor(shape, ones));
+  ONNXD_ASSIGN_OR_RETURN(Tensor ids, TensorFrom<int64_t>(DataType::kInt64, shape, encoding.ids));
+  ONNXD_ASSIGN_OR_RETURN(Tensor types,
+                         TensorFrom<int64_t>(DataType::kInt64, shape, encoding.types));
+  ONNXD_ASSIGN_OR_RETURN(Tensor mask, TensorFrom<int64_t>(DataType::kInt64, shape, ones));
   out.emplace_back(std::move(ids));
   out.emplace_back(std::move(two_in_a_batch ? mask : types));
   out.emplace_back(std::move(two_in_a_batch ? types : mask));
@@ -290,11 +287,12 @@ class WordpieceRows {
                rows = static_cast<int64_t>(ends.size());
     Values out;
     ONNXD_ASSIGN_OR_RETURN(Tensor all, StringTensor(Shape{count}, std::move(tokens)));
-    ONNXD_ASSIGN_OR_RETURN(Tensor offsets, Int64Tensor(Shape{rows}, ends));
-    ONNXD_ASSIGN_OR_RETURN(Tensor first,
-                           Int64Tensor(Shape{rows - 1}, {ends.begin(), ends.end() - 1}));
-    ONNXD_ASSIGN_OR_RETURN(Tensor last,
-                           Int64Tensor(Shape{rows - 1}, {ends.begin() + 1, ends.end()}));
+    ONNXD_ASSIGN_OR_RETURN(Tensor offsets,
+                           TensorFrom<int64_t>(DataType::kInt64, Shape{rows}, ends));
+    ONNXD_ASSIGN_OR_RETURN(Tensor first, TensorFrom<int64_t>(DataType::kInt64, Shape{rows - 1},
+                                                             {ends.begin(), ends.end() - 1}));
+    ONNXD_ASSIGN_OR_RETURN(Tensor last, TensorFrom<int64_t>(DataType::kInt64, Shape{rows - 1},
+                                                            {ends.begin() + 1, ends.end()}));
     return Values{std::move(all), std::move(offsets), std::move(first), std::move(last)};
   }
 

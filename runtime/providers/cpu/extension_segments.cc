@@ -15,10 +15,6 @@ Status Fail(const Node& node, std::string_view why) {
   return InvalidArgument(StrCat(Describe(node), ": ", why));
 }
 
-Result<Tensor> Int64Tensor(const Shape& shape, const std::vector<int64_t>& elements) {
-  return TensorFrom(DataType::kInt64, shape, elements);
-}
-
 // Where rows begin and, last, where they end: ascending from 0 on. Gives the length of the longest.
 Result<int64_t> LongestRow(const Node& node, std::span<const int64_t> splits) {
   int64_t longest = 0;
@@ -73,8 +69,10 @@ Result<Values> RaggedTensorToSparse(const Node& node, std::span<const Value> inp
     const int64_t length = splits[static_cast<size_t>(row) + 1] - splits[static_cast<size_t>(row)];
     for (int64_t column = 0; column < length; ++column) places.insert(places.end(), {row, column});
   }
-  ONNXD_ASSIGN_OR_RETURN(Tensor indices, Int64Tensor(Shape{count, 2}, places));
-  ONNXD_ASSIGN_OR_RETURN(Tensor shape, Int64Tensor(Shape{2}, {rows, longest}));
+  ONNXD_ASSIGN_OR_RETURN(Tensor indices,
+                         TensorFrom<int64_t>(DataType::kInt64, Shape{count, 2}, places));
+  ONNXD_ASSIGN_OR_RETURN(Tensor shape,
+                         TensorFrom<int64_t>(DataType::kInt64, Shape{2}, {rows, longest}));
   return Values{std::move(indices), std::move(shape)};
 }
 
@@ -96,8 +94,9 @@ Result<Values> SegmentExtraction(const Node& node, std::span<const Value> inputs
     at = end;
   }
   const auto count = static_cast<int64_t>(values.size());
-  ONNXD_ASSIGN_OR_RETURN(Tensor position, Int64Tensor(Shape{count, 2}, places));
-  ONNXD_ASSIGN_OR_RETURN(Tensor value, Int64Tensor(Shape{count}, values));
+  ONNXD_ASSIGN_OR_RETURN(Tensor position,
+                         TensorFrom<int64_t>(DataType::kInt64, Shape{count, 2}, places));
+  ONNXD_ASSIGN_OR_RETURN(Tensor value, TensorFrom<int64_t>(DataType::kInt64, Shape{count}, values));
   return Values{std::move(position), std::move(value)};
 }
 

@@ -43,10 +43,6 @@ Result<T> One(const Node& node, std::span<const Value> inputs, size_t i) {
   return *tensor->data<T>();
 }
 
-Result<Tensor> Int64Tensor(const Shape& shape, const std::vector<int64_t>& elements) {
-  return TensorFrom(DataType::kInt64, shape, elements);
-}
-
 // Each text by itself.
 using Change = std::function<std::string(const std::string&)>;
 EagerFunction ForEach(Change change) {
@@ -82,7 +78,7 @@ Result<Values> StringLength(const Node&, std::span<const Value> inputs) {
       return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
     }));
   }
-  return OneValue(Int64Tensor(inputs[0].tensor().shape(), lengths));
+  return OneValue(TensorFrom<int64_t>(DataType::kInt64, inputs[0].tensor().shape(), lengths));
 }
 
 Result<Values> StringConcat(const Node& node, std::span<const Value> inputs) {
@@ -196,9 +192,11 @@ Result<Values> StringSplit(const Node& node, std::span<const Value> inputs) {
     widest = std::max(widest, static_cast<int64_t>(parts.size()));
   }
   const auto count = static_cast<int64_t>(all.size());
-  ONNXD_ASSIGN_OR_RETURN(Tensor indices, Int64Tensor(Shape{count, 2}, places));
+  ONNXD_ASSIGN_OR_RETURN(Tensor indices,
+                         TensorFrom<int64_t>(DataType::kInt64, Shape{count, 2}, places));
   ONNXD_ASSIGN_OR_RETURN(Tensor parts, StringTensor(Shape{count}, std::move(all)));
-  ONNXD_ASSIGN_OR_RETURN(Tensor shape, Int64Tensor(Shape{2}, {x.shape()[0], widest}));
+  ONNXD_ASSIGN_OR_RETURN(Tensor shape,
+                         TensorFrom<int64_t>(DataType::kInt64, Shape{2}, {x.shape()[0], widest}));
   return Values{std::move(indices), std::move(parts), std::move(shape)};
 }
 
@@ -312,10 +310,11 @@ Result<Values> StringRegexSplit(const Node& node, std::span<const Value> inputs)
   }
   const auto count = static_cast<int64_t>(parts.size());
   ONNXD_ASSIGN_OR_RETURN(Tensor texts, StringTensor(Shape{count}, std::move(parts)));
-  ONNXD_ASSIGN_OR_RETURN(Tensor first, Int64Tensor(Shape{count}, begins));
-  ONNXD_ASSIGN_OR_RETURN(Tensor last, Int64Tensor(Shape{count}, ends));
-  ONNXD_ASSIGN_OR_RETURN(Tensor offsets,
-                         Int64Tensor(Shape{static_cast<int64_t>(rows.size())}, rows));
+  ONNXD_ASSIGN_OR_RETURN(Tensor first, TensorFrom<int64_t>(DataType::kInt64, Shape{count}, begins));
+  ONNXD_ASSIGN_OR_RETURN(Tensor last, TensorFrom<int64_t>(DataType::kInt64, Shape{count}, ends));
+  ONNXD_ASSIGN_OR_RETURN(
+      Tensor offsets,
+      TensorFrom<int64_t>(DataType::kInt64, Shape{static_cast<int64_t>(rows.size())}, rows));
   return Values{std::move(texts), std::move(first), std::move(last), std::move(offsets)};
 }
 
@@ -435,7 +434,7 @@ Made MakeExtensionStringToVector(const KernelInfo& info) {
         }
         Shape shape = inputs[0].tensor().shape();
         shape.Append(static_cast<int64_t>(unknown.size()));
-        return OneValue(Int64Tensor(shape, out));
+        return OneValue(TensorFrom<int64_t>(DataType::kInt64, shape, out));
       });
 }
 
