@@ -182,7 +182,8 @@ typedef struct OnnxdPlugin {
   uint32_t struct_size;
   uint32_t api_version;                  /* ONNXD_PLUGIN_API_VERSION that it was compiled with */
   const char* name;                      /* for messages: letters, digits, - and _ */
-  const char* domain;                    /* neither "", "ai.onnx..." nor "com.microsoft" */
+  const char* domain;                    /* its own; or "com.microsoft" or "ai.onnx.contrib", for
+                                          * operators of these that onnxd has not */
   const OnnxdOperator* const* operators; /* [operator_count] */
   size_t operator_count;
   /* Of version 2. Null where there are operators alone; without operators, domain may be null. */

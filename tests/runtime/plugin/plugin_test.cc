@@ -96,6 +96,23 @@ TEST(Plugin, OfTheInterfacesFirstVersionWorks) {
   EXPECT_EQ(plugin->provider, nullptr);
 }
 
+// What onnxd says of an operator of onnxruntime-extensions that is not there: that a plug-in may
+// have it.
+TEST(Plugin, MayBringOperatorsThatOnnxruntimeHasAndOnnxdHasNot) {
+  Loaded(ONNXD_FAULTY_PLUGIN "8.so");
+  TestModel model;
+  model.Input("x", DataType::kFloat, {3});
+  model.Node("GaussianBlur", {"x"}, {"y"}, {}, "ai.onnx.contrib");
+  model.Output("y");
+  const auto session = LoadWith(ONNXD_FAULTY_PLUGIN "8.so", model);
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const auto outputs = (*session)->Run(std::vector<Value>{Floats({3}, {1, 2, 3})}, {});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_EQ((*outputs)[0].tensor().elements<float>()[2], 3);
+  EXPECT_THAT(LoadPlugin(ONNXD_FAULTY_PLUGIN "9.so").status().ToString(),
+              HasSubstr("ai.onnx.contrib::NegPos version 1 is there already"));
+}
+
 struct FaultyLibrary {
   const char* path;
   const char* message;

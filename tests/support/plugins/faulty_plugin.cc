@@ -7,7 +7,8 @@
 // FAULT 0: it loads; each of its operators misbehaves in its own way.
 // FAULT 1: its entry throws. 2: it declines. 3: it is of a later interface. 4: it takes a domain
 // that is not its own. 5: it has no operators. 6: an operator has no compute. 7: none, but it was
-// built with the interface's first version, where its description ended before `provider`.
+// built with the interface's first version, where its description ended before `provider`. 8: none;
+// its operator is one of onnxruntime-extensions that onnxd has not. 9: one that it has.
 
 namespace {
 
@@ -81,6 +82,16 @@ constexpr const OnnxdOperator* kOperators[] = {
 constexpr OnnxdOperator kUncomputable = Operator("Uncomputable", SameAsInput, nullptr);
 constexpr const OnnxdOperator* kUncomputableOnly[] = {&kUncomputable};
 
+OnnxdStatus Copy(const OnnxdHost*, OnnxdContext*, void*, const OnnxdTensor* inputs, size_t,
+                 OnnxdTensor* outputs, size_t) {
+  const auto* from = static_cast<const float*>(inputs[0].data);
+  for (int64_t i = 0; i < inputs[0].dims[0]; ++i) static_cast<float*>(outputs[0].data)[i] = from[i];
+  return ONNXD_OK;
+}
+constexpr OnnxdOperator kExtension =
+    Operator(FAULT == 8 ? "GaussianBlur" : "NegPos", SameAsInput, Copy);
+constexpr const OnnxdOperator* kExtensionOnly[] = {&kExtension};
+
 const int behind = 0;  // what follows in memory is no provider
 constexpr size_t kFirstBytes = offsetof(OnnxdPlugin, provider);
 const OnnxdPlugin kPlugin = {
@@ -89,13 +100,16 @@ const OnnxdPlugin kPlugin = {
     : FAULT == 7 ? 1
                  : ONNXD_PLUGIN_API_VERSION,
     FAULT == 7 ? "first" : "faulty",
-    FAULT == 4   ? "ai.onnx.ml"
+    FAULT >= 8   ? "ai.onnx.contrib"
+    : FAULT == 4 ? "ai.onnx.ml"
     : FAULT == 7 ? "com.example.first"
                  : "com.example.faulty",
-    FAULT == 6 ? kUncomputableOnly : kOperators,
-    FAULT == 5   ? 0
-    : FAULT == 6 ? 1
-                 : 9,
+    FAULT >= 8   ? kExtensionOnly
+    : FAULT == 6 ? kUncomputableOnly
+                 : kOperators,
+    FAULT == 5                 ? 0
+    : FAULT == 6 || FAULT >= 8 ? 1
+                               : 9,
     FAULT == 7 ? reinterpret_cast<const OnnxdExecutionProvider*>(&behind) : nullptr};
 
 }  // namespace
