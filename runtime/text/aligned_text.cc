@@ -21,7 +21,7 @@ AlignedText AlignedText::Emptied() const {
   return empty;
 }
 
-void AlignedText::AppendText(std::string_view utf8, Span from) {
+void AlignedText::AppendText(std::string_view utf8, TextSpan from) {
   if (utf8.size() > most || size() > most - utf8.size()) {
     outgrown = true;
     return;

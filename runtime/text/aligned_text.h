@@ -12,7 +12,7 @@ namespace onnxd {
 
 struct AlignedText {
   std::vector<char32_t> characters;
-  std::vector<Span> source;  // of each character, in characters of the text as it came
+  std::vector<TextSpan> source;  // of each character, in characters of the text as it came
   // More characters than `most` are not appended by AppendText, which then turns `outgrown` true:
   // what replaces texts by longer ones, again and again, must not take all memory.
   size_t most = std::numeric_limits<size_t>::max();
@@ -22,11 +22,11 @@ struct AlignedText {
   static AlignedText From(std::string_view utf8, uint32_t first = 0);
 
   size_t size() const { return characters.size(); }
-  void Append(char32_t value, Span from) {
+  void Append(char32_t value, TextSpan from) {
     characters.push_back(value);
     source.push_back(from);
   }
-  void AppendText(std::string_view utf8, Span from);
+  void AppendText(std::string_view utf8, TextSpan from);
   AlignedText Emptied() const;  // with the same bound
   AlignedText Part(size_t begin, size_t end) const;
   void Prepend(std::string_view utf8);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/text/token_model.h"
+#include "runtime/text/subword_model.h"
 #include "runtime/text/vocabulary.h"
 
 namespace onnxd {
@@ -33,7 +33,7 @@ struct BytePairOptions {
   std::string word_suffix;         // of symbols that end a word, such as "</w>"
 };
 
-class BytePairEncoding : public TokenModel {
+class BytePairEncoding : public SubwordModel {
  public:
   using Pairs = std::vector<std::pair<std::string_view, std::string_view>>;
 

@@ -9,14 +9,14 @@ namespace {
 // Of a sequence, and the bytes of what a step puts in: more have no use, and could take all memory.
 constexpr size_t kMostSteps = 64, kMostInserted = 64;
 
-Result<std::vector<JsonValue>> StepsOf(JsonValue json, std::string_view name) {
-  std::vector<JsonValue> steps = ItemsOf(Member(json, name));
+Result<std::vector<JsonElement>> StepsOf(JsonElement json, std::string_view name) {
+  std::vector<JsonElement> steps = ItemsOf(Member(json, name));
   if (steps.size() <= kMostSteps) return steps;
   return InvalidArgument(
       StrCat("a sequence of ", steps.size(), " steps, of which ", kMostSteps, " are the most"));
 }
 
-Result<std::string> InsertedText(JsonValue json, std::string_view name) {
+Result<std::string> InsertedText(JsonElement json, std::string_view name) {
   std::string text = TextOf(json, name);
   if (text.size() <= kMostInserted) return text;
   return InvalidArgument(StrCat("a step that puts in ", text.size(), " bytes, of which ",
@@ -86,7 +86,7 @@ Normalizer ReplaceMatches(Matcher matcher, std::string to) {
 }
 
 // {"String": text} or {"Regex": expression}.
-Result<Matcher> ParsePattern(std::optional<JsonValue> json) {
+Result<Matcher> ParsePattern(std::optional<JsonElement> json) {
   if (const auto text = json ? As<std::string_view>(Member(*json, "String")) : std::nullopt) {
     return Literal(std::string(*text));
   }
@@ -104,13 +104,13 @@ Result<SplitBehavior> ParseBehavior(std::string_view name) {
   return NotThere("behavior", name);
 }
 
-Result<Normalizer> ParseNormalizerReplace(JsonValue json) {
+Result<Normalizer> ParseNormalizerReplace(JsonElement json) {
   ONNXD_ASSIGN_OR_RETURN(Matcher matcher, ParsePattern(Member(json, "pattern")));
   ONNXD_ASSIGN_OR_RETURN(std::string content, InsertedText(json, "content"));
   return ReplaceMatches(std::move(matcher), std::move(content));
 }
 
-Result<Normalizer> ParsePrecompiled(JsonValue json) {
+Result<Normalizer> ParsePrecompiled(JsonElement json) {
   ONNXD_ASSIGN_OR_RETURN(const std::string bytes,
                          DecodeBase64(TextOf(json, "precompiled_charsmap")));
   ONNXD_ASSIGN_OR_RETURN(PrecompiledMap map, PrecompiledMap::Parse(bytes));
@@ -121,7 +121,7 @@ bool IsAsciiPunctuation(char32_t c) {
   return c < 0x80 && c > ' ' && c != 0x7f && !IsLetter(c) && !IsNumber(c);
 }
 
-Result<PreTokenizer> ParseByteLevel(JsonValue json, StepTraits& traits) {
+Result<PreTokenizer> ParseByteLevel(JsonElement json, StepTraits& traits) {
   traits.byte_level = true;
   std::vector<PreTokenizer> steps;
   if (FlagOf(json, "add_prefix_space", true)) steps.push_back(PrefixSpace());
@@ -132,7 +132,7 @@ Result<PreTokenizer> ParseByteLevel(JsonValue json, StepTraits& traits) {
   });
 }
 
-Result<PreTokenizer> ParseMetaspace(JsonValue json) {
+Result<PreTokenizer> ParseMetaspace(JsonElement json) {
   const bool prefix = FlagOf(json, "add_prefix_space", true);
   const std::string scheme = TextOf(json, "prepend_scheme", prefix ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never") {
@@ -145,7 +145,7 @@ Result<PreTokenizer> ParseMetaspace(JsonValue json) {
                    FlagOf(json, "split", true));
 }
 
-Result<PreTokenizer> ParseSplit(JsonValue json) {
+Result<PreTokenizer> ParseSplit(JsonElement json) {
   ONNXD_ASSIGN_OR_RETURN(Matcher matcher, ParsePattern(Member(json, "pattern")));
   ONNXD_ASSIGN_OR_RETURN(const SplitBehavior behavior, ParseBehavior(TextOf(json, "behavior")));
   return Split(std::move(matcher), behavior, FlagOf(json, "invert", false));
@@ -153,12 +153,12 @@ Result<PreTokenizer> ParseSplit(JsonValue json) {
 
 }  // namespace
 
-Result<Normalizer> ParseNormalizer(JsonValue json, StepTraits& traits) {
+Result<Normalizer> ParseNormalizer(JsonElement json, StepTraits& traits) {
   const std::string type = TypeName(json);
   if (type == "Sequence") {
     std::vector<Normalizer> steps;
     ONNXD_ASSIGN_OR_RETURN(const auto items, StepsOf(json, "normalizers"));
-    for (const JsonValue item : items) {
+    for (const JsonElement item : items) {
       // A sequence within a sequence has no use, and could be without end.
       if (TypeName(item) == "Sequence") return NotThere("normalizer", "Sequence within Sequence");
       ONNXD_ASSIGN_OR_RETURN(Normalizer step, ParseNormalizer(item, traits));
@@ -191,13 +191,13 @@ Result<Normalizer> ParseNormalizer(JsonValue json, StepTraits& traits) {
   return NotThere("normalizer", type);
 }
 
-Result<PreTokenizer> ParsePreTokenizer(JsonValue json, StepTraits& traits) {
+Result<PreTokenizer> ParsePreTokenizer(JsonElement json, StepTraits& traits) {
   const std::string type = TypeName(json);
   if (traits.byte_level) return NotThere("pre-tokenizer behind ByteLevel", type);
   if (type == "Sequence") {
     std::vector<PreTokenizer> steps;
     ONNXD_ASSIGN_OR_RETURN(const auto items, StepsOf(json, "pretokenizers"));
-    for (const JsonValue item : items) {
+    for (const JsonElement item : items) {
       if (TypeName(item) == "Sequence")
         return NotThere("pre-tokenizer", "Sequence within Sequence");
       ONNXD_ASSIGN_OR_RETURN(PreTokenizer step, ParsePreTokenizer(item, traits));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/base/status.h"
-#include "runtime/text/json_value.h"
+#include "runtime/text/json_element.h"
 #include "runtime/text/normalizers.h"
 #include "runtime/text/pre_tokenizers.h"
 
@@ -13,7 +13,7 @@ struct StepTraits {
   bool byte_level = false;
 };
 
-Result<Normalizer> ParseNormalizer(JsonValue json, StepTraits& traits);
-Result<PreTokenizer> ParsePreTokenizer(JsonValue json, StepTraits& traits);
+Result<Normalizer> ParseNormalizer(JsonElement json, StepTraits& traits);
+Result<PreTokenizer> ParsePreTokenizer(JsonElement json, StepTraits& traits);
 
 }  // namespace onnxd

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/text/token_model.h"
+#include "runtime/text/subword_model.h"
 
 namespace onnxd {
 

@@ -11,7 +11,7 @@
 #include "runtime/base/status.h"
 #include "runtime/text/precompiled_map.h"
 #include "runtime/text/prefix_tree.h"
-#include "runtime/text/token_model.h"
+#include "runtime/text/subword_model.h"
 #include "runtime/text/unigram.h"
 #include "runtime/text/vocabulary.h"
 

@@ -91,7 +91,7 @@ void Tokenizer::EncodePieces(AlignedText text, bool begins_text, Encoding& out) 
   }
 }
 
-Span Tokenizer::OffsetOf(const AlignedText& text, Range token) const {
+TextSpan Tokenizer::OffsetOf(const AlignedText& text, Range token) const {
   auto [first, end] = token;
   if (parts_.trim_offsets) {
     const bool keeps_one = parts_.prefix_space && text.source[first].begin == 0;

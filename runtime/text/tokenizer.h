@@ -12,7 +12,7 @@
 #include "runtime/text/normalizers.h"
 #include "runtime/text/pre_tokenizers.h"
 #include "runtime/text/prefix_tree.h"
-#include "runtime/text/token_model.h"
+#include "runtime/text/subword_model.h"
 
 namespace onnxd {
 
@@ -28,12 +28,12 @@ struct AddedToken {
 
 struct Encoding {
   std::vector<int64_t> ids;
-  std::vector<Span>
+  std::vector<TextSpan>
       offsets;  // of each token, in characters of the text; {0, 0} for those around it
   std::vector<int64_t> types;
   bool outgrown = false;  // see Tokenizer::Encode
 
-  void Add(int64_t id, Span offset = {}, int64_t type = 0) {
+  void Add(int64_t id, TextSpan offset = {}, int64_t type = 0) {
     ids.push_back(id);
     offsets.push_back(offset);
     types.push_back(type);
@@ -55,7 +55,7 @@ struct TokenizerParts {
   std::vector<AddedToken> added_tokens;
   Normalizer normalizer;       // null: none
   PreTokenizer pre_tokenizer;  // null: one piece
-  std::unique_ptr<const TokenModel> model;
+  std::unique_ptr<const SubwordModel> model;
   std::vector<TemplatePart> around = {{TemplatePart::kText, 0, 0}};
   // Of two texts.
   std::vector<TemplatePart> around_pair = {{TemplatePart::kText, 0, 0},
@@ -93,7 +93,7 @@ class Tokenizer {
   void AddKept(const Encoding& text, size_t kept, int64_t type, Encoding& out) const;
   void EncodeBetween(AlignedText text, bool begins_text, Encoding& out) const;
   void EncodePieces(AlignedText text, bool begins_text, Encoding& out) const;
-  Span OffsetOf(const AlignedText& text, Range token) const;
+  TextSpan OffsetOf(const AlignedText& text, Range token) const;
 
   TokenizerParts parts_;
   std::vector<std::string> normalized_added_;

@@ -13,7 +13,7 @@ namespace onnxd {
 namespace {
 
 // A word is a token, or unknown.
-class WordLevel : public TokenModel {
+class WordLevel : public SubwordModel {
  public:
   WordLevel(std::shared_ptr<const Vocabulary> vocabulary, std::optional<int64_t> unknown)
       : vocabulary_(std::move(vocabulary)), unknown_(unknown) {}
@@ -28,14 +28,14 @@ class WordLevel : public TokenModel {
   std::optional<int64_t> unknown_;
 };
 
-std::optional<int64_t> UnknownOf(JsonValue model, const Vocabulary& vocabulary) {
+std::optional<int64_t> UnknownOf(JsonElement model, const Vocabulary& vocabulary) {
   const auto token = As<std::string_view>(Member(model, "unk_token"));
   return token ? vocabulary.Find(*token) : std::nullopt;
 }
 
-Result<BytePairEncoding::Pairs> ParseMerges(JsonValue model) {
+Result<BytePairEncoding::Pairs> ParseMerges(JsonElement model) {
   BytePairEncoding::Pairs merges;
-  for (const JsonValue item : ItemsOf(Member(model, "merges"))) {
+  for (const JsonElement item : ItemsOf(Member(model, "merges"))) {
     std::string_view text, left, right;
     if (item.get(text) == simdjson::SUCCESS) {
       const size_t blank = text.find(' ');
@@ -55,9 +55,9 @@ Result<BytePairEncoding::Pairs> ParseMerges(JsonValue model) {
   return merges;
 }
 
-using Model = Result<std::unique_ptr<const TokenModel>>;
+using Model = Result<std::unique_ptr<const SubwordModel>>;
 
-Model ParseBytePairs(JsonValue model, bool bytes) {
+Model ParseBytePairs(JsonElement model, bool bytes) {
   if (As<double>(Member(model, "dropout")).value_or(0) != 0) {
     return Unimplemented("a BPE model with dropout, which is for training");
   }
@@ -71,10 +71,10 @@ Model ParseBytePairs(JsonValue model, bool bytes) {
   options.whole_words_first = FlagOf(model, "ignore_merges", false);
   options.continuing_prefix = TextOf(model, "continuing_subword_prefix");
   options.word_suffix = TextOf(model, "end_of_word_suffix");
-  return std::unique_ptr<const TokenModel>(BytePairEncoding::Make(vocabulary, merges, options));
+  return std::unique_ptr<const SubwordModel>(BytePairEncoding::Make(vocabulary, merges, options));
 }
 
-Model ParseWordPiece(JsonValue model) {
+Model ParseWordPiece(JsonElement model) {
   ONNXD_ASSIGN_OR_RETURN(const auto vocabulary, ParseVocabulary(Member(model, "vocab")));
   WordPieceOptions options;
   options.continuing_prefix = TextOf(model, "continuing_subword_prefix", "##");
@@ -83,12 +83,12 @@ Model ParseWordPiece(JsonValue model) {
   if (!unknown) return InvalidArgument("the WordPiece model's unk_token is not in its vocab");
   options.unknown = *unknown;
   ONNXD_ASSIGN_OR_RETURN(auto made, WordPiece::Make(vocabulary->Entries(), options));
-  return std::unique_ptr<const TokenModel>(std::move(made));
+  return std::unique_ptr<const SubwordModel>(std::move(made));
 }
 
-Model ParseUnigram(JsonValue model) {
+Model ParseUnigram(JsonElement model) {
   std::vector<UnigramPiece> pieces;
-  for (const JsonValue item : ItemsOf(Member(model, "vocab"))) {
+  for (const JsonElement item : ItemsOf(Member(model, "vocab"))) {
     const auto pair = As<simdjson::dom::array>(item);
     std::string_view text;
     double score = 0;
@@ -107,24 +107,24 @@ Model ParseUnigram(JsonValue model) {
   }
   options.byte_fallback = FlagOf(model, "byte_fallback", false);
   ONNXD_ASSIGN_OR_RETURN(auto made, Unigram::Make(std::move(pieces), options));
-  return std::unique_ptr<const TokenModel>(std::move(made));
+  return std::unique_ptr<const SubwordModel>(std::move(made));
 }
 
-Model ParseWordLevel(JsonValue model) {
+Model ParseWordLevel(JsonElement model) {
   ONNXD_ASSIGN_OR_RETURN(const auto vocabulary, ParseVocabulary(Member(model, "vocab")));
   const auto unknown = UnknownOf(model, *vocabulary);
-  return std::unique_ptr<const TokenModel>(std::make_unique<WordLevel>(vocabulary, unknown));
+  return std::unique_ptr<const SubwordModel>(std::make_unique<WordLevel>(vocabulary, unknown));
 }
 
 // Files of before 2020 do not name the model's type.
-std::string ModelType(JsonValue model) {
+std::string ModelType(JsonElement model) {
   const std::string type = TypeName(model);
   if (!type.empty()) return type;
   if (Member(model, "merges")) return "BPE";
   return Member(model, "unk_id") ? "Unigram" : "WordPiece";
 }
 
-Model ParseModel(JsonValue model, bool byte_level) {
+Model ParseModel(JsonElement model, bool byte_level) {
   const std::string type = ModelType(model);
   if (type == "BPE") return ParseBytePairs(model, byte_level);
   if (type == "WordPiece") return ParseWordPiece(model);
@@ -133,9 +133,9 @@ Model ParseModel(JsonValue model, bool byte_level) {
   return Unimplemented(StrCat("the model '", type, "' is not there yet"));
 }
 
-Result<std::vector<AddedToken>> ParseAddedTokens(JsonValue json) {
+Result<std::vector<AddedToken>> ParseAddedTokens(JsonElement json) {
   std::vector<AddedToken> tokens;
-  for (const JsonValue item : ItemsOf(Member(json, "added_tokens"))) {
+  for (const JsonElement item : ItemsOf(Member(json, "added_tokens"))) {
     AddedToken token;
     token.text = TextOf(item, "content");
     token.id = As<int64_t>(Member(item, "id")).value_or(-1);
@@ -150,7 +150,7 @@ Result<std::vector<AddedToken>> ParseAddedTokens(JsonValue json) {
 }
 
 // ["[CLS]", 101]
-Result<TemplatePart> ParseTokenPair(std::optional<JsonValue> json) {
+Result<TemplatePart> ParseTokenPair(std::optional<JsonElement> json) {
   const auto pair = As<simdjson::dom::array>(json);
   int64_t id = 0;
   if (!pair || pair->size() != 2 || pair->at(1).get(id) != simdjson::SUCCESS) {
@@ -164,10 +164,10 @@ Result<TemplatePart> ParseTokenPair(std::optional<JsonValue> json) {
 // 0}}],
 //  "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [101]}}}
 // `name`: "single", or "pair", which has a Sequence B as well.
-Result<std::vector<TemplatePart>> ParseTemplate(JsonValue json, std::string_view name) {
+Result<std::vector<TemplatePart>> ParseTemplate(JsonElement json, std::string_view name) {
   std::vector<TemplatePart> parts;
   const auto tokens = Member(json, "special_tokens");
-  for (const JsonValue item : ItemsOf(Member(json, name))) {
+  for (const JsonElement item : ItemsOf(Member(json, name))) {
     if (const auto text = Member(item, "Sequence")) {
       const bool second = TextOf(*text, "id") == "B";
       parts.push_back({second ? TemplatePart::kSecondText : TemplatePart::kText, 0,
@@ -179,7 +179,7 @@ Result<std::vector<TemplatePart>> ParseTemplate(JsonValue json, std::string_view
     const auto token = tokens ? Member(*tokens, written) : std::nullopt;
     if (!token)
       return InvalidArgument(StrCat("the template's token '", written, "' has no number"));
-    for (const JsonValue id : ItemsOf(Member(*token, "ids"))) {
+    for (const JsonElement id : ItemsOf(Member(*token, "ids"))) {
       TemplatePart part = {TemplatePart::kToken, As<int64_t>(id).value_or(-1),
                            As<int64_t>(Member(*special, "type_id")).value_or(0)};
       ONNXD_RETURN_IF_ERROR(CheckTokenNumber(part.id, written));
@@ -204,7 +204,7 @@ Status CheckTemplates(const TokenizerParts& parts) {
   return InvalidArgument("a template must have one text, that of pairs two");
 }
 
-Status ParsePostProcessor(JsonValue json, TokenizerParts& parts, bool within = false) {
+Status ParsePostProcessor(JsonElement json, TokenizerParts& parts, bool within = false) {
   const std::string type = TypeName(json);
   if (type == "ByteLevel") {
     parts.trim_offsets = FlagOf(json, "trim_offsets", true);
@@ -235,7 +235,7 @@ Status ParsePostProcessor(JsonValue json, TokenizerParts& parts, bool within = f
     return Status::Ok();
   }
   if (type == "Sequence" && !within) {
-    for (const JsonValue item : ItemsOf(Member(json, "processors"))) {
+    for (const JsonElement item : ItemsOf(Member(json, "processors"))) {
       ONNXD_RETURN_IF_ERROR(ParsePostProcessor(item, parts, true));
     }
     return Status::Ok();
@@ -244,14 +244,14 @@ Status ParsePostProcessor(JsonValue json, TokenizerParts& parts, bool within = f
 }
 
 // A token of tokenizer_config.json: its text, or an object with it.
-std::string ConfigToken(JsonValue config, std::string_view name) {
+std::string ConfigToken(JsonElement config, std::string_view name) {
   const auto value = Member(config, name);
   if (!value) return {};
   return value->is_object() ? TextOf(*value, "content") : TextOf(config, name);
 }
 
 std::optional<int64_t> NumberOf(const std::string& token, const std::vector<AddedToken>& added,
-                                JsonValue model) {
+                                JsonElement model) {
   if (token.empty()) return std::nullopt;
   for (const AddedToken& candidate : added) {
     if (candidate.text == token) return candidate.id;
@@ -261,7 +261,7 @@ std::optional<int64_t> NumberOf(const std::string& token, const std::vector<Adde
 }
 
 // What the configuration asks to stand around texts, where the tokenizer itself has no template.
-void AddConfigured(JsonValue config, JsonValue model, TokenizerParts& parts) {
+void AddConfigured(JsonElement config, JsonElement model, TokenizerParts& parts) {
   if (parts.around.size() != 1) return;
   const auto add = [&](std::string_view flag, std::string_view name, bool before) {
     if (!FlagOf(config, flag, false)) return;
@@ -278,7 +278,7 @@ void AddConfigured(JsonValue config, JsonValue model, TokenizerParts& parts) {
 constexpr int64_t kMostLength = int64_t{1} << 24;
 
 // {"max_length": 512, "direction": "Right", "stride": 0, ...}
-Status ParseTruncation(std::optional<JsonValue> json, TokenizerParts& parts) {
+Status ParseTruncation(std::optional<JsonElement> json, TokenizerParts& parts) {
   if (!json) return Status::Ok();
   const int64_t length = As<int64_t>(Member(*json, "max_length")).value_or(0);
   const auto others = static_cast<int64_t>(parts.around.size()) - 1;
@@ -296,7 +296,7 @@ Status ParseTruncation(std::optional<JsonValue> json, TokenizerParts& parts) {
 
 // {"strategy": "BatchLongest" or {"Fixed": 128}, "direction": "Right", "pad_to_multiple_of": null,
 // "pad_id": 0, ...}
-Result<BatchPadding> ParsePadding(std::optional<JsonValue> json) {
+Result<BatchPadding> ParsePadding(std::optional<JsonElement> json) {
   BatchPadding padding;
   if (!json) return padding;
   padding.pad_id = As<int64_t>(Member(*json, "pad_id")).value_or(0);
@@ -316,11 +316,11 @@ Result<BatchPadding> ParsePadding(std::optional<JsonValue> json) {
 }  // namespace
 
 Result<JsonTokenizer> ParseTokenizerJson(std::string_view json, std::string_view config_json) {
-  JsonDocument document, config;
+  JsonObject document, config;
   ONNXD_RETURN_IF_ERROR(document.Parse(json, "the tokenizer"));
   ONNXD_RETURN_IF_ERROR(
       config.Parse(config_json.empty() ? "{}" : config_json, "the tokenizer's configuration"));
-  const JsonValue root = document.root();
+  const JsonElement root = document.root();
   const auto model = Member(root, "model");
   if (!model) return InvalidArgument("the tokenizer has no model");
 

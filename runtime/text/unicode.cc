@@ -34,7 +34,7 @@ char32_t Compose(char32_t first, char32_t second) {
 }
 
 // Source: Unicode Standard Annex #15, section 1.3 (the canonical composition algorithm).
-void ComposeAll(std::vector<char32_t>& characters, std::vector<Span>& source) {
+void ComposeAll(std::vector<char32_t>& characters, std::vector<TextSpan>& source) {
   constexpr size_t kNone = ~size_t{0};
   size_t kept = 0, starter = kNone;
   int last_class = 0;  // of what was kept after the starter; 0: nothing
@@ -63,7 +63,7 @@ void ComposeAll(std::vector<char32_t>& characters, std::vector<Span>& source) {
 }
 
 // Runs of combining characters, by their class.
-void PutInOrder(std::vector<char32_t>& characters, std::vector<Span>& source) {
+void PutInOrder(std::vector<char32_t>& characters, std::vector<TextSpan>& source) {
   for (size_t begin = 0; begin < characters.size();) {
     if (CombiningClass(characters[begin]) == 0) {
       ++begin;
@@ -77,7 +77,7 @@ void PutInOrder(std::vector<char32_t>& characters, std::vector<Span>& source) {
       return CombiningClass(characters[a]) < CombiningClass(characters[b]);
     });
     std::vector<char32_t> sorted;
-    std::vector<Span> sorted_source;
+    std::vector<TextSpan> sorted_source;
     for (const size_t i : order) {
       sorted.push_back(characters[i]);
       sorted_source.push_back(source[i]);
@@ -167,14 +167,14 @@ char32_t Upper(char32_t value) {
 std::string Lower(std::string_view text) { return ChangeCase<Lower>(text); }
 std::string Upper(std::string_view text) { return ChangeCase<Upper>(text); }
 
-void Normalize(NormalForm form, std::vector<char32_t>& characters, std::vector<Span>& source) {
+void Normalize(NormalForm form, std::vector<char32_t>& characters, std::vector<TextSpan>& source) {
   if (std::all_of(characters.begin(), characters.end(), [](char32_t c) { return c < 0x80; }))
     return;
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   const auto options = static_cast<utf8proc_option_t>(
       UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : UTF8PROC_STABLE));
   std::vector<char32_t> apart;
-  std::vector<Span> apart_source;
+  std::vector<TextSpan> apart_source;
   apart.reserve(characters.size());
   apart_source.reserve(characters.size());
   for (size_t i = 0; i < characters.size(); ++i) {

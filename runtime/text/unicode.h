@@ -42,14 +42,14 @@ std::string Upper(std::string_view text);
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 // Characters [begin, end) of a text.
-struct Span {
+struct TextSpan {
   uint32_t begin = 0;
   uint32_t end = 0;
-  bool operator==(const Span&) const = default;
+  bool operator==(const TextSpan&) const = default;
 };
 
 // Decomposed and put in order, then composed again where the form says so (Unicode Standard Annex
 // #15). `source`: for each character those that it comes from.
-void Normalize(NormalForm form, std::vector<char32_t>& characters, std::vector<Span>& source);
+void Normalize(NormalForm form, std::vector<char32_t>& characters, std::vector<TextSpan>& source);
 
 }  // namespace onnxd

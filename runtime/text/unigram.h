@@ -11,7 +11,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/text/prefix_tree.h"
-#include "runtime/text/token_model.h"
+#include "runtime/text/subword_model.h"
 
 namespace onnxd {
 
@@ -27,7 +27,7 @@ struct UnigramOptions {
   bool byte_fallback = false;      // <0x00> to <0xFF> for unknown characters, where all are tokens
 };
 
-class Unigram : public TokenModel {
+class Unigram : public SubwordModel {
  public:
   // A token's number is its place in `pieces`. Fails as PrefixTree::Make does.
   static Result<std::unique_ptr<Unigram>> Make(std::vector<UnigramPiece> pieces,

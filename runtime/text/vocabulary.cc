@@ -1,6 +1,6 @@
 #include "runtime/text/vocabulary.h"
 
-#include "runtime/text/json_value.h"
+#include "runtime/text/json_element.h"
 
 namespace onnxd {
 
@@ -20,7 +20,7 @@ std::vector<std::pair<std::string_view, int32_t>> Vocabulary::Entries() const {
 }
 
 Result<std::shared_ptr<Vocabulary>> ParseVocabularyJson(std::string_view json) {
-  JsonDocument document;
+  JsonObject document;
   ONNXD_RETURN_IF_ERROR(document.Parse(json, "the vocabulary"));
   return ParseVocabulary(document.root());
 }

@@ -8,7 +8,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/text/prefix_tree.h"
-#include "runtime/text/token_model.h"
+#include "runtime/text/subword_model.h"
 
 namespace onnxd {
 
@@ -18,7 +18,7 @@ struct WordPieceOptions {
   size_t most_characters = 100;          // longer words are unknown
 };
 
-class WordPiece : public TokenModel {
+class WordPiece : public SubwordModel {
  public:
   // Fails as PrefixTree::Make does.
   static Result<std::unique_ptr<WordPiece>> Make(

@@ -60,7 +60,7 @@ class BinarySection {
   std::shared_ptr<void> owner_;
 };
 
-Result<Placement> ReadPlacement(JsonValue json, const std::string& tensor, int64_t max_depth) {
+Result<ValuePlacement> ReadPlacement(JsonValue json, const std::string& tensor, int64_t max_depth) {
   const auto fail = [&](std::string_view why) {
     return InvalidArgument(StrCat("'", tensor.substr(0, 128), "': ", why));
   };
@@ -68,7 +68,7 @@ Result<Placement> ReadPlacement(JsonValue json, const std::string& tensor, int64
   if (json.get_object().get(parameters) != simdjson::SUCCESS) {
     return fail("parameters must be an object");
   }
-  Placement placement;
+  ValuePlacement placement;
   SharedMemoryRange range;
   bool sized = false;
   ONNXD_RETURN_IF_ERROR(ForEachField(parameters, [&](std::string_view key, JsonValue value) {
@@ -183,7 +183,7 @@ class InputEntry {
   std::string name_;
   std::optional<Shape> shape_;
   std::optional<DataType> type_;
-  Placement placement_;
+  ValuePlacement placement_;
   std::optional<int64_t> data_at_;  // which field it is
   Tensor tensor_;
 };

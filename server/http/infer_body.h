@@ -16,7 +16,7 @@ namespace onnxd {
 inline constexpr const char* kHeaderLength = "Inference-Header-Content-Length";
 
 // What the parameters of an input or output say of where it is.
-struct Placement {
+struct ValuePlacement {
   std::optional<uint64_t> binary_data_size;
   std::optional<bool> binary_data;
   std::optional<SharedMemoryRange> shared_memory;
@@ -25,7 +25,7 @@ struct Placement {
 
 struct OutputRequest {
   std::string name;
-  Placement placement;
+  ValuePlacement placement;
 };
 
 struct InferBody {

@@ -81,7 +81,7 @@ struct AnswerParts {
   NonFiniteNumbers& non_finite;
 };
 
-Status AppendOutput(AnswerParts& parts, const NamedValue& output, const Placement& placement,
+Status AppendOutput(AnswerParts& parts, const NamedValue& output, const ValuePlacement& placement,
                     bool binary_default, const SharedMemory& memory) {
   ONNXD_ASSIGN_OR_RETURN(const Tensor tensor,
                          OutputTensor(output, placement.classification, parts.non_finite));
@@ -125,10 +125,10 @@ Result<HttpResponse> WriteAnswer(const InferenceResponse& answer,
     AppendJsonString(json, answer.id);
   }
   json += ",\"outputs\":[";
-  const Placement anywhere;
+  const ValuePlacement anywhere;
   for (size_t i = 0; i < answer.outputs.size(); ++i) {
     if (i > 0) json += ',';
-    const Placement& placement = i < outputs.size() ? outputs[i].placement : anywhere;
+    const ValuePlacement& placement = i < outputs.size() ? outputs[i].placement : anywhere;
     ONNXD_RETURN_IF_ERROR(
         AppendOutput(parts, answer.outputs[i], placement, binary_default, memory));
   }

@@ -19,7 +19,8 @@ void FuzzTokenizerJson(std::string_view bytes, std::string_view text) {
   for (const auto& encoding : {made->tokenizer->Encode(text),
                                made->tokenizer->EncodePair(text, text.substr(text.size() / 2))}) {
     if (!encoding.ok()) continue;
-    for (const Span& offset : encoding->offsets) CheckSpan(offset.begin, offset.end, text.size());
+    for (const TextSpan& offset : encoding->offsets)
+      CheckSpan(offset.begin, offset.end, text.size());
   }
 }
 

@@ -1,11 +1,41 @@
 #!/usr/bin/env python3
-"""Holds the layering rule: every #include follows layers.txt, and its folders form no cycle."""
+"""Holds the layering rule: every #include follows layers.txt, and its folders form no cycle. And that no two types have
+one name in one namespace: programs with both would take the one's functions for the other's, and nothing else says so."""
 
 import pathlib
 import re
 import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+NAMESPACE = re.compile(r"^namespace(?: ([\w:]+))? \{|^\}  // namespace(?: ([\w:]+))?$")
+TYPE = re.compile(r"^(?:class|struct|union|enum(?: class)?) (\w+)(?: final)?(?: :[^;]*)?(?: \{.*)?$")
+
+
+def named_types(text):
+    """(namespace, name) of the types that a file defines outside all others and outside unnamed namespaces."""
+    namespaces = []
+    for line in text.splitlines():
+        namespace = NAMESPACE.match(line)
+        if namespace and line.startswith("}"):
+            if namespaces:
+                namespaces.pop()
+        elif namespace:
+            namespaces.append(namespace.group(1))
+        elif None not in namespaces and not line.rstrip().endswith(";"):
+            found = TYPE.match(line)
+            if found:
+                yield "::".join(namespaces), found.group(1)
+
+
+def find_twins(root, files):
+    defined, faults = {}, []
+    for path in files:
+        for namespace, name in named_types((root / path).read_text()):
+            first = defined.setdefault((namespace, name), path)
+            if first != path:
+                faults.append(f"{path}: {namespace}::{name} is in {first} as well")
+    return faults
 
 
 def read_rules(path):
@@ -81,7 +111,7 @@ def check(root, rules):
             if target and target != folder and "*" not in folders[folder]:
                 if target not in folders[folder]:
                     faults.append(f"{path}: {folder} may not include {header}")
-    return files, faults
+    return files, faults + find_twins(root, files)
 
 
 def main():

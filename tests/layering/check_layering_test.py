@@ -40,6 +40,17 @@ class CheckLayering(unittest.TestCase):
         cycle = "runtime/base: runtime/tensor\nruntime/tensor: runtime/base\n"
         self.assertEqual(len(self.faults({"runtime/base/a.cc": "\n"}, cycle)), 1)
 
+    def test_refuses_two_types_of_one_name(self):
+        header = "namespace onnxd {{\n{}\n}}  // namespace onnxd\n"
+        twins = {"runtime/base/a.h": header.format("struct Same {\n};"),
+                 "runtime/tensor/b.h": header.format("class Same : public Other {\n};")}
+        self.assertEqual(len(self.faults(twins)), 1)
+        apart = {"runtime/base/a.h": header.format("struct Same {\n};"),
+                 "runtime/base/b.h": "namespace onnxd::part {\nstruct Same {\n};\n}  // namespace onnxd::part\n",
+                 "runtime/base/c.h": header.format("struct Same;\nstruct Outer {\n  struct Same {};\n};"),
+                 "runtime/base/d.cc": header.format("namespace {\nstruct Same {\n};\n}  // namespace")}
+        self.assertEqual(self.faults(apart), [])
+
 
 if __name__ == "__main__":
     unittest.main()

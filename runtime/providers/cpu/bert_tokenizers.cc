@@ -110,7 +110,7 @@ Result<Values> RunBert(const Tokenizer& bert, const Node& node, std::span<const 
   if (node.outputs.size() > 3) {
     ONNXD_ASSIGN_OR_RETURN(Tensor offsets, Tensor::Create(DataType::kInt64, Shape{count, 2}));
     auto* to = offsets.mutable_data<int64_t>();
-    for (const Span& offset : encoding.offsets) {
+    for (const TextSpan& offset : encoding.offsets) {
       *to++ = offset.begin;
       *to++ = offset.end;
     }

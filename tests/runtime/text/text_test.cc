@@ -36,7 +36,7 @@ std::vector<std::string> PiecesOf(const PreTokenizer& pre_tokenizer, std::string
   return out;
 }
 
-std::vector<int64_t> IdsOf(const TokenModel& model, std::string_view piece) {
+std::vector<int64_t> IdsOf(const SubwordModel& model, std::string_view piece) {
   std::vector<Token> tokens;
   model.Encode(piece, tokens);
   std::vector<int64_t> ids;
@@ -73,7 +73,8 @@ TEST(AlignedText, KnowsWhereComposedAndExpandedCharactersComeFrom) {
   AlignedText text = AlignedText::From("xe\u0301ﬁ");
   text.Normalize(NormalForm::kNfkc);
   EXPECT_EQ(Utf8(text), "xéfi");
-  EXPECT_THAT(text.source, ElementsAre(Span{0, 1}, Span{1, 3}, Span{3, 4}, Span{3, 4}));
+  EXPECT_THAT(text.source,
+              ElementsAre(TextSpan{0, 1}, TextSpan{1, 3}, TextSpan{3, 4}, TextSpan{3, 4}));
 }
 
 TEST(Normalizers, DoWhatTheyAreCalled) {

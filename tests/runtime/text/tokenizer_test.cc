@@ -32,8 +32,9 @@ TEST(TokenizerJson, GoesThroughAllSteps) {
   const Encoding& encoding = *encoded;
   EXPECT_THAT(encoding.ids, ElementsAre(1, 3, 4, 5, 2, 0, 6, 2));
   EXPECT_THAT(encoding.types, ElementsAre(0, 0, 0, 0, 0, 0, 0, 1));
-  EXPECT_THAT(encoding.offsets, ElementsAre(Span{0, 0}, Span{0, 4}, Span{4, 8}, Span{8, 9},
-                                            Span{10, 15}, Span{16, 17}, Span{17, 21}, Span{0, 0}));
+  EXPECT_THAT(encoding.offsets,
+              ElementsAre(TextSpan{0, 0}, TextSpan{0, 4}, TextSpan{4, 8}, TextSpan{8, 9},
+                          TextSpan{10, 15}, TextSpan{16, 17}, TextSpan{17, 21}, TextSpan{0, 0}));
 }
 
 TEST(TokenizerJson, PutsTwoTextsTogetherAndCutsTheLonger) {

@@ -13,41 +13,41 @@
 
 namespace onnxd {
 
-using JsonValue = simdjson::dom::element;
+using JsonElement = simdjson::dom::element;
 
 // The member of an object; nothing where it is missing or null, or `of` is no object.
-inline std::optional<JsonValue> Member(JsonValue of, std::string_view name) {
-  JsonValue value;
+inline std::optional<JsonElement> Member(JsonElement of, std::string_view name) {
+  JsonElement value;
   if (!of.is_object() || of[name].get(value) != simdjson::SUCCESS || value.is_null())
     return std::nullopt;
   return value;
 }
 
 template <typename T>
-std::optional<T> As(std::optional<JsonValue> value) {
+std::optional<T> As(std::optional<JsonElement> value) {
   T out;
   if (!value || value->get(out) != simdjson::SUCCESS) return std::nullopt;
   return out;
 }
 
-inline std::string TextOf(JsonValue of, std::string_view name, std::string_view fallback = "") {
+inline std::string TextOf(JsonElement of, std::string_view name, std::string_view fallback = "") {
   return std::string(As<std::string_view>(Member(of, name)).value_or(fallback));
 }
 
-inline bool FlagOf(JsonValue of, std::string_view name, bool fallback) {
+inline bool FlagOf(JsonElement of, std::string_view name, bool fallback) {
   return As<bool>(Member(of, name)).value_or(fallback);
 }
 
 // Empty where it is no array.
-inline std::vector<JsonValue> ItemsOf(std::optional<JsonValue> value) {
+inline std::vector<JsonElement> ItemsOf(std::optional<JsonElement> value) {
   const auto array = As<simdjson::dom::array>(value);
   if (!array) return {};
-  return std::vector<JsonValue>(array->begin(), array->end());
+  return std::vector<JsonElement>(array->begin(), array->end());
 }
 
-inline std::string TypeName(JsonValue of) { return TextOf(of, "type"); }
+inline std::string TypeName(JsonElement of) { return TextOf(of, "type"); }
 
-class JsonDocument {
+class JsonObject {
  public:
   // `name`: as the message calls it when it is no object.
   Status Parse(std::string_view json, std::string_view name) {
@@ -57,11 +57,11 @@ class JsonDocument {
     }
     return InvalidArgument(StrCat(name, " is no JSON object"));
   }
-  JsonValue root() const { return root_; }
+  JsonElement root() const { return root_; }
 
  private:
   simdjson::dom::parser parser_;
-  JsonValue root_;
+  JsonElement root_;
 };
 
 inline Status CheckTokenNumber(int64_t id, std::string_view token) {
@@ -71,7 +71,7 @@ inline Status CheckTokenNumber(int64_t id, std::string_view token) {
 }
 
 // {"token": number, ...}
-inline Result<std::shared_ptr<Vocabulary>> ParseVocabulary(std::optional<JsonValue> json) {
+inline Result<std::shared_ptr<Vocabulary>> ParseVocabulary(std::optional<JsonElement> json) {
   const auto entries = As<simdjson::dom::object>(json);
   if (!entries) return InvalidArgument("the vocabulary is no object");
   auto vocabulary = std::make_shared<Vocabulary>();

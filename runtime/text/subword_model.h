@@ -1,4 +1,4 @@
-// TokenModel: what makes tokens of a piece of text, such as a word.
+// SubwordModel: what makes tokens of a piece of text, such as a word.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct Token {
 };
 
 // Immutable once made; any thread.
-class TokenModel {
+class SubwordModel {
  public:
-  virtual ~TokenModel() = default;
+  virtual ~SubwordModel() = default;
   // Appends the tokens of `piece`, UTF-8, in order. Requires less than 2^31 bytes.
   virtual void Encode(std::string_view piece, std::vector<Token>& out) const = 0;
 };
