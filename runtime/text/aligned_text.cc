@@ -1,17 +1,26 @@
 #include "runtime/text/aligned_text.h"
 
+#include "runtime/base/str_cat.h"
+
 namespace onnxd {
 
-AlignedText AlignedText::From(std::string_view utf8, uint32_t first) {
+AlignedText AlignedText::From(std::string_view utf8) {
   AlignedText out;
   out.characters.reserve(utf8.size());
   out.source.reserve(utf8.size());
-  for (size_t at = 0; at < utf8.size(); ++first) {
+  uint32_t index = 0;
+  for (size_t at = 0; at < utf8.size(); ++index) {
     const auto [value, bytes] = CodePointAt(utf8, at);
-    out.Append(value, {first, first + 1});
+    out.Append(value, {index, index + 1});
     at += bytes;
   }
+  out.most = out.size() * 16 + 4096;
   return out;
+}
+
+Status AlignedText::CheckLength() const {
+  if (!outgrown) return Status::Ok();
+  return ResourceExhausted(StrCat("a text becomes longer than ", most, " characters"));
 }
 
 AlignedText AlignedText::Emptied() const {

@@ -1,11 +1,10 @@
 // Text that was changed and still knows, for each character, where it comes from.
 #pragma once
 
-#include <functional>
-#include <limits>
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/status.h"
 #include "runtime/text/unicode.h"
 
 namespace onnxd {
@@ -15,11 +14,11 @@ struct AlignedText {
   std::vector<TextSpan> source;  // of each character, in characters of the text as it came
   // More characters than `most` are not appended by AppendText, which then turns `outgrown` true:
   // what replaces texts by longer ones, again and again, must not take all memory.
-  size_t most = std::numeric_limits<size_t>::max();
+  size_t most = 0;
   bool outgrown = false;
 
-  // `first`: the index of the text's first character in what it is part of.
-  static AlignedText From(std::string_view utf8, uint32_t first = 0);
+  // It may become 16 times as long, and 4,096 characters more.
+  static AlignedText From(std::string_view utf8);
 
   size_t size() const { return characters.size(); }
   void Append(char32_t value, TextSpan from) {
@@ -27,6 +26,8 @@ struct AlignedText {
     source.push_back(from);
   }
   void AppendText(std::string_view utf8, TextSpan from);
+  // kResourceExhausted when it has outgrown its bound.
+  Status CheckLength() const;
   AlignedText Emptied() const;  // with the same bound
   AlignedText Part(size_t begin, size_t end) const;
   void Prepend(std::string_view utf8);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "runtime/text/byte_tokens.h"
 #include "runtime/text/merge_symbols.h"
 #include "runtime/text/unicode.h"
 
@@ -26,11 +27,6 @@ uint64_t Mix(uint64_t key) {
 int32_t FindOr(const Vocabulary& vocabulary, std::string_view token, int32_t otherwise) {
   const auto found = vocabulary.Find(token);
   return found ? static_cast<int32_t>(*found) : otherwise;
-}
-
-std::string FallbackName(unsigned byte) {
-  constexpr char kDigits[] = "0123456789ABCDEF";
-  return std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 15] + ">";
 }
 
 }  // namespace
@@ -57,7 +53,7 @@ std::unique_ptr<BytePairEncoding> BytePairEncoding::Make(
     AppendCodePoint(ByteCharacters()[byte], character);
     model->byte_tokens_[byte] = FindOr(*vocabulary, character, kNoToken);
     model->last_byte_tokens_[byte] = FindOr(*vocabulary, character + options.word_suffix, kNoToken);
-    model->fallback_tokens_[byte] = FindOr(*vocabulary, FallbackName(byte), kNoToken);
+    model->fallback_tokens_[byte] = FindOr(*vocabulary, ByteToken(byte), kNoToken);
   }
   // At most half full.
   model->merges_.assign(std::bit_ceil(std::max<size_t>(merges.size(), 1) * 2), {kFree, {}});

@@ -69,22 +69,6 @@ Normalizer Precompiled(PrecompiledMap table) {
   };
 }
 
-Normalizer ReplaceMatches(Matcher matcher, std::string to) {
-  return [matcher = std::move(matcher), to = std::move(to)](AlignedText& text) {
-    std::vector<Range> matches;
-    matcher(text, {0, text.size()}, matches);
-    AlignedText out = text.Emptied();
-    size_t at = 0;
-    for (const Range match : matches) {
-      for (; at < match.begin; ++at) out.Append(text.characters[at], text.source[at]);
-      out.AppendText(to, {text.source[match.begin].begin, text.source[match.end - 1].end});
-      at = match.end;
-    }
-    for (; at < text.size(); ++at) out.Append(text.characters[at], text.source[at]);
-    text = std::move(out);
-  };
-}
-
 // {"String": text} or {"Regex": expression}.
 Result<Matcher> ParsePattern(std::optional<JsonElement> json) {
   if (const auto text = json ? As<std::string_view>(Member(*json, "String")) : std::nullopt) {
@@ -117,19 +101,13 @@ Result<Normalizer> ParsePrecompiled(JsonElement json) {
   return Precompiled(std::move(map));
 }
 
-bool IsAsciiPunctuation(char32_t c) {
-  return c < 0x80 && c > ' ' && c != 0x7f && !IsLetter(c) && !IsNumber(c);
-}
-
 Result<PreTokenizer> ParseByteLevel(JsonElement json, StepTraits& traits) {
   traits.byte_level = true;
   std::vector<PreTokenizer> steps;
   if (FlagOf(json, "add_prefix_space", true)) steps.push_back(PrefixSpace());
   if (FlagOf(json, "use_regex", true))
     steps.push_back(Split(Gpt2Words(), SplitBehavior::kIsolated));
-  return PreTokenizer([steps](Pieces& pieces) {
-    for (const PreTokenizer& step : steps) step(pieces);
-  });
+  return InTurn(std::move(steps));
 }
 
 Result<PreTokenizer> ParseMetaspace(JsonElement json) {
@@ -203,9 +181,7 @@ Result<PreTokenizer> ParsePreTokenizer(JsonElement json, StepTraits& traits) {
       ONNXD_ASSIGN_OR_RETURN(PreTokenizer step, ParsePreTokenizer(item, traits));
       steps.push_back(std::move(step));
     }
-    return PreTokenizer([steps](Pieces& pieces) {
-      for (const PreTokenizer& step : steps) step(pieces);
-    });
+    return InTurn(std::move(steps));
   }
   if (type == "ByteLevel") return ParseByteLevel(json, traits);
   if (type == "BertPreTokenizer") return BertPreTokenizer();
@@ -219,8 +195,7 @@ Result<PreTokenizer> ParsePreTokenizer(JsonElement json, StepTraits& traits) {
   if (type == "Punctuation") {
     ONNXD_ASSIGN_OR_RETURN(const SplitBehavior behavior,
                            ParseBehavior(TextOf(json, "behavior", "Isolated")));
-    const auto is_mark = [](char32_t c) { return IsAsciiPunctuation(c) || IsPunctuation(c); };
-    return Split(Characters(is_mark), behavior);
+    return Split(Characters(IsSplitPunctuation), behavior);
   }
   if (type == "Digits") {
     const bool individual = FlagOf(json, "individual_digits", false);

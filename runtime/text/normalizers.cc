@@ -87,24 +87,18 @@ Normalizer PrependText(std::string prefix) {
   return [prefix](AlignedText& text) { text.Prepend(prefix); };
 }
 
-Normalizer ReplaceText(std::string from, std::string to) {
-  const AlignedText pattern = AlignedText::From(from);
-  return [pattern, to](AlignedText& text) {
-    if (pattern.size() == 0) return;
+Normalizer ReplaceMatches(Matcher matcher, std::string to) {
+  return [matcher = std::move(matcher), to = std::move(to)](AlignedText& text) {
+    std::vector<Range> matches;
+    matcher(text, {0, text.size()}, matches);
     AlignedText out = text.Emptied();
-    auto at = text.characters.begin();
-    while (true) {
-      const auto found = std::search(at, text.characters.end(), pattern.characters.begin(),
-                                     pattern.characters.end());
-      const auto begin = at - text.characters.begin(), end = found - text.characters.begin();
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        out.Append(text.characters[i], text.source[i]);
-      }
-      if (found == text.characters.end()) break;
-      const auto first = static_cast<size_t>(end), last = first + pattern.size() - 1;
-      out.AppendText(to, {text.source[first].begin, text.source[last].end});
-      at = found + static_cast<ptrdiff_t>(pattern.size());
+    size_t at = 0;
+    for (const Range match : matches) {
+      for (; at < match.begin; ++at) out.Append(text.characters[at], text.source[at]);
+      out.AppendText(to, {text.source[match.begin].begin, text.source[match.end - 1].end});
+      at = match.end;
     }
+    for (; at < text.size(); ++at) out.Append(text.characters[at], text.source[at]);
     text = std::move(out);
   };
 }

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "runtime/text/aligned_text.h"
+#include "runtime/text/pre_tokenizers.h"
 
 namespace onnxd {
 
@@ -25,12 +26,12 @@ Normalizer Lowercase();
 Normalizer StripAccents();
 Normalizer StripEnds(bool left, bool right);
 Normalizer PrependText(std::string prefix);
-Normalizer ReplaceText(std::string from, std::string to);
+Normalizer ReplaceMatches(Matcher matcher, std::string to);
 // What sentencepiece's nmt_ rules do besides Unicode's: odd blanks become blanks, controls go.
 Normalizer Nmt();
 Normalizer InTurn(std::vector<Normalizer> steps);
 
-// Blank characters as BERT and RoBERTa see them; controls, but for tabs and line ends.
+// What writes nothing, but for tabs and line ends.
 bool IsControl(char32_t value);
 // The blocks of ideographs, without kana and hangul.
 bool IsChineseCharacter(char32_t value);

@@ -217,16 +217,20 @@ Matcher ClipWords() {
   };
 }
 
+PreTokenizer InTurn(std::vector<PreTokenizer> steps) {
+  return [steps = std::move(steps)](Pieces& pieces) {
+    for (const PreTokenizer& step : steps) step(pieces);
+  };
+}
+
+bool IsSplitPunctuation(char32_t value) {
+  const bool ascii = value > ' ' && value < 0x7f && !IsLetter(value) && !IsNumber(value);
+  return ascii || IsPunctuation(value);
+}
+
 PreTokenizer BertPreTokenizer() {
-  const auto is_punctuation = [](char32_t c) {
-    const bool ascii = c < 0x80 && c > ' ' && c != 0x7f && !IsLetter(c) && !IsNumber(c);
-    return ascii || IsPunctuation(c);
-  };
-  return [words = Split(Characters(IsWhitespace), SplitBehavior::kRemoved),
-          marks = Split(Characters(is_punctuation), SplitBehavior::kIsolated)](Pieces& pieces) {
-    words(pieces);
-    marks(pieces);
-  };
+  return InTurn({Split(Characters(IsWhitespace), SplitBehavior::kRemoved),
+                 Split(Characters(IsSplitPunctuation), SplitBehavior::kIsolated)});
 }
 
 PreTokenizer PrefixSpace() {

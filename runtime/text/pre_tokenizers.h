@@ -48,6 +48,9 @@ Matcher Gpt2Words();
 // 's|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+
 Matcher ClipWords();
 
+PreTokenizer InTurn(std::vector<PreTokenizer> steps);
+// Symbols of ASCII, and what Unicode calls punctuation.
+bool IsSplitPunctuation(char32_t value);
 PreTokenizer BertPreTokenizer();
 enum class PrependScheme { kNever, kFirst, kAlways };
 // Blanks become `replacement`, which begins a piece where `split` says so.

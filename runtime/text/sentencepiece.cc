@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/text/byte_tokens.h"
 #include "runtime/text/merge_symbols.h"
 #include "runtime/text/unicode.h"
 
@@ -16,18 +17,6 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 bool IsFound(SentencepieceSpec::PieceType type) {
   using Type = SentencepieceSpec::PieceType;
   return type == Type::kNormal || type == Type::kUserDefined || type == Type::kUnused;
-}
-
-// The value of a piece such as <0x0A>; -1: it is none.
-int ByteOf(std::string_view piece) {
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece.back() != '>') return -1;
-  int value = 0;
-  for (const char c : piece.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-    if (digit < 0) return -1;
-    value = value * 16 + digit;
-  }
-  return value;
 }
 
 // Bytes of several tokens; what is no UTF-8 becomes U+FFFD, a byte at a time.
@@ -59,7 +48,7 @@ Result<std::shared_ptr<const Sentencepiece>> Sentencepiece::Make(SentencepieceSp
     }
     made->vocabulary_.Set(piece.text, id);
     if (piece.type == Type::kUnknown) made->unknown_ = id;
-    const int byte = piece.type == Type::kByte ? ByteOf(piece.text) : -1;
+    const int byte = piece.type == Type::kByte ? ByteOfToken(piece.text) : -1;
     if (piece.type == Type::kByte && byte < 0) {
       return InvalidArgument(StrCat("'", piece.text.substr(0, 100), "' is no piece of a byte"));
     }
@@ -275,7 +264,7 @@ Result<std::string> Sentencepiece::Decode(const std::vector<int64_t>& ids) const
       return InvalidArgument(StrCat("token ", id, " is not in [0, ", spec_.pieces.size(), ")"));
     }
     if (TypeOf(id) == Type::kByte) {
-      bytes += static_cast<char>(ByteOf(spec_.pieces[static_cast<size_t>(id)].text));
+      bytes += static_cast<char>(ByteOfToken(spec_.pieces[static_cast<size_t>(id)].text));
       continue;
     }
     flush();

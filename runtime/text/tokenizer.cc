@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/base/str_cat.h"
-
 namespace onnxd {
 namespace {
 
@@ -24,6 +22,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Make(TokenizerParts parts) {
     }
     AlignedText text = AlignedText::From(added[i].text);
     made->parts_.normalizer(text);
+    ONNXD_RETURN_IF_ERROR(text.CheckLength());
     EncodedPart part;
     part.Assign(text, 0, text.size());
     made->normalized_added_[i] = std::move(part.bytes);
@@ -106,10 +105,9 @@ TextSpan Tokenizer::OffsetOf(const AlignedText& text, Range token) const {
   return {text.source[first].begin, text.source[end - 1].end};
 }
 
-void Tokenizer::EncodeBetween(AlignedText text, bool begins_text, Encoding& out) const {
+Status Tokenizer::EncodeBetween(AlignedText text, bool begins_text, Encoding& out) const {
   if (parts_.normalizer) parts_.normalizer(text);
-  out.outgrown = out.outgrown || text.outgrown;
-  if (out.outgrown) return;
+  ONNXD_RETURN_IF_ERROR(text.CheckLength());
   size_t at = 0;
   for (const Found& found : FindAdded(text, normalized_)) {
     EncodePieces(text.Part(at, found.range.begin), begins_text && at == 0, out);
@@ -118,25 +116,20 @@ void Tokenizer::EncodeBetween(AlignedText text, bool begins_text, Encoding& out)
     at = found.range.end;
   }
   EncodePieces(text.Part(at, text.size()), begins_text && at == 0, out);
+  return Status::Ok();
 }
 
 Result<Encoding> Tokenizer::EncodeText(std::string_view utf8) const {
   Encoding out;
-  AlignedText text = AlignedText::From(utf8);
-  constexpr size_t kMostTimes = 16, kMostMore = 4096;
-  text.most = text.size() * kMostTimes + kMostMore;
+  const AlignedText text = AlignedText::From(utf8);
   size_t at = 0;
   for (const Found& found : FindAdded(text, raw_)) {
-    EncodeBetween(text.Part(at, found.range.begin), at == 0, out);
+    ONNXD_RETURN_IF_ERROR(EncodeBetween(text.Part(at, found.range.begin), at == 0, out));
     out.Add(found.token->id,
             {static_cast<uint32_t>(found.range.begin), static_cast<uint32_t>(found.range.end)});
     at = found.range.end;
   }
-  EncodeBetween(text.Part(at, text.size()), at == 0, out);
-  if (out.outgrown) {
-    return ResourceExhausted(
-        StrCat("a text of ", text.size(), " characters becomes more than ", text.most));
-  }
+  ONNXD_RETURN_IF_ERROR(EncodeBetween(text.Part(at, text.size()), at == 0, out));
   return out;
 }
 

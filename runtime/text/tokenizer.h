@@ -31,7 +31,6 @@ struct Encoding {
   std::vector<TextSpan>
       offsets;  // of each token, in characters of the text; {0, 0} for those around it
   std::vector<int64_t> types;
-  bool outgrown = false;  // see Tokenizer::Encode
 
   void Add(int64_t id, TextSpan offset = {}, int64_t type = 0) {
     ids.push_back(id);
@@ -70,7 +69,7 @@ struct TokenizerParts {
 // Immutable once made; any thread.
 class Tokenizer {
  public:
-  // Fails as PrefixTree::Make does.
+  // Fails as PrefixTree::Make does, and as Encode does for added tokens.
   static Result<std::shared_ptr<const Tokenizer>> Make(TokenizerParts parts);
 
   // With the tokens around it. Requires less than 2^31 bytes. kResourceExhausted when normalizing
@@ -91,7 +90,7 @@ class Tokenizer {
   // How many tokens are kept of each text.
   std::pair<size_t, size_t> KeptOf(size_t first, size_t second, size_t around) const;
   void AddKept(const Encoding& text, size_t kept, int64_t type, Encoding& out) const;
-  void EncodeBetween(AlignedText text, bool begins_text, Encoding& out) const;
+  Status EncodeBetween(AlignedText text, bool begins_text, Encoding& out) const;
   void EncodePieces(AlignedText text, bool begins_text, Encoding& out) const;
   TextSpan OffsetOf(const AlignedText& text, Range token) const;
 

@@ -128,6 +128,12 @@ void AppendCodePoint(char32_t value, std::string& out) {
   out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(count));
 }
 
+size_t CountCharacters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
 bool IsLetter(char32_t value) {
   return IsBetween(Category(value), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO);
 }

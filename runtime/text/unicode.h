@@ -20,6 +20,8 @@ struct CodePoint {
 // Requires at < text.size().
 CodePoint CodePointAt(std::string_view text, size_t at);
 void AppendCodePoint(char32_t value, std::string& out);
+// Of UTF-8 text: bytes that do not go on a character.
+size_t CountCharacters(std::string_view text);
 
 bool IsLetter(char32_t value);       // categories L*
 bool IsMark(char32_t value);         // M*

@@ -1,9 +1,9 @@
 #include "runtime/text/unigram.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 
+#include "runtime/text/byte_tokens.h"
 #include "runtime/text/unicode.h"
 
 namespace onnxd {
@@ -16,9 +16,8 @@ Result<std::unique_ptr<Unigram>> Unigram::Make(std::vector<UnigramPiece> pieces,
   float lowest = std::numeric_limits<float>::max(), highest = std::numeric_limits<float>::lowest();
   for (size_t i = 0; i < pieces.size(); ++i) {
     const UnigramPiece& piece = pieces[i];
-    unsigned byte = 0;
-    if (piece.text.size() == 6 && std::sscanf(piece.text.c_str(), "<0x%2X>", &byte) == 1) {
-      model->byte_tokens_[byte & 0xff] = static_cast<int64_t>(i);
+    if (const int byte = ByteOfToken(piece.text); byte >= 0) {
+      model->byte_tokens_[static_cast<size_t>(byte)] = static_cast<int64_t>(i);
     }
     if (!piece.is_candidate) continue;
     candidates.emplace_back(piece.text, static_cast<int32_t>(i));

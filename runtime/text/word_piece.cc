@@ -1,6 +1,6 @@
 #include "runtime/text/word_piece.h"
 
-#include <algorithm>
+#include "runtime/text/unicode.h"
 
 namespace onnxd {
 
@@ -14,9 +14,7 @@ Result<std::unique_ptr<WordPiece>> WordPiece::Make(
 }
 
 void WordPiece::Encode(std::string_view word, std::vector<Token>& out) const {
-  const auto characters = static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
+  const size_t characters = CountCharacters(word);
   const size_t before = out.size();
   bool known = characters <= options_.most_characters;
   for (size_t at = 0; known && at < word.size();) {

@@ -9,6 +9,7 @@
 #include "runtime/providers/cpu/string_tensors.h"
 #include "runtime/providers/cpu/tokenizer_outputs.h"
 #include "runtime/text/byte_pair_encoding.h"
+#include "runtime/text/byte_tokens.h"
 #include "runtime/text/tokenizer_json.h"
 #include "runtime/text/vocabulary.h"
 
@@ -165,7 +166,8 @@ class BytePairTokenizerBuilder {
   void SetSteps() {
     constexpr const char* kSpaceSymbol = "\xe2\x96\x81";
     if (family_ == Family::kSentencepiece) {
-      parts_.normalizer = InTurn({PrependText(kSpaceSymbol), ReplaceText(" ", kSpaceSymbol)});
+      parts_.normalizer =
+          InTurn({PrependText(kSpaceSymbol), ReplaceMatches(Literal(" "), kSpaceSymbol)});
     } else if (family_ == Family::kClip) {
       parts_.normalizer = TidyForClip;
       parts_.pre_tokenizer = Split(ClipWords(), SplitBehavior::kRemoved, true);
@@ -264,9 +266,7 @@ class BytePairDecoder {
 
   static std::string Written(std::string_view token, const std::map<char32_t, char>& bytes) {
     std::string out;
-    int byte = 0;
-    if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>') &&
-        std::from_chars(token.data() + 3, token.data() + 5, byte, 16).ptr == token.data() + 5) {
+    if (const int byte = ByteOfToken(token); byte >= 0) {
       out += static_cast<char>(byte);
       return out;
     }

@@ -11,6 +11,7 @@
 
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/type_dispatch.h"
+#include "runtime/text/unicode.h"
 
 namespace onnxd {
 namespace {
@@ -20,11 +21,6 @@ using Tokens = std::vector<std::string>;
 
 size_t CharacterBytes(unsigned char first) {
   return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-}
-
-int64_t Characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
 // Made once per node; Tokenize may be called from any thread.
@@ -88,7 +84,7 @@ class Tokenizer {
   }
 
   void Keep(std::string_view token, std::vector<std::string_view>& out) const {
-    if (!token.empty() && Characters(token) >= shortest_) out.push_back(token);
+    if (!token.empty() && static_cast<int64_t>(CountCharacters(token)) >= shortest_) out.push_back(token);
   }
 
   void Split(std::string_view text, const RE2& separator,

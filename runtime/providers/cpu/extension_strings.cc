@@ -74,9 +74,7 @@ std::string Strip(const std::string& text) {
 Result<Values> StringLength(const Node&, std::span<const Value> inputs) {
   std::vector<int64_t> lengths;
   for (const std::string& text : TextsOf(inputs[0])) {
-    lengths.push_back(std::count_if(text.begin(), text.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    }));
+    lengths.push_back(static_cast<int64_t>(CountCharacters(text)));
   }
   return OneValue(TensorFrom<int64_t>(DataType::kInt64, inputs[0].tensor().shape(), lengths));
 }

@@ -81,7 +81,7 @@ TEST(Normalizers, DoWhatTheyAreCalled) {
   EXPECT_EQ(Normalized(BertNormalizer({}), "\tÀ\u0001 色x"), " a  色 x");
   EXPECT_EQ(Normalized(Lowercase(), "İI"), "i\u0307i");
   EXPECT_EQ(Normalized(StripEnds(true, false), "  a "), "a ");
-  EXPECT_EQ(Normalized(ReplaceText("ab", "c"), "ababb"), "ccb");
+  EXPECT_EQ(Normalized(ReplaceMatches(Literal("ab"), "c"), "ababb"), "ccb");
   EXPECT_EQ(Normalized(PrependText("_"), ""), "");
 }
 

@@ -71,6 +71,12 @@ TEST(TokenizerJson, DoesNotLetTextsGrowWithoutEnd) {
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_TRUE(made->tokenizer->Encode("b").ok());
   EXPECT_EQ(made->tokenizer->Encode("aaa").status().code(), StatusCode::kResourceExhausted);
+  // Nor an added token, when the tokenizer is read.
+  const auto with_token = ParseTokenizerJson(
+      R"({"added_tokens": [{"id": 0, "content": "aa", "normalized": true}], )" +
+          json(R"({"type": "Sequence", "normalizers": [)" + steps + "]}").substr(1),
+      "");
+  EXPECT_EQ(with_token.status().code(), StatusCode::kResourceExhausted);
   const auto error = [&](const std::string& normalizer) {
     return std::string(ParseTokenizerJson(json(normalizer), "").status().message());
   };
