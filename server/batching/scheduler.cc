@@ -172,6 +172,11 @@ int64_t Scheduler::queued() const {
   return queued_;
 }
 
+int64_t Scheduler::idle_executors() const {
+  std::lock_guard lock(mutex_);
+  return idle_;
+}
+
 void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now) {
   // The mean over about the last tenth of a second, or the last arrival where they are rarer.
   const double gap = std::max(1e-6, SecondsBetween(model.last_arrival_, now));

@@ -116,6 +116,7 @@ class Scheduler {
   void Submit(const std::shared_ptr<ScheduledModel>& model, BatchRequest request);
 
   int64_t queued() const;
+  int64_t idle_executors() const;  // that sleep until there is work for them
   struct Load {
     int64_t queued = 0;  // requests
     // Executors at work, a mean of about 10 s, and seconds of work that wait, by executors.
