@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 
 #include "runtime/base/str_cat.h"
+#include "server/http/infer_parameters.h"
 #include "server/http/json_tensor.h"
 #include "server/inference/binary_tensor.h"
 #include "server/inference/data_type_name.h"
@@ -13,7 +13,6 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kMaxTensors = 128;
-constexpr size_t kMaxIdBytes = 256;
 
 Result<std::string_view> TextOf(JsonValue json, std::string_view key) {
   std::string_view text;
@@ -204,16 +203,6 @@ Result<OutputRequest> ReadOutput(JsonObject object, int64_t max_depth) {
   return output;
 }
 
-Status ReadSequenceId(JsonValue value, SequenceControl::Id& id) {
-  if (value.get_uint64().get(id.number) == simdjson::SUCCESS) return Status::Ok();
-  std::string_view text;
-  if (value.get_string().get(text) == simdjson::SUCCESS) {
-    id.text = text;
-    return Status::Ok();
-  }
-  return InvalidArgument("sequence_id must be a positive whole number or a string");
-}
-
 Status ReadParameter(std::string_view key, JsonValue value, int64_t max_depth, InferBody& parsed) {
   if (key == "binary_data_output") {
     if (value.get_bool().get(parsed.binary_default) != simdjson::SUCCESS) {
@@ -221,32 +210,7 @@ Status ReadParameter(std::string_view key, JsonValue value, int64_t max_depth, I
     }
     return Status::Ok();
   }
-  if (key == "timeout") {
-    int64_t microseconds;
-    if (value.get_int64().get(microseconds) != simdjson::SUCCESS || microseconds < 0) {
-      return InvalidArgument("timeout must be a number of microseconds");
-    }
-    if (microseconds > 0) {
-      parsed.request.timeout = std::min(std::chrono::microseconds(microseconds),
-                                        std::chrono::microseconds(InferenceRequest::kMostTimeout));
-    }
-    return Status::Ok();
-  }
-  if (key == "priority") {
-    if (value.get_int64().get(parsed.request.priority) != simdjson::SUCCESS ||
-        parsed.request.priority < 0) {
-      return InvalidArgument("priority must be a whole number, 1 the most urgent");
-    }
-    return Status::Ok();
-  }
-  if (key == "sequence_id") return ReadSequenceId(value, parsed.request.sequence.id);
-  if (key == "sequence_start" || key == "sequence_end") {
-    SequenceControl& sequence = parsed.request.sequence;
-    bool& flag = key == "sequence_start" ? sequence.starts : sequence.ends;
-    if (value.get_bool().get(flag) == simdjson::SUCCESS) return Status::Ok();
-    return InvalidArgument(StrCat(key, " must be true or false"));
-  }
-  return CheckIgnored(value, max_depth);
+  return ReadInferParameter(key, value, max_depth, parsed.request);
 }
 
 // "inputs" or "outputs": calls visit(JsonObject entry) for each.
@@ -271,8 +235,7 @@ Status ReadRequestField(std::string_view key, JsonValue value, Sources& sources,
                         InferBody& parsed) {
   const int64_t max_depth = sources.options.max_depth;
   if (key == "id") {
-    ONNXD_ASSIGN_OR_RETURN(parsed.request.id, TextOf(value, key));
-    if (parsed.request.id.size() > kMaxIdBytes) return InvalidArgument("the id is too long");
+    ONNXD_ASSIGN_OR_RETURN(parsed.request.id, ReadRequestId(value));
     return Status::Ok();
   }
   if (key == "parameters") {

@@ -4,6 +4,7 @@
 #include "server/documents/model_config.h"
 #include "server/documents/model_statistics_json.h"
 #include "server/documents/server_extensions.h"
+#include "server/http/generate.h"
 #include "server/http/infer_body.h"
 #include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
@@ -200,6 +201,10 @@ std::optional<OpenInferenceRoute> OpenInferenceRouteOf(const std::vector<std::st
     route.verb = Verb::kStatistics;
   } else if (path[next] == "infer") {
     route.verb = Verb::kInfer;
+  } else if (path[next] == "generate") {
+    route.verb = Verb::kGenerate;
+  } else if (path[next] == "generate_stream") {
+    route.verb = Verb::kGenerateStream;
   } else {
     return std::nullopt;
   }
@@ -241,6 +246,12 @@ void HandleOpenInference(InferenceService& service, const OpenInferenceRoute& ro
     }
     case Verb::kInfer:
       return Infer(service, route, request, std::move(respond));
+    case Verb::kGenerate:
+    case Verb::kGenerateStream:
+      return HandleGenerate(
+          service, route.model, route.version,
+          route.verb == Verb::kGenerate ? GenerateForm::kWhole : GenerateForm::kStream,
+          std::move(request), std::move(respond));
   }
 }
 

@@ -1,5 +1,6 @@
-// The Open Inference Protocol v2 over REST, with the binary tensor extension.
-// Source: https://github.com/kserve/open-inference-protocol and Triton's extension_binary_data.
+// The Open Inference Protocol v2 over REST, with Triton's extensions binary tensor data and
+// generate. Source: https://github.com/kserve/open-inference-protocol and Triton's
+// extension_binary_data.
 #pragma once
 
 #include <optional>
@@ -19,10 +20,17 @@ struct OpenInferenceRoute {
     kModelConfig,
     kModelReady,
     kStatistics,
-    kInfer
+    kInfer,
+    kGenerate,
+    kGenerateStream
   };
   Verb verb;
   std::string model, version;
+
+  // Whether it asks for a prediction.
+  bool predicts() const {
+    return verb == Verb::kInfer || verb == Verb::kGenerate || verb == Verb::kGenerateStream;
+  }
 };
 
 // The route of path segments that begin with "v2"; nullopt for unknown paths.

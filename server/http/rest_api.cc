@@ -312,8 +312,8 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
     }
     const auto route = OpenInferenceRouteOf(path);
     if (!route) return respond(ErrorResponse(404, "no such path"));
-    const bool infer = route->verb == OpenInferenceRoute::Verb::kInfer;
-    if (infer ? !post : !get) return respond(MethodNotAllowed(infer ? "POST" : "GET, HEAD"));
+    const bool predicts = route->predicts();
+    if (predicts ? !post : !get) return respond(MethodNotAllowed(predicts ? "POST" : "GET, HEAD"));
     return HandleOpenInference(service_, *route, std::move(request), std::move(respond));
   }
   respond(ErrorResponse(404, "no such path"));

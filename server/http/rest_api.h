@@ -6,7 +6,7 @@
 //   GET  /ping, POST /invocations                      SageMaker's, Vertex AI's and Azure ML's
 //   GET  /v2  /v2/health/live  /v2/health/ready        Open Inference Protocol
 //   GET  /v2/models/{model}[/versions/{version}][/ready]
-//   POST /v2/models/{model}[/versions/{version}]/infer
+//   POST /v2/models/{model}[/versions/{version}]/infer, /generate, /generate_stream
 //   GET  /v2/models/{model}[/versions/{version}]/config  as Triton's ModelConfig
 //   POST /v2/repository/index  /v2/repository/models/{model}/load  .../unload
 //   POST /v2/config/reload                             as SIGHUP

@@ -22,7 +22,9 @@ constexpr const char* kPaths[] = {"/predict/iris_forest",
                                   "/v1/models/iris_forest:predict",
                                   "/v1/models/digits_rows:predict",
                                   "/v2/repository/models/iris_forest/rollout",
-                                  "/v2/repository/models/iris_forest/release"};
+                                  "/v2/repository/models/iris_forest/release",
+                                  "/v2/models/iris_forest/generate",
+                                  "/v2/models/digits_rows/generate_stream"};
 
 }  // namespace
 

@@ -90,6 +90,8 @@ def json_seeds():
     yield 12, json.dumps({"inputs": {"x": [[0] * 64]}})
     yield 13, json.dumps({"labels": {"stable": 1, "old": None}, "split": {"stable": 1}})
     yield 14, json.dumps({"version": 1})
+    yield 15, json.dumps({"id": "1", "measurements": ROWS, "parameters": {"timeout": 1000, "temperature": 0.5}})
+    yield 16, json.dumps({"parameters": {"rows": [[0] * 64], "sequence_id": "a"}})
 
 
 def binary_seeds():

@@ -23,6 +23,7 @@ TEST(Route, OfEveryPathIsInTheTableAndOtherPathsHaveNone) {
   ExpectRoute({"predict"}, Role::kPredict, Scope::kAny);
   ExpectRoute({"predict", "m"}, Role::kPredict, Scope::kModel, "m");
   ExpectRoute({"v2", "models", "m", "versions", "1", "infer"}, Role::kPredict, Scope::kModel, "m");
+  ExpectRoute({"v2", "models", "m", "generate"}, Role::kPredict, Scope::kModel, "m");
   ExpectRoute({"v2", "models", "m", "config"}, Role::kRead, Scope::kModel, "m");
   ExpectRoute({"v2", "repository", "models", "m", "load"}, Role::kAdmin, Scope::kModel, "m");
   ExpectRoute({"v2", "logging"}, Role::kAdmin, Scope::kServer);
