@@ -66,6 +66,7 @@ const std::vector<OptionKey<ModelSettings>>& ModelSettingsKeys() {
     }
     for (const auto& key : BatchingKeys()) all.push_back(key.Within(&M::batching, "batching"));
     for (const auto& key : SequenceKeys()) all.push_back(key.Within(&M::sequence, "sequence"));
+    for (const auto& key : TextSettingsKeys()) all.push_back(key.Within(&M::texts, "texts"));
     for (const auto& key : ResponseCacheKeys()) {
       all.push_back(key.Within(&M::response_cache, "response_cache"));
     }
@@ -183,13 +184,18 @@ Status CheckSettings(const ModelSettings& settings) {
   ONNXD_RETURN_IF_ERROR(CheckSettings(settings.batching));
   ONNXD_RETURN_IF_ERROR(CheckSequence(settings.sequence));
   ONNXD_RETURN_IF_ERROR(CheckPadding(settings.padding));
+  ONNXD_RETURN_IF_ERROR(CheckTexts(settings.texts));
+  if (settings.texts.active() && settings.sequence.enabled) {
+    return InvalidArgument("'texts' does not go with 'sequence'");
+  }
   if (settings.sequence.enabled && (!settings.padding.empty() || settings.response_cache.enabled)) {
     return InvalidArgument("'sequence' goes neither with 'padding' nor with 'response_cache'");
   }
   if (!settings.ensemble.active()) return Status::Ok();
   ONNXD_RETURN_IF_ERROR(CheckEnsemble(settings.ensemble));
-  if (settings.sequence.enabled || !settings.padding.empty()) {
-    return InvalidArgument("'sequence' and 'padding' are for an ensemble's models, not for itself");
+  if (settings.sequence.enabled || settings.texts.active() || !settings.padding.empty()) {
+    return InvalidArgument(
+        "'sequence', 'texts' and 'padding' are for an ensemble's models, not for itself");
   }
   return Status::Ok();
 }

@@ -13,6 +13,7 @@
 #include "server/config/provider_settings.h"
 #include "server/config/rollout_settings.h"
 #include "server/config/sequence_settings.h"
+#include "server/config/text_settings.h"
 
 namespace onnxd {
 
@@ -78,6 +79,7 @@ struct ModelSettings {
   BatchingOptions batching;
   bool batch_size_given = false;  // batching.max_batch_size stands in the file
   SequenceSettings sequence;
+  TextSettings texts;
   std::vector<PaddedDimension> padding;  // by dimension
   ResponseCacheSettings response_cache;
   RateLimitSettings rate_limit;

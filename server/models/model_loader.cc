@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "runtime/session/prepared_model_cache.h"
@@ -11,6 +12,7 @@
 #include "server/models/padding_plan.h"
 #include "server/models/random_rows.h"
 #include "server/models/sequence_plan.h"
+#include "server/texts/text_plan.h"
 
 namespace onnxd {
 namespace {
@@ -25,16 +27,20 @@ constexpr auto kQuickBatch = std::chrono::milliseconds(50);
 // Of free dimensions other than the first, in the order they are tried.
 constexpr int64_t kSizes[] = {8, 1, 128};
 
+RunOptions RunOptionsOf(const RunLimits& limits) {
+  RunOptions options;
+  options.deadline = limits.deadline;
+  options.cancelled = limits.cancelled;
+  options.yield_every = limits.yield_every;
+  return options;
+}
+
 RunFunction RunFunctionOf(const ModelVersion& version) {
   const InferenceSession& session = *version.session;
   return [&session, memory = version.memory](
              std::span<const Value> inputs, const RunLimits& limits) -> Result<std::vector<Value>> {
-    RunOptions options;
-    options.deadline = limits.deadline;
-    options.cancelled = limits.cancelled;
-    options.yield_every = limits.yield_every;
     const int64_t refusals = memory->refusals();
-    auto outputs = session.Run(inputs, options);
+    auto outputs = session.Run(inputs, RunOptionsOf(limits));
     if (outputs.ok() || outputs.status().code() != StatusCode::kResourceExhausted ||
         memory->refusals() == refusals) {
       return outputs;
@@ -42,6 +48,12 @@ RunFunction RunFunctionOf(const ModelVersion& version) {
     // Not too much by itself, but beside all else that is in memory now.
     return Unavailable(StrCat("limits.memory_bytes is reached: ", outputs.status().message()));
   };
+}
+
+BatchComputation TokenizingOf(std::shared_ptr<const TextPlan> plan) {
+  return {[plan = std::move(plan)](std::span<const Value> texts, const RunLimits& limits) {
+    return TokensOf(*plan, texts, RunOptionsOf(limits));
+  }};
 }
 
 BatchComputation ComputationOf(const ModelVersion& version) {
@@ -169,10 +181,18 @@ Result<std::unique_ptr<InferenceSession>> LoadUnchanged(
 struct Plans {
   std::shared_ptr<const SequencePlan> sequence;
   std::shared_ptr<const PaddingPlan> padding;
+  std::shared_ptr<const TextPlan> texts;
 };
 
-Result<Plans> PlansOf(const ModelSettings& settings, const InferenceSession& session) {
+Result<Plans> PlansOf(const WantedVersion& wanted, const InferenceSession& session,
+                      const SessionOptions& options) {
+  const ModelSettings& settings = wanted.settings;
   Plans plans;
+  if (settings.texts.active()) {
+    const auto folder = std::filesystem::path(wanted.path).parent_path();
+    ONNXD_ASSIGN_OR_RETURN(plans.texts, MakeTextPlan(settings.texts, folder.string(),
+                                                     session.inputs(), session.outputs(), options));
+  }
   if (settings.sequence.enabled) {
     ONNXD_ASSIGN_OR_RETURN(
         plans.sequence, MakeSequencePlan(settings.sequence, session.inputs(), session.outputs()));
@@ -189,6 +209,10 @@ Result<Plans> PlansOf(const ModelSettings& settings, const InferenceSession& ses
 void SetSignature(ModelVersion& version) {
   version.inputs = version.session->inputs();
   version.outputs = version.session->outputs();
+  if (version.texts != nullptr) {
+    version.inputs = version.texts->client_inputs;
+    version.outputs = version.texts->client_outputs;
+  }
   if (version.sequence == nullptr) return;
   version.inputs.clear();
   version.outputs.clear();
@@ -259,7 +283,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
     loaded->bytes = options.memory->bytes();
     if (!result->ok()) return;
     const InferenceSession& session = ***result;
-    auto plans = PlansOf(wanted.settings, session);
+    auto plans = PlansOf(wanted, session, options);
     if (!plans.ok()) {
       result = plans.status();
       return;
@@ -282,6 +306,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->settings = wanted.settings;
   version->sequence = std::move(loaded->plans.sequence);
   version->padding = std::move(loaded->plans.padding);
+  version->texts = std::move(loaded->plans.texts);
   SetSignature(*version);
   ONNXD_RETURN_IF_ERROR(CheckDeclared(wanted.settings.declared, version->inputs, version->outputs));
   if (!wanted.settings.ignored.empty()) {
@@ -295,6 +320,12 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->last_used = version->loaded;
   version->scheduled = std::make_shared<ScheduledModel>(
       wanted.model, ComputationOf(*version), version->metrics, PolicyOf(wanted.settings));
+  if (version->texts != nullptr) {
+    const std::string name = StrCat(wanted.model, "/tokenizer");
+    version->tokenizing = std::make_shared<ScheduledModel>(name, TokenizingOf(version->texts),
+                                                           metrics_.ForModel(name, wanted.version),
+                                                           PolicyOf(wanted.settings));
+  }
   const std::chrono::duration<double> took = version->loaded - begin;
   version->metrics->SetLoadDuration(took);
   version->metrics->SetMemory(version->memory, loaded->bytes);

@@ -279,14 +279,20 @@ Result<std::string> NameOfOne(const RepositoryOptions& options, const fs::path& 
   return name;
 }
 
+// Version 1 of a model; `settings` as SettingsOf gives them.
 std::vector<WantedVersion> SingleFile(const std::string& path, std::string model,
-                                      const RepositoryOptions& options) {
+                                      std::pair<ModelSettings, Status> settings,
+                                      const RolloutOverlays& rollouts) {
   WantedVersion version;
   version.model = std::move(model);
   version.version = "1";
   version.path = path;
-  version.settings = options.defaults;
-  version.settings.rollout = RolloutOf(version.model, options.defaults, options.rollouts);
+  std::tie(version.settings, version.fault) = std::move(settings);
+  if (version.fault.ok() && version.settings.ensemble.active()) {
+    version.fault = InvalidArgument(StrCat("an ensemble has no model of its own: ", path));
+    version.settings.ensemble = {};
+  }
+  version.settings.rollout = RolloutOf(version.model, version.settings, rollouts);
   version.fingerprint = HashOf(version.settings);
   AddFiles(version);
   return {std::move(version)};
@@ -325,7 +331,14 @@ Result<std::vector<WantedVersion>> OneModel(const fs::path& folder,
   if (file.empty() && !has_versions) return std::vector<WantedVersion>();
   const fs::path named = folder.has_filename() ? folder : folder.parent_path();
   ONNXD_ASSIGN_OR_RETURN(std::string model, NameOfOne(options, named.filename()));
-  if (!file.empty()) return SingleFile((folder / file).string(), std::move(model), options);
+  if (!file.empty()) {
+    const fs::path settings_file = SettingsFileOf(folder);
+    auto settings = SettingsOf(settings_file, model, options);
+    auto wanted = SingleFile((folder / file).string(), std::move(model), std::move(settings),
+                             options.rollouts);
+    wanted[0].changed = std::max(wanted[0].changed, TimeOf(settings_file));
+    return wanted;
+  }
   std::vector<WantedVersion> wanted;
   ONNXD_RETURN_IF_ERROR(AddVersions(folder, model, options, wanted));
   return wanted;
@@ -386,7 +399,8 @@ Result<std::vector<WantedVersion>> ScanRepository(const RepositoryOptions& optio
     if (fs::is_regular_file(status)) {
       if (options.paths.size() == 1) {
         ONNXD_ASSIGN_OR_RETURN(std::string model, NameOfOne(options, fs::path(path).stem()));
-        return SingleFile(path, std::move(model), options);
+        return SingleFile(path, std::move(model), {options.defaults, Status::Ok()},
+                          options.rollouts);
       }
       return InvalidArgument(StrCat(path, " is a file: one file, or several folders, are served"));
     }

@@ -9,8 +9,8 @@
 //
 //   FOLDER/VERSION/model.onnx        one model, with the files above beside its versions
 //   FOLDER/MLmodel                   one model as MLflow saves it, version 1
-//   FOLDER/model.onnx                one model, version 1; also under another name, where the
-//                                    folder has no other .onnx
+//   FOLDER/model.onnx                one model, version 1, with the files above beside it; also
+//                                    under another name, where the folder has no other .onnx
 //
 //   FILE.onnx                        one model, version 1
 #pragma once

@@ -24,6 +24,7 @@ namespace onnxd {
 struct Ensemble;
 struct PaddingPlan;
 struct SequencePlan;
+struct TextPlan;
 
 // Any thread.
 struct ModelVersion {
@@ -39,9 +40,11 @@ struct ModelVersion {
   std::shared_ptr<const SequencePlan>
       sequence;                                // null: requests have nothing to do with each other
   std::shared_ptr<const PaddingPlan> padding;  // null: none
+  std::shared_ptr<const TextPlan> texts;       // null: none, or evicted
   bool evicted = false;  // it has no session, to make room; the next request has it loaded again
   std::shared_ptr<ModelMetrics> metrics;
   std::shared_ptr<ScheduledModel> scheduled;
+  std::shared_ptr<ScheduledModel> tokenizing;  // its texts; null where `texts` is
   std::shared_ptr<ModelRollout> rollout;  // of all versions of the model; may be null
   Time loaded{};
   mutable std::atomic<Time> last_used{Time{}};

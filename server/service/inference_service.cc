@@ -10,6 +10,7 @@
 #include "server/models/sequence_plan.h"
 #include "server/service/ensemble_run.h"
 #include "server/service/request_deadline.h"
+#include "server/texts/text_plan.h"
 #include "server/tracing/request_span.h"
 
 namespace onnxd {
@@ -39,7 +40,8 @@ Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceReq
     }
     slot = std::move(input.value);
   }
-  if (version.padding != nullptr) {
+  // A tokenizer makes them itself.
+  if (version.padding != nullptr && !version.settings.texts.active()) {
     ONNXD_RETURN_IF_ERROR(AddMasks(*version.padding, signature, ordered));
   }
   for (size_t i = 0; i < signature.size(); ++i) {
@@ -519,12 +521,12 @@ void InferenceService::TakeTurn(Version version, Checked checked, InferenceCallb
 }
 
 void InferenceService::BringToMemory(Version version, Checked checked, InferenceCallback finish) {
-  if (!version->evicted) return Submit(std::move(version), std::move(checked), std::move(finish));
+  if (!version->evicted) return Tokenize(std::move(version), std::move(checked), std::move(finish));
   const ModelManager::Patience patience{checked.request.deadline, checked.request.cancelled};
   const auto waiting = std::make_shared<Checked>(std::move(checked));
   manager_.Revive(*version, patience, [this, waiting, finish](Result<Version> revived) {
     if (!revived.ok()) return finish(revived.status());
-    Submit(*std::move(revived), std::move(*waiting), finish);
+    Tokenize(*std::move(revived), std::move(*waiting), finish);
   });
 }
 
@@ -542,6 +544,31 @@ std::shared_ptr<ShadowTraffic::Copy> InferenceService::CopyFor(
       ShadowTraffic::Copy{version, *std::move(shadow), {}, {}, target->tolerance, request_id});
 }
 
+void InferenceService::Tokenize(Version version, Checked checked, InferenceCallback finish) {
+  if (checked.copy != nullptr) checked.copy->inputs = checked.request.inputs;
+  if (version->texts == nullptr) {
+    return Submit(std::move(version), std::move(checked), std::move(finish));
+  }
+  BatchRequest texts;
+  texts.inputs = std::move(checked.request.inputs);
+  texts.deadline = checked.request.deadline;
+  texts.priority = checked.request.priority;
+  texts.cancelled = checked.request.cancelled;
+  const auto held = std::make_shared<Checked>(std::move(checked));
+  texts.done = [this, version, held, finish = std::move(finish)](BatchResult result) {
+    if (!result.outputs.ok()) {
+      version->metrics->ObserveQueue(result.queue_time);
+      NoteResult(*version, result.outputs.status(), result.compute_time);
+      return finish(result.outputs.status().WithContext(StrCat("model '", version->model, "'")));
+    }
+    held->texts_waited = result.queue_time;
+    held->texts_took = result.compute_time;
+    held->request.inputs = *std::move(result.outputs);
+    Submit(version, std::move(*held), finish);
+  };
+  scheduler_.Submit(version->tokenizing, std::move(texts));
+}
+
 void InferenceService::Submit(Version version, Checked checked, InferenceCallback finish) {
   version->last_used.store(Clock::now(), std::memory_order_relaxed);
   BatchRequest& request = checked.request;
@@ -552,7 +579,7 @@ void InferenceService::Submit(Version version, Checked checked, InferenceCallbac
     request.inputs = *std::move(inputs);
     checked.turn->SetVersion(version);
   }
-  if (checked.copy != nullptr) checked.copy->inputs = request.inputs;
+  const Value mask = version->texts == nullptr ? Value() : request.inputs[version->texts->mask];
   Padded padded;
   if (version->padding != nullptr) {
     auto done = Pad(*version->padding, request.inputs);
@@ -565,12 +592,19 @@ void InferenceService::Submit(Version version, Checked checked, InferenceCallbac
   request.done = [this, version = std::move(version), copy = std::move(checked.copy),
                   turn = std::move(checked.turn), padded = std::move(padded),
                   id = std::move(checked.id), finish = std::move(finish),
-                  selected = std::move(checked.selected)](BatchResult result) mutable {
+                  selected = std::move(checked.selected), mask, waited = checked.texts_waited,
+                  took = checked.texts_took](BatchResult result) mutable {
+    result.queue_time += waited;
+    result.compute_time += took;
     version->metrics->ObserveQueue(result.queue_time);
     NoteResult(*version, result.outputs.status(), result.compute_time);
     if (result.outputs.ok() && version->padding != nullptr) {
       const Status cropped = Crop(*version->padding, padded, *result.outputs);
       if (!cropped.ok()) result.outputs = cropped;
+    }
+    if (result.outputs.ok() && version->texts != nullptr) {
+      const Status pooled = Pool(*version->texts, mask, *result.outputs);
+      if (!pooled.ok()) result.outputs = pooled;
     }
     if (result.outputs.ok() && turn != nullptr) {
       auto states = StatesOf(*version->sequence, *result.outputs);

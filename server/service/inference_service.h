@@ -163,6 +163,8 @@ class InferenceService {
     BatchRequest request;
     std::shared_ptr<ShadowTraffic::Copy> copy;  // null: none
     std::shared_ptr<Sequences::Turn> turn;      // null: it belongs to no sequence
+    // Of its texts, where it has some.
+    std::chrono::nanoseconds texts_waited{0}, texts_took{0};
   };
   using Version = std::shared_ptr<const ModelVersion>;
 
@@ -176,6 +178,7 @@ class InferenceService {
   void RunSteps(Version version, Checked checked, InferenceCallback finish);
   void TakeTurn(Version version, Checked checked, InferenceCallback finish);
   void BringToMemory(Version version, Checked checked, InferenceCallback finish);
+  void Tokenize(Version version, Checked checked, InferenceCallback finish);
   void Submit(Version version, Checked checked, InferenceCallback finish);
   std::string default_model() const;
   void CountAnswer(const Status& status);

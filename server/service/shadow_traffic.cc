@@ -9,6 +9,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/base/thread_pool.h"
 #include "server/inference/compare_values.h"
+#include "server/texts/text_plan.h"
 
 namespace onnxd {
 namespace {
@@ -42,6 +43,16 @@ Result<std::vector<Value>> InputsOf(const ShadowTraffic::Copy& copy) {
     inputs.push_back(copy.inputs[place]);
   }
   return inputs;
+}
+
+// Of the whole version, texts and all.
+Result<std::vector<Value>> Run(const ModelVersion& version, std::vector<Value> inputs,
+                               const RunOptions& options) {
+  if (version.texts == nullptr) return version.session->Run(inputs, options);
+  ONNXD_ASSIGN_OR_RETURN(inputs, TokensOf(*version.texts, inputs, options));
+  ONNXD_ASSIGN_OR_RETURN(auto outputs, version.session->Run(inputs, options));
+  ONNXD_RETURN_IF_ERROR(Pool(*version.texts, inputs[version.texts->mask], outputs));
+  return outputs;
 }
 
 Status CompareOutputs(const ShadowTraffic::Copy& copy, const std::vector<Value>& outputs) {
@@ -124,7 +135,7 @@ void ShadowTraffic::Compare(const Copy& copy) {
   options.cancelled = &stopping_;
   options.deadline = std::chrono::steady_clock::now() + kMostTime;
   auto inputs = InputsOf(copy);
-  const auto outputs = inputs.ok() ? shadow.session->Run(*inputs, options) : std::move(inputs);
+  const auto outputs = inputs.ok() ? Run(shadow, *std::move(inputs), options) : std::move(inputs);
   if (stopping_) return;
   const Status same = outputs.ok() ? CompareOutputs(copy, *outputs) : outputs.status();
   metrics_.CountShadow(shadow.model, shadow.version,

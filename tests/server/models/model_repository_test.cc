@@ -99,6 +99,24 @@ TEST_F(Repository, TakesTheFolderOfOneModel) {
   EXPECT_EQ((*ScanRepository(In(other.string())))[0].path, (other / "model.onnx").string());
 }
 
+TEST_F(Repository, SettingsMayStandBesideTheOnlyModel) {
+  const std::string folder = (root_ / "b/3").string();
+  ASSERT_TRUE(WriteFile(folder + "/model.yaml", "pinned: true\n").ok());
+  const auto pinned = *ScanRepository(In(folder));
+  ASSERT_EQ(pinned.size(), 1u);
+  EXPECT_TRUE(pinned[0].settings.pinned);
+  EXPECT_EQ(FingerprintOf(pinned[0]), pinned[0].fingerprint);
+  EXPECT_FALSE((*ScanRepository(In(folder + "/model.onnx")))[0].settings.pinned);
+
+  ASSERT_TRUE(WriteFile(folder + "/model.yaml", "pinned: maybe\n").ok());
+  EXPECT_NE((*ScanRepository(In(folder)))[0].fault.message().find("pinned"), std::string::npos);
+  const std::string ensemble =
+      "ensemble:\n  steps:\n  - {model: a, inputs: {x: x}, outputs: {y: y}}\n";
+  ASSERT_TRUE(WriteFile(folder + "/model.yaml", ensemble).ok());
+  EXPECT_NE((*ScanRepository(In(folder)))[0].fault.message().find("no model of its own"),
+            std::string::npos);
+}
+
 TEST_F(Repository, AFileThatStraysIntoItChangesNothing) {
   ASSERT_TRUE(WriteFile((root_ / "model.onnx").string(), "m").ok());
   fs::create_directories(root_ / "7");

@@ -1,0 +1,29 @@
+// A tokenizer.json as a model: from texts to the inputs of an encoder.
+#pragma once
+
+#include <string>
+
+#include "runtime/base/status.h"
+#include "runtime/graph/model.h"
+
+namespace onnxd {
+
+struct TokenizerOptions {
+  bool pairs = false;      // two texts become one row of tokens
+  int64_t max_length = 0;  // tokens of a row at most; 0: what the files say
+  int64_t length = 0;      // of every row, with padding; 0: that of the longest
+};
+
+struct TokenizerModel {
+  // text [batch], and text_pair where there are pairs -> input_ids, attention_mask, token_type_ids
+  // [batch, tokens].
+  Model model;
+  int64_t max_length = 0;  // tokens of a row at most; 0: any number
+};
+
+// Of the file, or of the tokenizer.json in that folder, and the tokenizer_config.json beside it,
+// where there is one. Errors as ReadFile and ParseTokenizerJson; kInvalidArgument for files that
+// hold no JSON object.
+Result<TokenizerModel> MakeTokenizerModel(const std::string& path, const TokenizerOptions& options);
+
+}  // namespace onnxd
