@@ -226,6 +226,9 @@ void AddServe(CLI::App& app, ServeFlags& flags, RunCommand& run) {
   override_key("--threads", "runtime.threads", "Threads that compute one request");
   override_key("--cache", "runtime.cache_dir", "Folder for prepared models; none without it");
   override_key("--log-level", "log.level", "debug, info, warning, error or off");
+  command->add_flag_callback(
+      "--texts", [&flags] { flags.overrides["models.texts"] = "true"; },
+      "Models with a tokenizer.json beside them take texts");
   command->callback([&] { run = [&] { return Serve(flags); }; });
 }
 

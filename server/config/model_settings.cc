@@ -185,7 +185,8 @@ Status CheckSettings(const ModelSettings& settings) {
   ONNXD_RETURN_IF_ERROR(CheckSequence(settings.sequence));
   ONNXD_RETURN_IF_ERROR(CheckPadding(settings.padding));
   ONNXD_RETURN_IF_ERROR(CheckTexts(settings.texts));
-  if (settings.texts.active() && settings.sequence.enabled) {
+  const bool wants_texts = settings.texts.active() && !settings.texts.finds_files();
+  if (wants_texts && settings.sequence.enabled) {
     return InvalidArgument("'texts' does not go with 'sequence'");
   }
   if (settings.sequence.enabled && (!settings.padding.empty() || settings.response_cache.enabled)) {
@@ -193,7 +194,7 @@ Status CheckSettings(const ModelSettings& settings) {
   }
   if (!settings.ensemble.active()) return Status::Ok();
   ONNXD_RETURN_IF_ERROR(CheckEnsemble(settings.ensemble));
-  if (settings.sequence.enabled || settings.texts.active() || !settings.padding.empty()) {
+  if (settings.sequence.enabled || wants_texts || !settings.padding.empty()) {
     return InvalidArgument(
         "'sequence', 'texts' and 'padding' are for an ensemble's models, not for itself");
   }

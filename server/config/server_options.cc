@@ -64,6 +64,7 @@ std::vector<OptionKey<ServerOptions::Models>> ModelsKeys() {
       TextKey("update_policy", &M::update_policy, {"availability", "unload_first"}),
       SwitchKey("warm_up", &M::warm_up),
       TextKey("warm_up_failure", &M::warm_up_failure, {"publish", "refuse"}),
+      SwitchKey("texts", &M::texts),
       NumberKey("load_timeout_s", &M::load_timeout_s, 1, kMaxSeconds, "s"),
       NumberKey("min_resident_s", &M::min_resident_s, 0, kMaxSeconds, "s"),
       TextKey("state_dir", &M::state_dir),
@@ -172,11 +173,11 @@ const Keys& OptionKeys() {
 
 bool ChangesWhileServing(const std::string& section_key) {
   static const std::set<std::string> keys = {
-      "models.default_model",   "models.readiness",           "models.poll_interval_s",
-      "models.versions",        "models.update_policy",       "models.warm_up",
-      "models.warm_up_failure", "models.load_timeout_s",      "models.min_resident_s",
-      "limits.buffered_bytes",  "limits.memory_bytes",        "limits.drain_delay_s",
-      "limits.drain_timeout_s", "limits.response_cache_bytes"};
+      "models.default_model",   "models.readiness",       "models.poll_interval_s",
+      "models.versions",        "models.update_policy",   "models.warm_up",
+      "models.warm_up_failure", "models.texts",           "models.load_timeout_s",
+      "models.min_resident_s",  "limits.buffered_bytes",  "limits.memory_bytes",
+      "limits.drain_delay_s",   "limits.drain_timeout_s", "limits.response_cache_bytes"};
   return section_key.starts_with("batching.") || section_key.starts_with("log.") ||
          keys.contains(section_key);
 }
@@ -230,6 +231,7 @@ ModelSettings DefaultSettings(const ServerOptions& options) {
   settings.update_policy = options.models.update_policy;
   settings.warm_up = options.models.warm_up;
   settings.warm_up_failure = options.models.warm_up_failure;
+  if (options.models.texts) settings.texts.tokenizer = TextSettings::kFindsFiles;
   settings.provider_options = options.provider_options;
   settings.batching = options.batching;
   return settings;

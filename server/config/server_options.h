@@ -59,6 +59,7 @@ struct ServerOptions {
     bool warm_up = true;  // runs of each batch size before a version is published
     // refuse: a version whose warm-up run fails, or answers NaN or infinity, is not published
     std::string warm_up_failure = "publish";
+    bool texts = false;            // models with a tokenizer.json beside them take texts
     int64_t load_timeout_s = 600;  // then a load counts as failed, and others go on
     int64_t min_resident_s = 60;   // a loaded model is not unloaded sooner to make room
     std::string state_dir;         // remembers what was changed by request; empty: nothing does

@@ -24,7 +24,7 @@ Status CheckTexts(const TextSettings& texts) {
     return InvalidArgument(StrCat("texts: tokenizer '", texts.tokenizer,
                                   "' must be the name of a file beside the model's"));
   }
-  if (texts.normalize && texts.pooling.empty()) {
+  if (texts.normalize && texts.pooling.empty() && !texts.finds_files()) {
     return InvalidArgument("texts: 'normalize' needs 'pooling'");
   }
   return Status::Ok();

@@ -12,7 +12,9 @@
 namespace onnxd {
 
 struct TextSettings {
-  std::string tokenizer;   // the name of a file beside the model's; empty: clients send tokens
+  // The name of a file beside the model's; auto: tokenizer.json, and what else stands there, where
+  // the model takes its tokens; empty: clients send tokens.
+  std::string tokenizer;
   int64_t max_length = 0;  // tokens of a text, or of two; 0: what the tokenizer's files say
   bool pairs = false;      // two texts become one row, as rerankers take them
   // How the vectors of a text's tokens become one: mean, cls (that of the first token), last (that
@@ -20,6 +22,8 @@ struct TextSettings {
   std::string pooling;
   bool normalize = false;  // those vectors, to a length of 1
   bool active() const { return !tokenizer.empty(); }
+  bool finds_files() const { return tokenizer == kFindsFiles; }
+  static constexpr const char* kFindsFiles = "auto";
   bool operator==(const TextSettings&) const = default;
 };
 

@@ -12,6 +12,7 @@
 #include "server/models/padding_plan.h"
 #include "server/models/random_rows.h"
 #include "server/models/sequence_plan.h"
+#include "server/texts/found_texts.h"
 #include "server/texts/text_plan.h"
 
 namespace onnxd {
@@ -184,15 +185,34 @@ struct Plans {
   std::shared_ptr<const TextPlan> texts;
 };
 
+// Null: clients send tokens.
+Result<std::shared_ptr<const TextPlan>> TextPlanOf(const WantedVersion& wanted,
+                                                   const InferenceSession& session,
+                                                   const SessionOptions& options) {
+  const std::shared_ptr<const TextPlan> none;
+  TextSettings texts = wanted.settings.texts;
+  const bool finds = texts.finds_files();
+  if (!texts.active() || (finds && wanted.settings.sequence.enabled)) return none;
+  const std::string folder = std::filesystem::path(wanted.path).parent_path().string();
+  if (finds) {
+    const FoundTexts found = FindTexts(texts, folder, session.inputs(), session.outputs());
+    if (!found.settings.active()) return none;
+    if (!found.warning.empty()) {
+      LogWarning(StrCat("model '", wanted.model, "': texts: ", found.warning));
+    }
+    texts = found.settings;
+  }
+  auto plan = MakeTextPlan(texts, folder, session.inputs(), session.outputs(), options);
+  if (plan.ok() || !finds) return plan;
+  LogWarning(StrCat("model '", wanted.model, "' takes tokens: ", plan.status().ToString()));
+  return none;
+}
+
 Result<Plans> PlansOf(const WantedVersion& wanted, const InferenceSession& session,
                       const SessionOptions& options) {
   const ModelSettings& settings = wanted.settings;
   Plans plans;
-  if (settings.texts.active()) {
-    const auto folder = std::filesystem::path(wanted.path).parent_path();
-    ONNXD_ASSIGN_OR_RETURN(plans.texts, MakeTextPlan(settings.texts, folder.string(),
-                                                     session.inputs(), session.outputs(), options));
-  }
+  ONNXD_ASSIGN_OR_RETURN(plans.texts, TextPlanOf(wanted, session, options));
   if (settings.sequence.enabled) {
     ONNXD_ASSIGN_OR_RETURN(
         plans.sequence, MakeSequencePlan(settings.sequence, session.inputs(), session.outputs()));
@@ -307,6 +327,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->sequence = std::move(loaded->plans.sequence);
   version->padding = std::move(loaded->plans.padding);
   version->texts = std::move(loaded->plans.texts);
+  version->takes_texts = version->texts != nullptr;
   SetSignature(*version);
   ONNXD_RETURN_IF_ERROR(CheckDeclared(wanted.settings.declared, version->inputs, version->outputs));
   if (!wanted.settings.ignored.empty()) {

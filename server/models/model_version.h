@@ -41,6 +41,7 @@ struct ModelVersion {
       sequence;                                // null: requests have nothing to do with each other
   std::shared_ptr<const PaddingPlan> padding;  // null: none
   std::shared_ptr<const TextPlan> texts;       // null: none, or evicted
+  bool takes_texts = false;
   bool evicted = false;  // it has no session, to make room; the next request has it loaded again
   std::shared_ptr<ModelMetrics> metrics;
   std::shared_ptr<ScheduledModel> scheduled;

@@ -23,6 +23,7 @@ std::shared_ptr<const ModelVersion> WithoutSession(const ModelVersion& version) 
   empty->inputs = version.inputs;
   empty->sequence = version.sequence;
   empty->padding = version.padding;
+  empty->takes_texts = version.takes_texts;
   empty->outputs = version.outputs;
   empty->metrics = version.metrics;
   empty->rollout = version.rollout;

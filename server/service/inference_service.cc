@@ -41,7 +41,7 @@ Result<std::vector<Value>> OrderInputs(const ModelVersion& version, InferenceReq
     slot = std::move(input.value);
   }
   // A tokenizer makes them itself.
-  if (version.padding != nullptr && !version.settings.texts.active()) {
+  if (version.padding != nullptr && !version.takes_texts) {
     ONNXD_RETURN_IF_ERROR(AddMasks(*version.padding, signature, ordered));
   }
   for (size_t i = 0; i < signature.size(); ++i) {

@@ -23,6 +23,24 @@ std::string Token() {
   return token;
 }
 
+// What says how texts become tokens and vectors; see server/texts/found_texts.h.
+constexpr std::string_view kTextFiles[] = {"tokenizer.json", "tokenizer_config.json",
+                                           "modules.json", "sentence_bert_config.json",
+                                           "1_Pooling/config.json"};
+
+// The name that a file gets beside the chosen model; empty: it does not belong there. Files of
+// texts stand at the top.
+std::string NameBeside(const std::string& chosen, const std::string& path) {
+  if (path.starts_with(chosen)) {
+    return path.substr(chosen.rfind('/') == std::string::npos ? 0 : chosen.rfind('/') + 1);
+  }
+  const bool is_of_texts =
+      std::find(std::begin(kTextFiles), std::end(kTextFiles), path) != std::end(kTextFiles);
+  std::string name = is_of_texts ? path : "";
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
 class HuggingFaceStore final : public ObjectStore {
  public:
   HuggingFaceStore(const SourceUrl& url, const Fetcher& fetcher)
@@ -32,7 +50,7 @@ class HuggingFaceStore final : public ObjectStore {
     if (endpoint_.empty()) endpoint_ = "https://huggingface.co";
   }
 
-  // One .onnx file and the data beside it.
+  // One .onnx file, the data beside it, and what its texts are.
   Result<std::vector<RemoteObject>> List() override {
     // A branch moves; its files are read as they are at one commit.
     ONNXD_ASSIGN_OR_RETURN(const Json model,
@@ -58,9 +76,9 @@ class HuggingFaceStore final : public ObjectStore {
     std::vector<RemoteObject> objects;
     for (const Json& file : files) {
       const std::string path = file.value("path", "");
-      if (!path.starts_with(chosen)) continue;
       RemoteObject object;
-      object.path = path.substr(chosen.rfind('/') == std::string::npos ? 0 : chosen.rfind('/') + 1);
+      object.path = NameBeside(chosen, path);
+      if (object.path.empty()) continue;
       object.url = StrCat(endpoint_, "/", url_.bucket, "/resolve/", EncodeUrl(commit, false), "/",
                           EncodeUrl(path, true));
       object.revision = file.value("oid", commit);

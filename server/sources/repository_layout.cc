@@ -13,6 +13,7 @@ namespace onnxd {
 namespace {
 
 constexpr const char* kModelFile = "model.onnx";
+constexpr const char* kSuffix = ".onnx";
 
 // A file's name that leads nowhere else and is not hidden.
 bool IsPlain(const std::string& name) {
@@ -76,10 +77,13 @@ Result<std::vector<PlacedObject>> PlaceObjects(
   const bool one_file = url.kind == SourceUrl::Kind::kHttp ||
                         url.kind == SourceUrl::Kind::kHuggingFace || last.ends_with(".onnx");
   if (one_file) {
-    const auto shortest = std::min_element(
-        objects.begin(), objects.end(),
-        [](const auto& a, const auto& b) { return a.path.size() < b.path.size(); });
-    const std::string graph = shortest->path;
+    // Of data beside it its own name is the begin; other files have another suffix.
+    const auto graph_first = std::min_element(
+        objects.begin(), objects.end(), [](const RemoteObject& a, const RemoteObject& b) {
+          return std::make_pair(!a.path.ends_with(kSuffix), a.path.size()) <
+                 std::make_pair(!b.path.ends_with(kSuffix), b.path.size());
+        });
+    const std::string graph = graph_first->path;
     return Single(std::move(objects), name.empty() ? NameOf(url, graph) : name, graph);
   }
   if (const auto description = has("MLmodel"); description != objects.end()) {

@@ -110,11 +110,7 @@ class PlanMaker {
                                     "', the model takes: ", NamesOf(inputs_)));
     }
     plan_->mask = *mask;
-    const auto pooled =
-        std::find_if(outputs_.begin(), outputs_.end(), [](const TensorSignature& output) {
-          return output.type.is_tensor() && IsFloatingPoint(output.type.element) &&
-                 output.type.shape && output.type.shape->size() == 3;
-        });
+    const auto pooled = std::find_if(outputs_.begin(), outputs_.end(), HasTokenVectors);
     if (pooled == outputs_.end()) {
       return InvalidArgument(StrCat("'pooling' needs an output of a vector for each token, ",
                                     "[batch, tokens, size]; the model has: ", NamesOf(outputs_)));
@@ -165,6 +161,15 @@ void Normalize(std::span<float> vector) {
 }
 
 }  // namespace
+
+bool IsTokenInput(const std::string& name) {
+  return std::find(kTokenInputs.begin(), kTokenInputs.end(), name) != kTokenInputs.end();
+}
+
+bool HasTokenVectors(const TensorSignature& output) {
+  return output.type.is_tensor() && IsFloatingPoint(output.type.element) && output.type.shape &&
+         output.type.shape->size() == 3;
+}
 
 Result<std::shared_ptr<const TextPlan>> MakeTextPlan(const TextSettings& settings,
                                                      const std::string& folder,

@@ -34,6 +34,11 @@ struct TextPlan {
   bool normalizes = false;
 };
 
+// Whether a tokenizer makes the input of that name.
+bool IsTokenInput(const std::string& name);
+// Whether the output is a vector for each token, [batch, tokens, size].
+bool HasTokenVectors(const TensorSignature& output);
+
 // For a model with these inputs and outputs whose file stands in `folder`. `options`: of the
 // model's session. kInvalidArgument where it has no input `input_ids`, a name is taken, or there is
 // nothing to pool; else as MakeTokenizerModel.

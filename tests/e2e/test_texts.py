@@ -220,6 +220,87 @@ class Embeddings(TextCase):
         self.assertGreater(sum(self.metric(served, f'onnxd_model_evictions_total{{model="{name}"}}') for name in "abc"), 0)
 
 
+class Found(TextCase):
+    """`models.texts`: what the files beside a model say, as sentence-transformers saves them."""
+
+    first = token_vectors()
+    TYPES = "sentence_transformers.models."
+
+    def files(self, name="m", modules=("Transformer", "Pooling", "Normalize"), mode="mean_tokens", length=None, flat=False):
+        folder = self.folder / name / "1"
+        (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]"}))
+        (folder / "modules.json").write_text(json.dumps(
+            [{"idx": i, "path": f"{i}_{kind}" if i else "", "type": self.TYPES + kind} for i, kind in enumerate(modules)]))
+        modes = {f"pooling_mode_{other}": other == mode for other in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")}
+        config = folder / "1_Pooling_config.json" if flat else folder / "1_Pooling" / "config.json"
+        config.parent.mkdir(exist_ok=True)
+        config.write_text(json.dumps({"word_embedding_dimension": 3, **modes}))
+        if length:
+            (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
+
+    def served_with_texts(self):
+        return self.serve(self.folder, "--texts")
+
+    def vectors(self, pooling="mean", tokens=TOKENS):
+        rows = numpy.array([VECTORS[row].mean(axis=0) if pooling == "mean" else VECTORS[row][0 if pooling == "cls" else -1]
+                            for row in tokens])
+        return rows / numpy.linalg.norm(rows, axis=1, keepdims=True)
+
+    def test_embeddings_as_the_library_makes_them(self):
+        for mode, pooling, flat in (("mean_tokens", "mean", False), ("cls_token", "cls", True), ("lasttoken", "last", False)):
+            self.files(mode=mode, flat=flat)
+            served = self.served_with_texts()
+            embeddings = self.predictions(served, {"input": TEXTS})["embedding"]
+            numpy.testing.assert_allclose(embeddings, self.vectors(pooling), rtol=2e-5, atol=1e-6)
+            served.close()
+            if not flat:
+                (self.folder / "m" / "1" / "1_Pooling" / "config.json").unlink()
+
+    def test_texts_are_cut_as_the_library_cuts_them(self):
+        self.files(length=4)
+        embeddings = self.predictions(self.served_with_texts(), {"input": TEXTS})["embedding"]
+        cut = [tokens if len(tokens) <= 4 else tokens[:3] + [3] for tokens in TOKENS]
+        numpy.testing.assert_allclose(embeddings, self.vectors(tokens=cut), rtol=2e-5, atol=1e-6)
+
+    def test_a_models_own_settings_count(self):
+        self.files()
+        self.settings("texts: {tokenizer: auto, pooling: last}\n")
+        served = self.serve()
+        embeddings = self.predictions(served, {"input": TEXTS})["embedding"]
+        numpy.testing.assert_allclose(embeddings, VECTORS[[row[-1] for row in TOKENS]], rtol=2e-5)
+        self.settings("texts: {tokenizer: \"\"}\n")
+        self.assertTrue(self.eventually(lambda: len(self.get(served, "/v2/models/m")[1]["inputs"]) == 3))
+
+    def test_what_is_not_there_is_said(self):
+        for modules, mode, said in ((("Transformer", "Pooling", "Dense"), "mean_tokens", "modules.json wants sentence_transformers.models.Dense"),
+                                    (("Transformer", "Pooling"), "max_tokens", "1_Pooling/config.json wants neither mean, cls nor last")):
+            self.files(modules=modules, mode=mode)
+            served = self.served_with_texts()
+            self.assertEqual(numpy.shape(self.predictions(served, {"input": TEXTS})["last_hidden_state"]), (4, 6, 3))
+            self.assertTrue(any(said in line for line in served.stderr_lines), served.stderr_lines)
+            served.close()
+
+    def test_other_models_take_what_they_took(self):
+        self.files()
+        self.put(1, encoder(), "tokens")
+        self.put(1, OtherInputs.first, "other")
+        self.put(1, encoder(), "broken")
+        (self.folder / "other" / "1" / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+        (self.folder / "broken" / "1" / "tokenizer.json").write_text("{}")
+        (self.folder / "m" / "1" / "modules.json").write_text('[{"type": 7}, 8]')
+        (self.folder / "both").mkdir()
+        self.settings("ensemble:\n  steps:\n  - {model: tokens, inputs: {input_ids: ids, attention_mask: mask}, outputs: {score: score}}\n", "both")
+        served = self.served_with_texts()
+        tokens = {"inputs": {"input_ids": [[2, 4, 3]], "attention_mask": [[1, 1, 1]]}}
+        self.assertEqual(self.predictions(served, tokens, "/predict/tokens"), [[1]])
+        self.assertEqual(self.predictions(served, tokens, "/predict/broken"), [[1]])
+        self.assertEqual(self.predictions(served, {"inputs": {"ids": [[2, 4, 3]], "mask": [[1, 1, 1]]}}, "/predict/both"), [[1]])
+        self.assertTrue(any("model 'broken' takes tokens: " in line for line in served.stderr_lines), served.stderr_lines)
+        self.assertEqual(self.predictions(served, {"inputs": {"input_ids": [[2, 4, 3]], "factor": [[2]]}}, "/predict/other"), [[18]])
+        self.assertEqual(numpy.shape(self.predictions(served, {"input": "good"}, "/predict/m")["last_hidden_state"]), (1, 3, 3))
+
+
 class OtherInputs(TextCase):
     first = daemon.model_of(
         [helper.make_node("ReduceSum", ["input_ids", "tokens"], ["sum"], keepdims=1), helper.make_node("Mul", ["sum", "factor"], ["y"])],
