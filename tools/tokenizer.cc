@@ -13,7 +13,7 @@ namespace {
 
 Status RunTokenizer(const TokenizerFlags& flags) {
   ONNXD_ASSIGN_OR_RETURN(const TokenizerModel made,
-                         MakeTokenizerModel(flags.tokenizer, {flags.pairs, flags.max_length, 0}));
+                         MakeTokenizerModel(flags.tokenizer, {flags.pairs, flags.max_length}));
   ONNXD_ASSIGN_OR_RETURN(const std::string bytes, WriteModel(made.model));
   ONNXD_RETURN_IF_ERROR(WriteFile(flags.output, bytes));
   std::printf("%s: text%s [batch] -> input_ids, attention_mask, token_type_ids [batch, tokens]%s\n",

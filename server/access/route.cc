@@ -55,6 +55,7 @@ constexpr RestRoute kRestRoutes[] = {
     {"v2/cudasharedmemory/region/*/register", {Role::kAdmin, Scope::kServer}},
     {"v2/cudasharedmemory/region/*/unregister", {Role::kAdmin, Scope::kServer}},
     {"v2/cudasharedmemory/unregister", {Role::kAdmin, Scope::kServer}},
+    {"v1/embeddings", {Role::kPredict, Scope::kAny}},
     {"v1/models", {Role::kPredict, Scope::kAny}},
     {"v1/models/*", {Role::kPredict, Scope::kModel}},
     {"v1/models/*/metadata", {Role::kPredict, Scope::kModel}},

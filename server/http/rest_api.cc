@@ -10,6 +10,7 @@
 #include "server/documents/request_log_json.h"
 #include "server/documents/triton_metrics.h"
 #include "server/http/content_type.h"
+#include "server/http/embeddings.h"
 #include "server/http/extension_api.h"
 #include "server/http/invocations.h"
 #include "server/http/open_inference.h"
@@ -289,6 +290,10 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   if (joined == "debug/requests") {
     if (!get) return respond(MethodNotAllowed("GET, HEAD"));
     return respond(Json(RequestLogJson(service_.request_log())));
+  }
+  if (joined == "v1/embeddings") {
+    if (!post) return respond(MethodNotAllowed("POST"));
+    return HandleEmbeddings(service_, std::move(request), std::move(respond));
   }
   if (const auto route = TensorFlowServingRouteOf(path)) {
     const bool predict = route->verb == TensorFlowServingRoute::Verb::kPredict;

@@ -44,6 +44,7 @@ struct InferenceResponse {
   std::string model, version, id;
   std::vector<NamedValue> outputs;  // in the requested order, else the model's
   std::chrono::nanoseconds queue_time{0}, compute_time{0};
+  std::optional<int64_t> input_tokens = std::nullopt;  // that the server made of texts
 };
 
 // Called once, on an executor thread or the caller's.

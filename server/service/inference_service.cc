@@ -564,6 +564,8 @@ void InferenceService::Tokenize(Version version, Checked checked, InferenceCallb
     held->texts_waited = result.queue_time;
     held->texts_took = result.compute_time;
     held->request.inputs = *std::move(result.outputs);
+    held->text_mask = held->request.inputs.back().tensor();
+    held->request.inputs.pop_back();
     Submit(version, std::move(*held), finish);
   };
   scheduler_.Submit(version->tokenizing, std::move(texts));
@@ -579,7 +581,6 @@ void InferenceService::Submit(Version version, Checked checked, InferenceCallbac
     request.inputs = *std::move(inputs);
     checked.turn->SetVersion(version);
   }
-  const Value mask = version->texts == nullptr ? Value() : request.inputs[version->texts->mask];
   Padded padded;
   if (version->padding != nullptr) {
     auto done = Pad(*version->padding, request.inputs);
@@ -592,7 +593,8 @@ void InferenceService::Submit(Version version, Checked checked, InferenceCallbac
   request.done = [this, version = std::move(version), copy = std::move(checked.copy),
                   turn = std::move(checked.turn), padded = std::move(padded),
                   id = std::move(checked.id), finish = std::move(finish),
-                  selected = std::move(checked.selected), mask, waited = checked.texts_waited,
+                  selected = std::move(checked.selected), mask = std::move(checked.text_mask),
+                  waited = checked.texts_waited,
                   took = checked.texts_took](BatchResult result) mutable {
     result.queue_time += waited;
     result.compute_time += took;
@@ -627,6 +629,7 @@ void InferenceService::Submit(Version version, Checked checked, InferenceCallbac
     InferenceResponse response{version->model, version->version, id, {}};
     response.queue_time = result.queue_time;
     response.compute_time = result.compute_time;
+    if (mask.defined()) response.input_tokens = CountTokens(mask);
     for (const size_t i : selected) {
       const size_t output = in_sequence ? version->sequence->client_outputs[i] : i;
       response.outputs.push_back({version->outputs[i].name, std::move((*result.outputs)[output])});

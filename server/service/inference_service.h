@@ -164,6 +164,7 @@ class InferenceService {
     std::shared_ptr<ShadowTraffic::Copy> copy;  // null: none
     std::shared_ptr<Sequences::Turn> turn;      // null: it belongs to no sequence
     // Of its texts, where it has some.
+    Tensor text_mask = {};
     std::chrono::nanoseconds texts_waited{0}, texts_took{0};
   };
   using Version = std::shared_ptr<const ModelVersion>;

@@ -50,8 +50,10 @@ Result<std::vector<Value>> Run(const ModelVersion& version, std::vector<Value> i
                                const RunOptions& options) {
   if (version.texts == nullptr) return version.session->Run(inputs, options);
   ONNXD_ASSIGN_OR_RETURN(inputs, TokensOf(*version.texts, inputs, options));
+  const Tensor mask = inputs.back().tensor();
+  inputs.pop_back();
   ONNXD_ASSIGN_OR_RETURN(auto outputs, version.session->Run(inputs, options));
-  ONNXD_RETURN_IF_ERROR(Pool(*version.texts, inputs[version.texts->mask], outputs));
+  ONNXD_RETURN_IF_ERROR(Pool(*version.texts, mask, outputs));
   return outputs;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -18,6 +19,7 @@ using Pooling = TextPlan::Pooling;
 
 constexpr std::array<const char*, 3> kTokenInputs = {"input_ids", "attention_mask",
                                                      "token_type_ids"};
+constexpr size_t kMask = 1;
 constexpr const char* kEmbedding = "embedding";
 
 std::optional<size_t> PlaceOf(const std::string& name,
@@ -63,7 +65,7 @@ class PlanMaker {
     ONNXD_RETURN_IF_ERROR(AddInputs(inputs_[*ids]));
     ONNXD_RETURN_IF_ERROR(AddOutputs());
     const TokenizerOptions tokenizer{settings_.pairs, settings_.max_length,
-                                     FixedLength(inputs_[*ids])};
+                                     FixedLength(inputs_[*ids]), /*as_saved=*/false};
     ONNXD_ASSIGN_OR_RETURN(
         TokenizerModel made,
         MakeTokenizerModel((std::filesystem::path(folder) / settings_.tokenizer).string(),
@@ -104,12 +106,6 @@ class PlanMaker {
                      : settings_.pooling == "cls" ? Pooling::kFirst
                                                   : Pooling::kLast;
     plan_->normalizes = settings_.normalize;
-    const auto mask = PlaceOf(kTokenInputs[1], inputs_);
-    if (!mask) {
-      return InvalidArgument(StrCat("'pooling' needs input '", kTokenInputs[1],
-                                    "', the model takes: ", NamesOf(inputs_)));
-    }
-    plan_->mask = *mask;
     const auto pooled = std::find_if(outputs_.begin(), outputs_.end(), HasTokenVectors);
     if (pooled == outputs_.end()) {
       return InvalidArgument(StrCat("'pooling' needs an output of a vector for each token, ",
@@ -195,20 +191,25 @@ Result<std::vector<Value>> TokensOf(const TextPlan& plan, std::span<const Value>
     ONNXD_ASSIGN_OR_RETURN(Tensor converted, Converted(value.tensor(), input.type));
     inputs.emplace_back(std::move(converted));
   }
+  inputs.push_back(tokens[kMask]);
   return inputs;
 }
 
-Status Pool(const TextPlan& plan, const Value& mask, std::vector<Value>& outputs) {
+int64_t CountTokens(const Tensor& mask) {
+  const auto elements = mask.elements<int64_t>();
+  return std::accumulate(elements.begin(), elements.end(), int64_t{0});
+}
+
+Status Pool(const TextPlan& plan, const Tensor& mask, std::vector<Value>& outputs) {
   if (plan.pooling == Pooling::kNone) return Status::Ok();
   const Tensor& output = outputs[plan.pooled].tensor();
   const Shape& shape = output.shape();
-  const Shape& masked = mask.tensor().shape();
+  const Shape& masked = mask.shape();
   if (shape.rank() != 3 || shape[0] != masked[0] || shape[1] < masked[1]) {
     return Internal(StrCat("texts: the output to pool has shape ", shape.ToString(), ", expected [",
                            masked[0], ", ", masked[1], ", size]"));
   }
   ONNXD_ASSIGN_OR_RETURN(const Tensor vectors, Converted(output, DataType::kFloat));
-  ONNXD_ASSIGN_OR_RETURN(const Tensor tokens, Converted(mask.tensor(), DataType::kInt64));
   ONNXD_ASSIGN_OR_RETURN(Tensor embeddings,
                          Tensor::Create(DataType::kFloat, Shape{shape[0], shape[2]}));
   const int64_t size = shape[2];
@@ -216,7 +217,7 @@ Status Pool(const TextPlan& plan, const Value& mask, std::vector<Value>& outputs
     const std::span<float> sums(embeddings.mutable_data<float>() + row * size,
                                 static_cast<size_t>(size));
     std::fill(sums.begin(), sums.end(), 0.0f);
-    const std::span<const int64_t> own(tokens.data<int64_t>() + row * masked[1],
+    const std::span<const int64_t> own(mask.data<int64_t>() + row * masked[1],
                                        static_cast<size_t>(masked[1]));
     const int64_t count =
         AddTokens(plan.pooling, own, vectors.data<float>() + row * shape[1] * size, size, sums);

@@ -30,7 +30,6 @@ struct TextPlan {
   std::vector<TensorSignature> client_inputs, client_outputs;
   Pooling pooling = Pooling::kNone;
   size_t pooled = 0;  // output of the session, [batch, tokens, size]
-  size_t mask = 0;    // input of the session: 1 where a token is, 0 where padding is
   bool normalizes = false;
 };
 
@@ -48,13 +47,15 @@ Result<std::shared_ptr<const TextPlan>> MakeTextPlan(const TextSettings& setting
                                                      const std::vector<TensorSignature>& outputs,
                                                      SessionOptions options);
 
-// The session's inputs. Errors as InferenceSession::Run.
+// The session's inputs and, behind them, the mask: int64 [batch, tokens], 1 where a token is and 0
+// where padding is. Errors as InferenceSession::Run.
 Result<std::vector<Value>> TokensOf(const TextPlan& plan, std::span<const Value> client_inputs,
                                     const RunOptions& options);
 
-// Puts the embeddings in the place of what they are of. `mask`: that input of the session, before
-// any padding of requests. kInternal when the output has another shape than it says; does nothing
-// without pooling.
-Status Pool(const TextPlan& plan, const Value& mask, std::vector<Value>& outputs);
+int64_t CountTokens(const Tensor& mask);
+
+// Puts the embeddings in the place of what they are of. kInternal when the output has another shape
+// than the mask says; does nothing without pooling.
+Status Pool(const TextPlan& plan, const Tensor& mask, std::vector<Value>& outputs);
 
 }  // namespace onnxd

@@ -56,10 +56,10 @@ bool Says(const Json& tokenizer, const char* section) {
   return found != tokenizer.end() && !found->is_null();
 }
 
-// As the options want it, else as the encoder does; 0: no limit but the tokenizer's own.
+// As the options want it, else as the encoder or the file does; 0: no limit but the file's.
 int64_t Truncate(const TokenizerOptions& options, int64_t encoder_length, Json& tokenizer) {
   int64_t length = options.max_length;
-  if (length == 0 && !Says(tokenizer, "truncation")) length = encoder_length;
+  if (length == 0 && !(options.as_saved && Says(tokenizer, "truncation"))) length = encoder_length;
   if (options.length > 0) length = length > 0 ? std::min(length, options.length) : options.length;
   if (length == 0) return 0;
   tokenizer["truncation"] = {
@@ -67,8 +67,10 @@ int64_t Truncate(const TokenizerOptions& options, int64_t encoder_length, Json& 
   return length;
 }
 
-void PadTo(int64_t length, const BatchPadding& padding, Json& tokenizer) {
-  tokenizer["padding"] = {{"strategy", {{"Fixed", length}}},
+// To the length, or where it is 0 to that of the longest.
+void SetPadding(int64_t length, const BatchPadding& padding, Json& tokenizer) {
+  const Json strategy = length > 0 ? Json{{"Fixed", length}} : Json("BatchLongest");
+  tokenizer["padding"] = {{"strategy", strategy},
                           {"direction", padding.left ? "Left" : "Right"},
                           {"pad_to_multiple_of", nullptr},
                           {"pad_id", padding.pad_id},
@@ -133,8 +135,9 @@ Result<TokenizerModel> MakeTokenizerModel(const std::string& path,
   made.max_length = Truncate(options, files.encoder_length, files.tokenizer);
   std::string text = files.tokenizer.dump();
   ONNXD_ASSIGN_OR_RETURN(const JsonTokenizer parsed, ParseTokenizerJson(text, files.config));
-  if (options.length > 0) {
-    PadTo(options.length, parsed.padding, files.tokenizer);
+  const bool pads_otherwise = !options.as_saved && Says(files.tokenizer, "padding");
+  if (options.length > 0 || pads_otherwise) {
+    SetPadding(options.length, parsed.padding, files.tokenizer);
     text = files.tokenizer.dump();
   }
   made.model = ModelOf(text, files.config, options.pairs);

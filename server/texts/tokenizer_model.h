@@ -12,6 +12,9 @@ struct TokenizerOptions {
   bool pairs = false;      // two texts become one row of tokens
   int64_t max_length = 0;  // tokens of a row at most; 0: what the files say
   int64_t length = 0;      // of every row, with padding; 0: that of the longest
+  // Whether rows are cut and padded as tokenizer.json says, which is how it was used last; else as
+  // transformers does: to what the encoder takes, and to the longest.
+  bool as_saved = true;
 };
 
 struct TokenizerModel {

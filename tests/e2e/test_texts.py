@@ -1,5 +1,6 @@
 """The section `texts` of a model.yaml: clients send texts, a tokenizer.json beside the model makes its tokens."""
 
+import base64
 import concurrent.futures
 import json
 import re
@@ -220,6 +221,58 @@ class Embeddings(TextCase):
         self.assertGreater(sum(self.metric(served, f'onnxd_model_evictions_total{{model="{name}"}}') for name in "abc"), 0)
 
 
+class OpenAi(TextCase):
+    """POST /v1/embeddings."""
+
+    first = token_vectors()
+
+    def setUp(self):
+        super().setUp()
+        self.texts("  pooling: mean\n")
+        self.put(1, encoder(), "tokens")
+        self.put(1, encoder(), "scores")
+        self.texts(name="scores")
+        self.served = self.serve()
+
+    def ask(self, code=200, **body):
+        status, answer, _ = self.status(self.served, "/v1/embeddings", json.dumps(body).encode())
+        self.assertEqual(status, code, answer)
+        return answer
+
+    def test_vectors_of_texts(self):
+        answer = self.ask(model="m", input=TEXTS)
+        expected = [VECTORS[row].mean(axis=0) for row in TOKENS]
+        tokens = sum(map(len, TOKENS))
+        self.assertEqual({key: answer[key] for key in ("object", "model", "usage")},
+                         {"object": "list", "model": "m", "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+        self.assertEqual([(e["object"], e["index"]) for e in answer["data"]], [("embedding", i) for i in range(4)])
+        numpy.testing.assert_allclose([e["embedding"] for e in answer["data"]], expected, rtol=2e-5, atol=1e-6)
+        coded = self.ask(model="m", input=TEXTS, encoding_format="base64", dimensions=3, user="me")["data"]
+        decoded = [numpy.frombuffer(base64.b64decode(e["embedding"]), "<f4") for e in coded]
+        numpy.testing.assert_array_equal(decoded, numpy.array([e["embedding"] for e in answer["data"]], "<f4"))
+        one = self.ask(model="m", input="Good!", encoding_format="float", dimensions=None)
+        self.assertEqual([e["embedding"] for e in one["data"]], [answer["data"][0]["embedding"]])
+        self.assertEqual([e["embedding"] for e in self.ask(model="scores", input=["good", "bad"])["data"]], [[1], [-1]])
+
+    def test_what_is_wrong_is_said(self):
+        for body, code, said in (({"model": "m"}, 400, 'the body needs "input": texts'),
+                                 ({"model": "m", "input": []}, 400, '"input" is empty'),
+                                 ({"model": "m", "input": [1, 2]}, 400, "input 'input' element 0 is a number, expected string"),
+                                 ({"model": "m", "input": [["a"]]}, 400, "levels of nesting"),
+                                 ({"model": "m", "input": "a", "encoding_format": "int8"}, 400, '"float" or "base64"'),
+                                 ({"model": "m", "input": "a", "dimensions": 2}, 400, '"dimensions" is 2, the model\'s vectors have 3'),
+                                 ({"model": "m", "input": "a", "dimensions": "x"}, 400, '"dimensions" must be a whole number'),
+                                 ({"model": 7, "input": "a"}, 400, '"model" must be a string'),
+                                 ({"model": "none", "input": "a"}, 404, "none"),
+                                 ({"input": "a"}, 400, "several models are served"),
+                                 ({"model": "tokens", "input": "a"}, 400, "model 'tokens' makes no embeddings")):
+            error = self.ask(code, **body)["error"]
+            self.assertIn(said, error["message"], body)
+            self.assertEqual(error["type"], "invalid_request_error")
+        self.assertEqual(self.get(self.served, "/v1/embeddings")[0], 405)
+        self.assertEqual(self.status(self.served, "/v1/embeddings", b'{"input": "a"')[0], 400)
+
+
 class Found(TextCase):
     """`models.texts`: what the files beside a model say, as sentence-transformers saves them."""
 
@@ -256,6 +309,35 @@ class Found(TextCase):
             served.close()
             if not flat:
                 (self.folder / "m" / "1" / "1_Pooling" / "config.json").unlink()
+
+    def test_files_of_later_versions_of_the_library(self):
+        self.files()
+        folder = self.folder / "m" / "1"
+        types = ("base.modules.transformer.Transformer", "sentence_transformer.modules.pooling.Pooling")
+        (folder / "modules.json").write_text(json.dumps(
+            [{"idx": i, "path": ("", "1_Pooling")[i], "type": f"sentence_transformers.{kind}"} for i, kind in enumerate(types)]))
+        (folder / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 3, "pooling_mode": "lasttoken"}')
+        embeddings = self.predictions(self.served_with_texts(), {"input": TEXTS})["embedding"]
+        numpy.testing.assert_allclose(embeddings, VECTORS[[row[-1] for row in TOKENS]], rtol=2e-5)
+
+    def test_lengths_that_the_tokenizer_was_saved_with_do_not_count(self):
+        """As in transformers: they are those of its last use."""
+        self.files()
+        padding = {"strategy": {"Fixed": 12}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+                   "pad_token": "[PAD]"}
+        truncation = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+        folder = self.folder / "m" / "1"
+        (folder / "tokenizer.json").write_text(json.dumps({**TOKENIZER, "padding": padding, "truncation": truncation}))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 5}))
+        (folder / "modules.json").unlink()
+        served = self.served_with_texts()
+        answer = self.predictions(served, {"input": TEXTS})
+        self.assertEqual((numpy.shape(answer["last_hidden_state"]), answer["count"]), ((4, 5, 3), [4, 5, 5, 2]))
+        answer = self.predictions(served, {"input": "good"})
+        self.assertEqual((numpy.shape(answer["last_hidden_state"]), answer["count"]), ((1, 3, 3), [3]))
+        served.close()
+        (folder / "tokenizer_config.json").unlink()
+        self.assertEqual(self.predictions(self.served_with_texts(), {"input": TEXTS})["count"], [3, 3, 3, 2])
 
     def test_texts_are_cut_as_the_library_cuts_them(self):
         self.files(length=4)

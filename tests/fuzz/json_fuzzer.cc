@@ -24,7 +24,8 @@ constexpr const char* kPaths[] = {"/predict/iris_forest",
                                   "/v2/repository/models/iris_forest/rollout",
                                   "/v2/repository/models/iris_forest/release",
                                   "/v2/models/iris_forest/generate",
-                                  "/v2/models/digits_rows/generate_stream"};
+                                  "/v2/models/digits_rows/generate_stream",
+                                  "/v1/embeddings"};
 
 }  // namespace
 

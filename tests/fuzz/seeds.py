@@ -92,6 +92,7 @@ def json_seeds():
     yield 14, json.dumps({"version": 1})
     yield 15, json.dumps({"id": "1", "measurements": ROWS, "parameters": {"timeout": 1000, "temperature": 0.5}})
     yield 16, json.dumps({"parameters": {"rows": [[0] * 64], "sequence_id": "a"}})
+    yield 17, json.dumps({"input": ["a", "b"], "model": "iris_forest", "encoding_format": "base64", "dimensions": 3})
 
 
 def binary_seeds():
