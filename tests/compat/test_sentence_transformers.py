@@ -1,0 +1,46 @@
+"""Embeddings of texts are sentence-transformers', and OpenAI's client, unmodified, gets them.
+
+scripts/compat makes the environment of these libraries, whose interpreter is TEST_COMPAT_PYTHON, and runs this.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
+import daemon  # noqa: E402
+
+PYTHON = os.environ.get("TEST_COMPAT_PYTHON", "")
+SCRIPT = str(pathlib.Path(__file__).with_name("sentence_encoders.py"))
+
+
+def run(*arguments, text=None):
+    done = subprocess.run([PYTHON, "-W", "ignore", SCRIPT, *arguments], input=text, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout
+
+
+@unittest.skipUnless(PYTHON, "scripts/compat has not made TEST_COMPAT_PYTHON")
+class SentenceTransformers(unittest.TestCase):
+    def test_embeddings_are_those_of_the_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("make", folder)
+            for pooling in ("mean", "cls", "lasttoken"):
+                with self.subTest(pooling=pooling), daemon.Daemon(pathlib.Path(folder) / pooling, "--texts") as served:
+                    texts = (pathlib.Path(folder) / pooling / "texts.json").read_text()
+                    expected = numpy.load(f"{folder}/{pooling}/expected.npy")
+                    answer = json.loads(run("ask", served.url, pooling, text=texts))
+                    numpy.testing.assert_allclose(answer["vectors"], expected, atol=1e-6)
+                    self.assertGreater(answer["tokens"], 2 * len(expected))
+                    self.assertIn("'no_such_model' is not found", answer["failure"])
+
+
+if __name__ == "__main__":
+    unittest.main()
