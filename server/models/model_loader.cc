@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
 #include "runtime/session/prepared_model_cache.h"
@@ -193,7 +192,7 @@ Result<std::shared_ptr<const TextPlan>> TextPlanOf(const WantedVersion& wanted,
   TextSettings texts = wanted.settings.texts;
   const bool finds = texts.finds_files();
   if (!texts.active() || (finds && wanted.settings.sequence.enabled)) return none;
-  const std::string folder = std::filesystem::path(wanted.path).parent_path().string();
+  const std::string folder = TextFolderOf(wanted.path);
   if (finds) {
     const FoundTexts found = FindTexts(texts, folder, session.inputs(), session.outputs());
     if (!found.settings.active()) return none;

@@ -298,8 +298,8 @@ std::vector<WantedVersion> SingleFile(const std::string& path, std::string model
   return {std::move(version)};
 }
 
-// Of a folder that is one model; empty: it is none. What MLflow saved, model.onnx, or the only file
-// like it.
+// Of a folder that is one model; empty: it is none. What MLflow saved, model.onnx, the only file
+// like it, or, as on the Hugging Face hub, onnx/model.onnx.
 Result<std::string> OnlyFileOf(const fs::path& folder, const std::vector<std::string>& names) {
   std::vector<std::string> files;
   for (const std::string& name : names) {
@@ -315,7 +315,11 @@ Result<std::string> OnlyFileOf(const fs::path& folder, const std::vector<std::st
   if (std::find(files.begin(), files.end(), kModelFile) != files.end()) {
     return std::string(kModelFile);
   }
-  return files.size() == 1 ? files[0] : std::string();
+  if (files.size() == 1) return files[0];
+  const fs::path of_hub = fs::path("onnx") / kModelFile;
+  std::error_code none;
+  return files.empty() && fs::is_regular_file(folder / of_hub, none) ? of_hub.string()
+                                                                     : std::string();
 }
 
 // The versions of a folder that is one model, none if it is not. Asked only where no models are in

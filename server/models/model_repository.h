@@ -11,6 +11,7 @@
 //   FOLDER/MLmodel                   one model as MLflow saves it, version 1
 //   FOLDER/model.onnx                one model, version 1, with the files above beside it; also
 //                                    under another name, where the folder has no other .onnx
+//   FOLDER/onnx/model.onnx           the same, as a clone from the Hugging Face hub has it
 //
 //   FILE.onnx                        one model, version 1
 #pragma once

@@ -109,6 +109,13 @@ void FindPooling(const fs::path& folder, FoundTexts& found) {
 
 }  // namespace
 
+std::string TextFolderOf(const std::string& model_path) {
+  const fs::path beside = fs::absolute(model_path).parent_path();
+  std::error_code none;
+  const bool is_of_hub = beside.filename() == "onnx" && !fs::exists(beside / kTokenizer, none);
+  return (is_of_hub ? beside.parent_path() : beside).string();
+}
+
 FoundTexts FindTexts(const TextSettings& wanted, const std::string& folder,
                      const std::vector<TensorSignature>& inputs,
                      const std::vector<TensorSignature>& outputs) {

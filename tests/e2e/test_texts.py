@@ -3,7 +3,10 @@
 import base64
 import concurrent.futures
 import json
+import pathlib
 import re
+import shutil
+import tempfile
 
 import grpc
 import numpy
@@ -344,6 +347,17 @@ class Found(TextCase):
         embeddings = self.predictions(self.served_with_texts(), {"input": TEXTS})["embedding"]
         cut = [tokens if len(tokens) <= 4 else tokens[:3] + [3] for tokens in TOKENS]
         numpy.testing.assert_allclose(embeddings, self.vectors(tokens=cut), rtol=2e-5, atol=1e-6)
+
+    def test_a_clone_from_the_hub(self):
+        self.files()
+        with tempfile.TemporaryDirectory() as clone:
+            shutil.copytree(self.folder / "m" / "1", clone, dirs_exist_ok=True)
+            path = pathlib.Path(clone)
+            (path / "onnx").mkdir()
+            (path / "model.onnx").rename(path / "onnx" / "model.onnx")
+            served = self.serve(path, "--texts")
+            answer = self.predictions(served, {"input": TEXTS}, "/predict")
+            numpy.testing.assert_allclose(answer["embedding"], self.vectors(), rtol=2e-5, atol=1e-6)
 
     def test_a_models_own_settings_count(self):
         self.files()

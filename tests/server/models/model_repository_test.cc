@@ -99,6 +99,20 @@ TEST_F(Repository, TakesTheFolderOfOneModel) {
   EXPECT_EQ((*ScanRepository(In(other.string())))[0].path, (other / "model.onnx").string());
 }
 
+TEST_F(Repository, TakesAFolderOfTheHub) {
+  const fs::path clone = root_ / "empty";
+  fs::create_directories(clone / "onnx");
+  ASSERT_TRUE(WriteFile((clone / "onnx/model.onnx").string(), "m").ok());
+  ASSERT_TRUE(WriteFile((clone / "model.yaml").string(), "pinned: true\n").ok());
+  const auto wanted = *ScanRepository(In(clone.string()));
+  ASSERT_EQ(wanted.size(), 1u);
+  EXPECT_EQ(wanted[0].model, "empty");
+  EXPECT_EQ(wanted[0].path, (clone / "onnx/model.onnx").string());
+  EXPECT_TRUE(wanted[0].settings.pinned);
+  ASSERT_TRUE(WriteFile((clone / "my.onnx").string(), "m").ok());
+  EXPECT_EQ((*ScanRepository(In(clone.string())))[0].path, (clone / "my.onnx").string());
+}
+
 TEST_F(Repository, SettingsMayStandBesideTheOnlyModel) {
   const std::string folder = (root_ / "b/3").string();
   ASSERT_TRUE(WriteFile(folder + "/model.yaml", "pinned: true\n").ok());
