@@ -207,6 +207,13 @@ Result<std::shared_ptr<const TextPlan>> TextPlanOf(const WantedVersion& wanted,
   return none;
 }
 
+Result<std::shared_ptr<const PaddingPlan>> PaddingPlanOf(
+    const std::vector<PaddedDimension>& padding, const InferenceSession& session) {
+  ONNXD_ASSIGN_OR_RETURN(auto plan, MakePaddingPlan(padding, session.inputs(), session.outputs()));
+  ONNXD_RETURN_IF_ERROR(CheckPadding(*plan, session, nullptr));
+  return plan;
+}
+
 Result<Plans> PlansOf(const WantedVersion& wanted, const InferenceSession& session,
                       const SessionOptions& options) {
   const ModelSettings& settings = wanted.settings;
@@ -217,9 +224,16 @@ Result<Plans> PlansOf(const WantedVersion& wanted, const InferenceSession& sessi
         plans.sequence, MakeSequencePlan(settings.sequence, session.inputs(), session.outputs()));
   }
   if (!settings.padding.empty()) {
-    ONNXD_ASSIGN_OR_RETURN(plans.padding,
-                           MakePaddingPlan(settings.padding, session.inputs(), session.outputs()));
-    ONNXD_RETURN_IF_ERROR(CheckPadding(*plans.padding, session, nullptr));
+    ONNXD_ASSIGN_OR_RETURN(plans.padding, PaddingPlanOf(settings.padding, session));
+  } else if (plans.texts != nullptr && session.runs_on_device()) {
+    const auto padding = TextPadding(*plans.texts, session.inputs());
+    if (padding.empty()) return plans;
+    auto plan = PaddingPlanOf(padding, session);
+    if (plan.ok()) {
+      plans.padding = *std::move(plan);
+    } else {
+      LogInfo(StrCat("model '", wanted.model, "': ", plan.status().message()));
+    }
   }
   return plans;
 }

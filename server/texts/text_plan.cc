@@ -20,6 +20,7 @@ using Pooling = TextPlan::Pooling;
 constexpr std::array<const char*, 3> kTokenInputs = {"input_ids", "attention_mask",
                                                      "token_type_ids"};
 constexpr size_t kMask = 1;
+constexpr int64_t kLeastPadded = 16, kMostPadded = 512;  // tokens
 constexpr const char* kEmbedding = "embedding";
 
 std::optional<size_t> PlaceOf(const std::string& name,
@@ -70,6 +71,8 @@ class PlanMaker {
         TokenizerModel made,
         MakeTokenizerModel((std::filesystem::path(folder) / settings_.tokenizer).string(),
                            tokenizer));
+    plan_->max_length = made.max_length;
+    plan_->pad_id = made.pad_id;
     options.cache = nullptr;
     ONNXD_ASSIGN_OR_RETURN(plan_->tokenizer,
                            InferenceSession::FromModel(std::move(made.model), std::move(options)));
@@ -175,6 +178,30 @@ Result<std::shared_ptr<const TextPlan>> MakeTextPlan(const TextSettings& setting
   auto plan = PlanMaker(settings, inputs, outputs).Make(folder, std::move(options));
   if (!plan.ok()) return plan.status().WithContext("texts");
   return plan;
+}
+
+std::vector<PaddedDimension> TextPadding(const TextPlan& plan,
+                                         const std::vector<TensorSignature>& inputs) {
+  const auto ids = PlaceOf(kTokenInputs[0], inputs);
+  if (!ids || !inputs[*ids].type.shape || inputs[*ids].type.shape->size() != 2) return {};
+  PaddedDimension padded;
+  padded.dimension = (*inputs[*ids].type.shape)[1].symbol;
+  if (padded.dimension.empty()) return {};
+  for (const TensorSignature& input : inputs) {
+    if (!input.type.shape) return {};
+    const auto& shape = *input.type.shape;
+    const bool has_it = std::any_of(shape.begin(), shape.end(), [&](const Dimension& dimension) {
+      return dimension.symbol == padded.dimension;
+    });
+    if (has_it && !IsTokenInput(input.name)) return {};
+    if (has_it) padded.values[input.name] = 0;
+  }
+  padded.values[kTokenInputs[0]] = static_cast<double>(plan.pad_id);
+  if (padded.values.contains(kTokenInputs[kMask])) padded.mask = kTokenInputs[kMask];
+  const int64_t most = plan.max_length > 0 ? plan.max_length : kMostPadded;
+  for (int64_t size = kLeastPadded; size < most; size *= 2) padded.sizes.push_back(size);
+  padded.sizes.push_back(most);
+  return {std::move(padded)};
 }
 
 Result<std::vector<Value>> TokensOf(const TextPlan& plan, std::span<const Value> client_inputs,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/session/inference_session.h"
+#include "server/config/padding_settings.h"
 #include "server/config/text_settings.h"
 
 namespace onnxd {
@@ -22,6 +23,8 @@ struct TextPlan {
   enum class Pooling { kNone, kMean, kFirst, kLast };
 
   std::unique_ptr<const InferenceSession> tokenizer;
+  int64_t max_length = 0;  // tokens of a row at most; 0: any number
+  int64_t pad_id = 0;
   size_t texts = 1;  // of the client's inputs, the first ones
   std::vector<Input> inputs;
   // What the client sees: `text` [batch] and, with pairs, `text_pair` [batch], then the session's
@@ -46,6 +49,12 @@ Result<std::shared_ptr<const TextPlan>> MakeTextPlan(const TextSettings& setting
                                                      const std::vector<TensorSignature>& inputs,
                                                      const std::vector<TensorSignature>& outputs,
                                                      SessionOptions options);
+
+// Lengths, each twice the one before, that requests may be padded to where every other length costs
+// much. Empty where the dimension of the tokens has no name, or an input has it that no tokenizer
+// makes.
+std::vector<PaddedDimension> TextPadding(const TextPlan& plan,
+                                         const std::vector<TensorSignature>& inputs);
 
 // The session's inputs and, behind them, the mask: int64 [batch, tokens], 1 where a token is and 0
 // where padding is. Errors as InferenceSession::Run.

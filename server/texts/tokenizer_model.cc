@@ -140,6 +140,7 @@ Result<TokenizerModel> MakeTokenizerModel(const std::string& path,
     SetPadding(options.length, parsed.padding, files.tokenizer);
     text = files.tokenizer.dump();
   }
+  made.pad_id = parsed.padding.pad_id;
   made.model = ModelOf(text, files.config, options.pairs);
   return made;
 }

@@ -22,6 +22,7 @@ struct TokenizerModel {
   // [batch, tokens].
   Model model;
   int64_t max_length = 0;  // tokens of a row at most; 0: any number
+  int64_t pad_id = 0;      // the token of padding
 };
 
 // Of the file, or of the tokenizer.json in that folder, and the tokenizer_config.json beside it,

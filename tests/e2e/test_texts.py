@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import unittest
 
 import grpc
 import numpy
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper
 import daemon
 import protos
 from repositories import RepositoryCase
+from test_devices import HAS_OPENCL
 from test_tokenizer import TOKENIZER, WORDS, encoder
 
 VECTORS = numpy.random.default_rng(1).standard_normal((len(WORDS), 3)).astype(numpy.float32)
@@ -222,6 +224,21 @@ class Embeddings(TextCase):
                 answer = self.predictions(served, {"input": TEXTS}, f"/predict/{name}")
                 numpy.testing.assert_allclose(answer["embedding"], self.expected("mean"), rtol=2e-5)
         self.assertGreater(sum(self.metric(served, f'onnxd_model_evictions_total{{model="{name}"}}') for name in "abc"), 0)
+
+
+@unittest.skipUnless(HAS_OPENCL, "no OpenCL device")
+class OnADevice(TextCase):
+    first = token_vectors()
+
+    def test_texts_come_to_few_lengths(self):
+        """Each length costs a device much when it comes first."""
+        self.texts("  pooling: mean\nproviders: [fused, opencl, cpu]\n")
+        served = self.serve()
+        for texts, tokens in ((TEXTS, TOKENS), (["good " * 20], [[2, *[4] * 20, 3]])):
+            answer = self.predictions(served, {"input": texts})
+            numpy.testing.assert_allclose(answer["embedding"], [VECTORS[row].mean(axis=0) for row in tokens], rtol=2e-5, atol=1e-6)
+            self.assertEqual(answer["count"], [len(row) for row in tokens])
+        self.assertEqual(self.metric(served, 'onnxd_padding_elements_total{model="m"}'), 3 * 4 * 10 + 3 * 10)
 
 
 class OpenAi(TextCase):

@@ -14,6 +14,8 @@ namespace {
 using testing::ElementsAre;
 using testing::FloatNear;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
 
 // Words are tokens: a is 1, b is 2, others are 3; [CLS], 4, stands before them; 0 is padding.
 constexpr const char* kTokenizer = R"({
@@ -96,6 +98,23 @@ TEST_F(TextPlanTest, AModelOfOneLengthGetsIt) {
   const auto inputs = TokensOf(**plan, client, {});
   ASSERT_TRUE(inputs.ok()) << inputs.status().ToString();
   EXPECT_THAT((*inputs)[2].tensor().elements<int64_t>(), ElementsAre(4, 1, 2, 4, 0, 0));
+}
+
+TEST_F(TextPlanTest, LengthsToPadToDouble) {
+  const auto padding = [&] { return TextPadding(**Make(), inputs_); };
+  EXPECT_THAT(padding(), IsEmpty());  // no name
+  (*inputs_[2].type.shape)[1].symbol = (*inputs_[1].type.shape)[1].symbol = "tokens";
+  ASSERT_EQ(padding().size(), 1u);
+  EXPECT_EQ(padding()[0].dimension, "tokens");
+  EXPECT_EQ(padding()[0].mask, "attention_mask");
+  EXPECT_THAT(padding()[0].values, ElementsAre(Pair("attention_mask", 0), Pair("input_ids", 0)));
+  EXPECT_THAT(padding()[0].sizes, ElementsAre(16, 32, 64, 128, 256, 512));
+  settings_.max_length = 100;
+  EXPECT_THAT(padding()[0].sizes, ElementsAre(16, 32, 64, 100));
+  settings_.max_length = 8;
+  EXPECT_THAT(padding()[0].sizes, ElementsAre(8));
+  (*inputs_[0].type.shape)[0].symbol = "tokens";
+  EXPECT_THAT(padding(), IsEmpty());  // what stands behind an input of the client's, nobody knows
 }
 
 TEST_F(TextPlanTest, VectorsOfTokensBecomeOne) {
