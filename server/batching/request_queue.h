@@ -25,6 +25,11 @@ struct BatchResult {
   std::chrono::nanoseconds queue_time{0}, compute_time{0};
 };
 
+class ScheduledModel;
+
+// Models that one request of a client asks one after another; only compared.
+using ModelSteps = std::vector<const ScheduledModel*>;
+
 struct BatchRequest {
   std::vector<Value> inputs;  // one per input of the model
   int64_t rows = 0;           // 0: must run alone
@@ -33,6 +38,8 @@ struct BatchRequest {
   std::optional<SteadyTime> deadline;
   std::shared_ptr<std::atomic<bool>> cancelled;  // may be null
   std::function<void(BatchResult)> done;         // called once, from any thread; must not throw
+  // Its model is one of these; null: the only one.
+  std::shared_ptr<const ModelSteps> steps = nullptr;
 };
 
 // Earliest deadline first within a priority; a request without a deadline counts as due

@@ -91,6 +91,10 @@ Result<std::vector<Value>> PartOf(BatchOutputs& outputs, size_t i) {
   return std::move(outputs.parts[i]);
 }
 
+bool IsStep(const ScheduledModel& model, const ModelSteps* steps) {
+  return steps != nullptr && std::find(steps->begin(), steps->end(), &model) != steps->end();
+}
+
 int64_t Milliseconds(double seconds) { return std::llround(seconds * 1e3); }
 
 int64_t RowsOf(const std::vector<RequestQueue::Entry>& entries) {
@@ -177,14 +181,15 @@ int64_t Scheduler::idle_executors() const {
   return idle_;
 }
 
-void Scheduler::NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now) {
+void Scheduler::NoteArrival(ScheduledModel& model, const BatchRequest& request, SteadyTime now) {
+  const int64_t rows = std::max<int64_t>(request.rows, 1);
   // The mean over about the last tenth of a second, or the last arrival where they are rarer.
   const double gap = std::max(1e-6, SecondsBetween(model.last_arrival_, now));
   const double kept = std::exp(-gap / 0.1);
   model.rows_per_second_ =
       kept * model.rows_per_second_ + (1 - kept) * static_cast<double>(rows) / gap;
   model.last_arrival_ = now;
-  lately_[&model] = {now, model.times_.Expected(1).value_or(0)};
+  lately_[&model] = {now, model.times_.Expected(1).value_or(0), request.steps};
   if (lately_.size() > kMostLately) {
     std::erase_if(lately_,
                   [now](const auto& other) { return now - other.second.arrival > kLately; });
@@ -285,7 +290,7 @@ void Scheduler::Submit(const std::shared_ptr<ScheduledModel>& model, BatchReques
   bool here = false, watch = false;
   {
     const auto lock = LockBriefly(mutex_);
-    NoteArrival(*model, std::max<int64_t>(request.rows, 1), now);
+    NoteArrival(*model, request, now);
     here = RunsInline(*model, request.rows);
     if (here) {
       ++inline_running_;
@@ -367,8 +372,9 @@ bool Scheduler::HasItsShare(const ScheduledModel& model, int64_t rows, SteadyTim
   const double run = model.times_.Expected(rows).value_or(0);
   if (run < kLongRun) return false;
   return std::any_of(lately_.begin(), lately_.end(), [&](const auto& other) {
-    return other.first != &model && now - other.second.arrival < kLately &&
-           kMuchLonger * other.second.row < run;
+    const auto& [asked, last] = other;
+    return asked != &model && now - last.arrival < kLately && kMuchLonger * last.row < run &&
+           !IsStep(model, last.steps.get());  // which would wait for this model anyway
   });
 }
 

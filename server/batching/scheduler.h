@@ -82,11 +82,11 @@ class ScheduledModel {
 // Any thread.
 //
 // One failing request of a batch fails alone: the others run again without it. A model whose rows
-// take 5 ms or more leaves one executor to others while these have had requests lately. A lone
-// request of a model whose last runs took less than 300 us runs on the thread that submits it, as
-// long as `inline_callers` allows. Requests of more rows than a batch may have are split and
-// joined. Of a model on a device three batches are under way at most: one is gathered while one
-// computes and one is answered; they run with DeviceBatchSize rows.
+// take 5 ms or more leaves one executor to others while these have had requests lately, but for
+// steps of its own requests. A lone request of a model whose last runs took less than 300 us runs
+// on the thread that submits it, as long as `inline_callers` allows. Requests of more rows than a
+// batch may have are split and joined. Of a model on a device three batches are under way at most:
+// one is gathered while one computes and one is answered; they run with DeviceBatchSize rows.
 class Scheduler {
  public:
   struct Options {
@@ -187,7 +187,7 @@ class Scheduler {
   Status Stopping() const;  // counted
   Status Admit(const ScheduledModel& model, const BatchRequest& request, SteadyTime now) const;
   bool RunsInline(const ScheduledModel& model, int64_t rows) const;
-  void NoteArrival(ScheduledModel& model, int64_t rows, SteadyTime now);
+  void NoteArrival(ScheduledModel& model, const BatchRequest& request, SteadyTime now);
   void Enqueue(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
   void NoteTaken(const std::shared_ptr<ScheduledModel>& model);
   void CountQueued();
@@ -205,10 +205,11 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable wake_, watch_;
   std::map<const ScheduledModel*, std::shared_ptr<ScheduledModel>> waiting_;  // guarded by mutex_
-  // When a model was asked last, and how long a row of it took alone.
+  // When a model was asked last, how long a row of it took alone, and what was asked along with it.
   struct Lately {
     SteadyTime arrival;
     double row = 0;
+    std::shared_ptr<const ModelSteps> steps;
   };
   std::map<const ScheduledModel*, Lately> lately_;  // guarded by mutex_
   int64_t queued_ = 0;                              // guarded by mutex_

@@ -459,9 +459,24 @@ void InferenceService::Compute(Version version, Checked checked, InferenceCallba
   }
 }
 
+// With those of an ensemble that this one is a step of.
+std::shared_ptr<const ModelSteps> InferenceService::StepsOf(const Ensemble& ensemble,
+                                                            const Asker& asker) const {
+  auto steps = asker.steps == nullptr ? std::make_shared<ModelSteps>()
+                                      : std::make_shared<ModelSteps>(*asker.steps);
+  for (const Ensemble::Step& step : ensemble.steps) {
+    const auto member = registry_.Find(step.model, step.version, asker.point);
+    if (!member.ok()) continue;
+    steps->push_back((*member)->scheduled.get());
+    steps->push_back((*member)->tokenizing.get());
+  }
+  return steps;
+}
+
 void InferenceService::RunSteps(Version version, Checked checked, InferenceCallback finish) {
   version->last_used.store(Clock::now(), std::memory_order_relaxed);
   const auto ensemble = version->ensemble;
+  checked.asker.steps = StepsOf(*ensemble, checked.asker);
   auto inputs = std::move(checked.request.inputs);
   const auto held = std::make_shared<const Checked>(std::move(checked));
   const RunStep run_step = [this, held](const Ensemble::Step& step, std::vector<NamedValue> values,
@@ -549,11 +564,16 @@ void InferenceService::Tokenize(Version version, Checked checked, InferenceCallb
   if (version->texts == nullptr) {
     return Submit(std::move(version), std::move(checked), std::move(finish));
   }
+  if (checked.asker.steps == nullptr) {
+    checked.asker.steps = std::make_shared<const ModelSteps>(
+        ModelSteps{version->tokenizing.get(), version->scheduled.get()});
+  }
   BatchRequest texts;
   texts.inputs = std::move(checked.request.inputs);
   texts.deadline = checked.request.deadline;
   texts.priority = checked.request.priority;
   texts.cancelled = checked.request.cancelled;
+  texts.steps = checked.asker.steps;
   const auto held = std::make_shared<Checked>(std::move(checked));
   texts.done = [this, version, held, finish = std::move(finish)](BatchResult result) {
     if (!result.outputs.ok()) {
@@ -574,6 +594,7 @@ void InferenceService::Tokenize(Version version, Checked checked, InferenceCallb
 void InferenceService::Submit(Version version, Checked checked, InferenceCallback finish) {
   version->last_used.store(Clock::now(), std::memory_order_relaxed);
   BatchRequest& request = checked.request;
+  request.steps = checked.asker.steps;
   if (checked.turn != nullptr) {
     auto inputs = InputsOfTurn(*version->sequence, std::move(request.inputs),
                                checked.turn->states(), checked.turn->control());

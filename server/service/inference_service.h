@@ -153,6 +153,7 @@ class InferenceService {
     std::string request_id;
     uint64_t point = 0;  // RoutePoint
     std::optional<std::chrono::steady_clock::time_point> deadline;
+    std::shared_ptr<const ModelSteps> steps = nullptr;  // null: it asks one model
   };
   // A request that fits its model.
   struct Checked {
@@ -176,6 +177,7 @@ class InferenceService {
               std::shared_ptr<ShadowTraffic::Copy> copy, InferenceCallback finish);
   void AnswerFromCache(Version version, Checked checked, InferenceCallback finish);
   void Compute(Version version, Checked checked, InferenceCallback finish);
+  std::shared_ptr<const ModelSteps> StepsOf(const Ensemble& ensemble, const Asker& asker) const;
   void RunSteps(Version version, Checked checked, InferenceCallback finish);
   void TakeTurn(Version version, Checked checked, InferenceCallback finish);
   void BringToMemory(Version version, Checked checked, InferenceCallback finish);

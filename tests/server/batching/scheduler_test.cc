@@ -534,6 +534,33 @@ TEST_F(SchedulerTest, LongRunsLeaveAnExecutorToOthers) {
   }
 }
 
+// A tokenizer before an encoder: what it makes would wait for the encoder anyway.
+TEST_F(SchedulerTest, LongRunsLeaveNoExecutorToStepsOfTheirOwnRequests) {
+  for (const bool is_own : {true, false}) {
+    Scheduler scheduler({2, 100, 0}, metrics_);
+    FakeModel slow(metrics_, "slow"), quick(metrics_, "quick"), other(metrics_, "other");
+    std::unique_lock hold(slow.gate);
+    auto first = Submit(scheduler, slow, RequestOf({1}));
+    std::this_thread::sleep_for(milliseconds(60));
+    hold.unlock();
+    EXPECT_EQ(Code(first), StatusCode::kOk);
+    BatchRequest step = RequestOf({1});
+    const FakeModel& next = is_own ? slow : other;
+    step.steps =
+        std::make_shared<const ModelSteps>(ModelSteps{quick.model.get(), next.model.get()});
+    auto before = Submit(scheduler, quick, std::move(step));
+    EXPECT_EQ(Code(before), StatusCode::kOk);
+    hold.lock();
+    std::vector<std::future<BatchResult>> waiting;
+    for (int i = 0; i < 4; ++i) waiting.push_back(Submit(scheduler, slow, RequestOf({1})));
+    slow.AwaitStart(is_own ? 3 : 2);
+    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_EQ(slow.started.load(), is_own ? 3 : 2);
+    hold.unlock();
+    for (auto& future : waiting) EXPECT_EQ(Code(future), StatusCode::kOk);
+  }
+}
+
 TEST_F(SchedulerTest, WritingAnswersIsPartOfAModelsShare) {
   QueuePolicy policy;
   policy.max_executors = 1;
