@@ -75,6 +75,11 @@ void ConfigureLogging(const ServerOptions& options) {
   ConfigureLog(LogLevels().at(options.log.level), text ? LogFormat::kText : LogFormat::kJson);
 }
 
+int ThreadCount(const ServerOptions& options) {
+  if (options.runtime.threads > 0) return static_cast<int>(options.runtime.threads);
+  return AvailableProcessors();
+}
+
 int ExecutorCount(const ServerOptions& options) {
   if (options.runtime.executors > 0) return static_cast<int>(options.runtime.executors);
   return AvailableProcessors();
@@ -142,7 +147,7 @@ Result<SessionOptions> SessionOptionsOf(const ServerOptions& options) {
       session.providers,
       MakeProviders(SplitList(options.runtime.providers, ','),
                     ProviderOptionsOf(options.provider_options, session.cache.get(), loaded.plugins)));
-  session.pool = std::make_shared<ThreadPool>(static_cast<int>(options.runtime.threads));
+  session.pool = std::make_shared<ThreadPool>(ThreadCount(options));
   session.max_run_bytes = options.runtime.max_run_bytes;
   session.precision = *PrecisionFromName(options.runtime.precision);
   session.denormals_as_zero = options.runtime.denormals_as_zero;

@@ -57,7 +57,8 @@ class Onnxd:
     name = "onnxd"
 
     def __init__(self, binary, folder):
-        self.process = subprocess.Popen([binary, "serve", str(folder), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"],
+        self.process = subprocess.Popen([binary, "serve", str(folder), "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0",
+                                         "--threads", "0"],
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.port = int(re.findall(r":(\d+)", self.process.stdout.readline())[0])
         self.process.stdout.readline()

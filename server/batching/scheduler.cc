@@ -9,7 +9,9 @@
 #include "runtime/base/exceptions.h"
 #include "runtime/base/lock_briefly.h"
 #include "runtime/base/log.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/base/thread_pool.h"
 #include "server/batching/batch_run.h"
 
 namespace onnxd {
@@ -117,7 +119,10 @@ Status LossOf(const BatchRequest& request, SteadyTime now) {
 }  // namespace
 
 Scheduler::Scheduler(const Options& options, ServerMetrics& metrics)
-    : options_(options), metrics_(metrics), executors_(static_cast<size_t>(options.executors)) {
+    : options_(options),
+      processors_(AvailableProcessors()),
+      metrics_(metrics),
+      executors_(static_cast<size_t>(options.executors)) {
   try {
     for (Executor& executor : executors_) threads_.emplace_back([&] { Work(executor); });
     threads_.emplace_back([this] { Watch(); });
@@ -566,6 +571,12 @@ int64_t Scheduler::RunRows(const ScheduledModel& model, const Entries& entries) 
   return DeviceBatchSize(rows, model.settings_);
 }
 
+// For the threads of a pool, besides those of the runs under way.
+bool Scheduler::HasIdleProcessors() const {
+  const auto lock = LockBriefly(mutex_);
+  return options_.executors == 1 || 2 * (at_work_ + queued_) <= processors_;
+}
+
 void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entries,
                     Counted& running) {
   const SteadyTime start = Clock::now();
@@ -573,6 +584,8 @@ void Scheduler::Run(const std::shared_ptr<ScheduledModel>& model, Entries entrie
   std::optional<BatchOutputs> outputs;
   int64_t most = 1;
   if (!alive.empty()) {
+    std::optional<ThreadPool::OnCaller> one_thread;
+    if (!running.is_inline() && !HasIdleProcessors()) one_thread.emplace();
     outputs = RunBatch(alive, model->computation_,
                        running.is_inline() ? nanoseconds(0) : kYieldEvery, RunRows(*model, alive));
   }

@@ -86,7 +86,8 @@ class ScheduledModel {
 // steps of its own requests. A lone request of a model whose last runs took less than 300 us runs
 // on the thread that submits it, as long as `inline_callers` allows. Requests of more rows than a
 // batch may have are split and joined. Of a model on a device three batches are under way at most:
-// one is gathered while one computes and one is answered; they run with DeviceBatchSize rows.
+// one is gathered while one computes and one is answered; they run with DeviceBatchSize rows. Where
+// runs and what waits would take more than half of the processors, each has one thread.
 class Scheduler {
  public:
   struct Options {
@@ -195,12 +196,14 @@ class Scheduler {
 
   // Without.
   int64_t RunRows(const ScheduledModel& model, const Entries& entries) const;
+  bool HasIdleProcessors() const;
   void RunHere(const std::shared_ptr<ScheduledModel>& model, BatchRequest request, SteadyTime now);
   Entries DropLost(const ScheduledModel& model, Entries entries, SteadyTime now);
   void Run(const std::shared_ptr<ScheduledModel>& model, Entries entries, Counted& running);
   void RunAlone(ScheduledModel& model, RequestQueue::Entry entry);
 
   const Options options_;
+  const int64_t processors_;
   ServerMetrics& metrics_;
   mutable std::mutex mutex_;
   std::condition_variable wake_, watch_;

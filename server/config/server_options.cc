@@ -82,7 +82,7 @@ std::vector<OptionKey<ServerOptions::Runtime>> RuntimeKeys() {
       NumberKey("cache_bytes", &R::cache_bytes, 0, kMaxBytes, "bytes"),
       TextKey("precision", &R::precision, {"fp32", "fp16", "bf16", "bf16x3"}),
       SwitchKey("denormals_as_zero", &R::denormals_as_zero),
-      NumberKey("threads", &R::threads, 1, 1024),
+      NumberKey("threads", &R::threads, 0, 1024),
       NumberKey("executors", &R::executors, 0, 1024),
       NumberKey("max_run_bytes", &R::max_run_bytes, 1 << 20, kMaxBytes, "bytes"),
   };

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <future>
 
+#include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
+#include "runtime/base/thread_pool.h"
 
 namespace onnxd {
 namespace {
@@ -559,6 +561,47 @@ TEST_F(SchedulerTest, LongRunsLeaveNoExecutorToStepsOfTheirOwnRequests) {
     hold.unlock();
     for (auto& future : waiting) EXPECT_EQ(Code(future), StatusCode::kOk);
   }
+}
+
+TEST_F(SchedulerTest, RunsThatFillTheProcessorsHaveOneThreadEach) {
+  const int processors = AvailableProcessors();
+  ThreadPool pool(2);
+  std::mutex gate;
+  std::atomic<int> started{0};
+  // Answers in how many parts its work was done.
+  const auto model = std::make_shared<ScheduledModel>(
+      "parts",
+      BatchComputation{[&](std::span<const Value>, const RunLimits&) -> Result<std::vector<Value>> {
+        ++started;
+        std::lock_guard pass(gate);
+        std::atomic<int> parts{0};
+        pool.ParallelFor(2, 1, [&](int64_t, int64_t) { ++parts; });
+        return std::vector<Value>{Tensor::Scalar(static_cast<float>(parts))};
+      }},
+      metrics_.ForModel("parts", "1"));
+  Scheduler scheduler({processors + 1, 100, 0}, metrics_);
+  const auto ask = [&] {
+    auto promise = std::make_shared<std::promise<float>>();
+    auto future = promise->get_future();
+    BatchRequest request = RequestOf({1});
+    request.done = [promise](const BatchResult& result) {
+      promise->set_value((*result.outputs)[0].tensor().data<float>()[0]);
+    };
+    scheduler.Submit(model, std::move(request));
+    return future;
+  };
+  const float alone = ask().get();
+  EXPECT_EQ(alone, processors > 1 ? 2 : 1);
+  std::unique_lock hold(gate);
+  std::vector<std::future<float>> all;
+  for (int i = 0; i < processors; ++i) {
+    const int before = started;
+    all.push_back(ask());
+    while (started == before) std::this_thread::sleep_for(milliseconds(1));
+  }
+  hold.unlock();
+  EXPECT_EQ(all.back().get(), 1);
+  for (size_t i = 0; i + 1 < all.size(); ++i) all[i].wait();
 }
 
 TEST_F(SchedulerTest, WritingAnswersIsPartOfAModelsShare) {
