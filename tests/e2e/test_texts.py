@@ -391,7 +391,7 @@ class Found(TextCase):
             self.files(modules=modules, mode=mode)
             served = self.served_with_texts()
             self.assertEqual(numpy.shape(self.predictions(served, {"input": TEXTS})["last_hidden_state"]), (4, 6, 3))
-            self.assertTrue(any(said in line for line in served.stderr_lines), served.stderr_lines)
+            self.assertTrue(self.eventually(lambda: any(said in line for line in served.stderr_lines)), served.stderr_lines)
             served.close()
 
     def test_other_models_take_what_they_took(self):
@@ -409,7 +409,8 @@ class Found(TextCase):
         self.assertEqual(self.predictions(served, tokens, "/predict/tokens"), [[1]])
         self.assertEqual(self.predictions(served, tokens, "/predict/broken"), [[1]])
         self.assertEqual(self.predictions(served, {"inputs": {"ids": [[2, 4, 3]], "mask": [[1, 1, 1]]}}, "/predict/both"), [[1]])
-        self.assertTrue(any("model 'broken' takes tokens: " in line for line in served.stderr_lines), served.stderr_lines)
+        said = "model 'broken' takes tokens: "
+        self.assertTrue(self.eventually(lambda: any(said in line for line in served.stderr_lines)), served.stderr_lines)
         self.assertEqual(self.predictions(served, {"inputs": {"input_ids": [[2, 4, 3]], "factor": [[2]]}}, "/predict/other"), [[18]])
         self.assertEqual(numpy.shape(self.predictions(served, {"input": "good"}, "/predict/m")["last_hidden_state"]), (1, 3, 3))
 
