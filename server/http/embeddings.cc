@@ -5,6 +5,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/convert.h"
+#include "server/http/find_model.h"
 #include "server/http/json_tensor.h"
 #include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
@@ -95,18 +96,6 @@ Result<std::string> EmbeddingOf(const ModelVersion& version) {
                                 "[batch] and an output 'embedding' [batch, size]"));
 }
 
-Result<std::shared_ptr<const ModelVersion>> FindModel(const InferenceService& service,
-                                                      const HttpRequest& request,
-                                                      const std::string& name) {
-  const Grant& grant = *request.grant;
-  const auto known = [&](const std::string& model) { return grant.CheckModel(model).ok(); };
-  if (!name.empty()) ONNXD_RETURN_IF_ERROR(grant.CheckModel(name));
-  ONNXD_ASSIGN_OR_RETURN(auto found,
-                         service.FindModel(name, "", RoutePoint(request.origin.route_key), known));
-  ONNXD_RETURN_IF_ERROR(grant.CheckModel(found->model));
-  return found;
-}
-
 // Of [rows, size].
 Tensor RowOf(const Tensor& vectors, int64_t row) {
   const int64_t size = vectors.shape()[1];
@@ -175,7 +164,8 @@ void HandleEmbeddings(InferenceService& service, HttpRequest request, HttpRespon
   };
   auto body = ReadBody(request.body, service.json().max_depth);
   if (!body.ok()) return fail(body.status());
-  const auto version = FindModel(service, request, body->model);
+  const auto version = FindGrantedModel(service, *request.grant, body->model, "",
+                                        RoutePoint(request.origin.route_key));
   if (!version.ok()) return fail(version.status());
   InferenceRequest inference;
   auto output = EmbeddingOf(**version);

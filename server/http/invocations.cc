@@ -3,6 +3,7 @@
 #include <boost/beast/core/string.hpp>
 
 #include "runtime/base/str_cat.h"
+#include "server/http/find_model.h"
 #include "server/http/infer_body.h"
 #include "server/http/json_document.h"
 #include "server/http/open_inference.h"
@@ -66,10 +67,8 @@ void StateLength(HttpResponse& response) {
 }
 
 Result<std::string> ModelOf(InferenceService& service, const HttpRequest& request) {
-  const auto known = [&](const std::string& name) { return request.grant->CheckModel(name).ok(); };
-  ONNXD_ASSIGN_OR_RETURN(const auto found,
-                         service.FindModel("", "", RoutePoint(request.origin.route_key), known));
-  ONNXD_RETURN_IF_ERROR(request.grant->CheckModel(found->model));
+  ONNXD_ASSIGN_OR_RETURN(const auto found, FindGrantedModel(service, *request.grant, "", "",
+                                                            RoutePoint(request.origin.route_key)));
   return found->model;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/base/str_cat.h"
+#include "server/http/find_model.h"
 #include "server/http/json_tensor.h"
 #include "server/http/request_timeout.h"
 #include "server/http/rest_api.h"
@@ -84,11 +85,7 @@ class PredictBody {
 
   Result<std::shared_ptr<const ModelVersion>> FindModel() const {
     const std::string& name = path_model_.empty() ? model_ : path_model_;
-    const auto known = [this](const std::string& model) { return grant_.CheckModel(model).ok(); };
-    if (!name.empty()) ONNXD_RETURN_IF_ERROR(grant_.CheckModel(name));
-    ONNXD_ASSIGN_OR_RETURN(auto found, service_.FindModel(name, version_, point_, known));
-    ONNXD_RETURN_IF_ERROR(grant_.CheckModel(found->model));
-    return found;
+    return FindGrantedModel(service_, grant_, name, version_, point_);
   }
 
   Status ReadField(std::string_view key, JsonValue value) {

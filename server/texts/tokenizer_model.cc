@@ -34,20 +34,27 @@ int64_t EncoderLength(const Json& config) {
 struct TokenizerFiles {
   Json tokenizer;
   std::string config = "{}";
+  BatchPadding padding;
   int64_t encoder_length = 0;
 };
 
+// What ParseTokenizerJson takes is nested little enough for Json::dump, which calls itself.
 Result<TokenizerFiles> ReadFiles(std::filesystem::path path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) path /= "tokenizer.json";
+  const std::filesystem::path config = path.parent_path() / "tokenizer_config.json";
   TokenizerFiles files;
   ONNXD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string(), kMostBytes));
+  const bool has_config = std::filesystem::exists(config, ignored);
+  if (has_config) {
+    ONNXD_ASSIGN_OR_RETURN(files.config, ReadFile(config.string(), kMostBytes));
+  }
+  ONNXD_ASSIGN_OR_RETURN(const JsonTokenizer parsed, ParseTokenizerJson(text, files.config));
+  files.padding = parsed.padding;
   ONNXD_ASSIGN_OR_RETURN(files.tokenizer, ParseObject(text, path));
-  const std::filesystem::path config = path.parent_path() / "tokenizer_config.json";
-  if (!std::filesystem::exists(config, ignored)) return files;
-  ONNXD_ASSIGN_OR_RETURN(files.config, ReadFile(config.string(), kMostBytes));
-  ONNXD_ASSIGN_OR_RETURN(const Json parsed, ParseObject(files.config, config));
-  files.encoder_length = EncoderLength(parsed);
+  if (!has_config) return files;
+  ONNXD_ASSIGN_OR_RETURN(const Json object, ParseObject(files.config, config));
+  files.encoder_length = EncoderLength(object);
   return files;
 }
 
@@ -133,15 +140,12 @@ Result<TokenizerModel> MakeTokenizerModel(const std::string& path,
   ONNXD_ASSIGN_OR_RETURN(TokenizerFiles files, ReadFiles(path));
   TokenizerModel made;
   made.max_length = Truncate(options, files.encoder_length, files.tokenizer);
-  std::string text = files.tokenizer.dump();
-  ONNXD_ASSIGN_OR_RETURN(const JsonTokenizer parsed, ParseTokenizerJson(text, files.config));
   const bool pads_otherwise = !options.as_saved && Says(files.tokenizer, "padding");
   if (options.length > 0 || pads_otherwise) {
-    SetPadding(options.length, parsed.padding, files.tokenizer);
-    text = files.tokenizer.dump();
+    SetPadding(options.length, files.padding, files.tokenizer);
   }
-  made.pad_id = parsed.padding.pad_id;
-  made.model = ModelOf(text, files.config, options.pairs);
+  made.pad_id = files.padding.pad_id;
+  made.model = ModelOf(files.tokenizer.dump(), files.config, options.pairs);
   return made;
 }
 

@@ -162,6 +162,22 @@ TEST_F(TextPlanTest, AnOutputOfAnotherShapeIsAFault) {
   }
 }
 
+TEST_F(TextPlanTest, ADeeplyNestedFileIsRefused) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  const std::string file = (folder_ / "tokenizer.json").string();
+  const std::string config = (folder_ / "tokenizer_config.json").string();
+  ASSERT_TRUE(WriteFile(config, "{\"model_max_length\": " + deep + "}").ok());
+  EXPECT_EQ(Make().status().code(), StatusCode::kInvalidArgument);
+  std::filesystem::remove(config);
+  EXPECT_TRUE(Make().ok());
+  ASSERT_TRUE(WriteFile(file, "{\"model\": " + deep + "}").ok());
+  EXPECT_EQ(Make().status().code(), StatusCode::kInvalidArgument);
+  std::string tokenizer = kTokenizer;
+  tokenizer.insert(tokenizer.rfind('}'), ", \"other\": " + deep);
+  ASSERT_TRUE(WriteFile(file, tokenizer).ok());
+  EXPECT_EQ(Make().status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(TextPlanTest, SaysWhyAModelTakesNoTexts) {
   const auto says = [&](const char* why) {
     const auto plan = Make();
