@@ -17,13 +17,18 @@ using Json = nlohmann::json;
 
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr uint64_t kMostBytes = 1 << 20;  // of a file
+constexpr int kMostDepth = 16;            // of what counts in it
 
 // Null where there is no such file, or no JSON in it.
 Json ReadJson(const fs::path& path) {
   const auto text = ReadFile(path.string(), kMostBytes);
   if (!text.ok()) return nullptr;
-  Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? Json() : json;
+  const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) {
+    return depth <= kMostDepth;  // what is copied calls itself
+  };
+  Json json = Json::parse(*text, is_shallow, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return nullptr;
+  return json;
 }
 
 std::string TextOf(const Json& object, const char* key) {

@@ -49,9 +49,9 @@ Result<TokenizerFiles> ReadFiles(std::filesystem::path path) {
   if (has_config) {
     ONNXD_ASSIGN_OR_RETURN(files.config, ReadFile(config.string(), kMostBytes));
   }
+  ONNXD_ASSIGN_OR_RETURN(files.tokenizer, ParseObject(text, path));
   ONNXD_ASSIGN_OR_RETURN(const JsonTokenizer parsed, ParseTokenizerJson(text, files.config));
   files.padding = parsed.padding;
-  ONNXD_ASSIGN_OR_RETURN(files.tokenizer, ParseObject(text, path));
   if (!has_config) return files;
   ONNXD_ASSIGN_OR_RETURN(const Json object, ParseObject(files.config, config));
   files.encoder_length = EncoderLength(object);
@@ -145,7 +145,9 @@ Result<TokenizerModel> MakeTokenizerModel(const std::string& path,
     SetPadding(options.length, files.padding, files.tokenizer);
   }
   made.pad_id = files.padding.pad_id;
-  made.model = ModelOf(files.tokenizer.dump(), files.config, options.pairs);
+  const std::string text = files.tokenizer.dump();
+  ONNXD_RETURN_IF_ERROR(ParseTokenizerJson(text, files.config).status());  // as it is now
+  made.model = ModelOf(text, files.config, options.pairs);
   return made;
 }
 

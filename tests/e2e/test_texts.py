@@ -385,6 +385,21 @@ class Found(TextCase):
         self.settings("texts: {tokenizer: \"\"}\n")
         self.assertTrue(self.eventually(lambda: len(self.get(served, "/v2/models/m")[1]["inputs"]) == 3))
 
+    def test_deeply_nested_files_end_nothing(self):
+        nested = "[" * 500_000 + "]" * 500_000
+        self.files()
+        folder = self.folder / "m" / "1"
+        for name, text in (("modules.json", nested), ("sentence_bert_config.json", nested),
+                           ("1_Pooling/config.json", '{"pooling_mode": ' + nested + "}")):
+            self.files()
+            (folder / name).write_text(text)
+            served = self.served_with_texts()
+            self.assertEqual(len(self.predictions(served, {"input": TEXTS})["count"]), 4, name)
+            served.close()
+        self.files()
+        (folder / "tokenizer.json").write_text('{"model": ' + nested + "}")
+        self.assertEqual(len(self.get(self.served_with_texts(), "/v2/models/m")[1]["inputs"]), 3)
+
     def test_what_is_not_there_is_said(self):
         for modules, mode, said in ((("Transformer", "Pooling", "Dense"), "mean_tokens", "modules.json wants sentence_transformers.models.Dense"),
                                     (("Transformer", "Pooling"), "max_tokens", "1_Pooling/config.json wants neither mean, cls nor last")):
@@ -402,6 +417,7 @@ class Found(TextCase):
         (self.folder / "other" / "1" / "tokenizer.json").write_text(json.dumps(TOKENIZER))
         (self.folder / "broken" / "1" / "tokenizer.json").write_text("{}")
         (self.folder / "m" / "1" / "modules.json").write_text('[{"type": 7}, 8]')
+        (self.folder / "m" / "1" / "sentence_bert_config.json").write_text('{"max_seq_length": -1, "a": ' + "[" * 500_000 + "]" * 500_000 + "}")
         (self.folder / "both").mkdir()
         self.settings("ensemble:\n  steps:\n  - {model: tokens, inputs: {input_ids: ids, attention_mask: mask}, outputs: {score: score}}\n", "both")
         served = self.served_with_texts()
