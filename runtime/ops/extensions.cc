@@ -53,6 +53,14 @@ Status BpeDecoder(InferenceContext& context) {
   return Status::Ok();
 }
 
+Status JsonTokenDecoder(InferenceContext& context) {
+  const SymbolicShape* ids = context.shape(0);
+  if (ids == nullptr) return Status::Ok();
+  if (ids->empty()) return context.Fail("ids must be [..., tokens]");
+  context.SetShape(0, SymbolicShape(ids->begin(), ids->end() - 1));
+  return Status::Ok();
+}
+
 // Lists, of which nothing is known but that they are such.
 template <size_t kCount>
 Status Lists(InferenceContext& context) {
@@ -150,6 +158,7 @@ constexpr InferenceRule kRules[] = {
     {kExtensions, "StringUpper", SameShapeAsInput},
     {kExtensions, "WordpieceTokenizer", Lists<4>},
     {"onnxd", "JsonPairTokenizer", RowsOfPairs},
+    {"onnxd", "JsonTokenDecoder", JsonTokenDecoder},
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace onnxd {
 namespace {
 
-// Of a sequence, and the bytes of what a step puts in: more have no use, and could take all memory.
+// Of a sequence, and the bytes of what a step puts in.
 constexpr size_t kMostSteps = 64, kMostInserted = 64;
 
 Result<std::vector<JsonElement>> StepsOf(JsonElement json, std::string_view name) {
@@ -14,13 +14,6 @@ Result<std::vector<JsonElement>> StepsOf(JsonElement json, std::string_view name
   if (steps.size() <= kMostSteps) return steps;
   return InvalidArgument(
       StrCat("a sequence of ", steps.size(), " steps, of which ", kMostSteps, " are the most"));
-}
-
-Result<std::string> InsertedText(JsonElement json, std::string_view name) {
-  std::string text = TextOf(json, name);
-  if (text.size() <= kMostInserted) return text;
-  return InvalidArgument(StrCat("a step that puts in ", text.size(), " bytes, of which ",
-                                kMostInserted, " are the most"));
 }
 
 Status NotThere(std::string_view what, std::string_view name) {
@@ -67,16 +60,6 @@ Normalizer Precompiled(PrecompiledMap table) {
     }
     text = std::move(out);
   };
-}
-
-// {"String": text} or {"Regex": expression}.
-Result<Matcher> ParsePattern(std::optional<JsonElement> json) {
-  if (const auto text = json ? As<std::string_view>(Member(*json, "String")) : std::nullopt) {
-    return Literal(std::string(*text));
-  }
-  const auto expression = json ? As<std::string_view>(Member(*json, "Regex")) : std::nullopt;
-  if (!expression) return InvalidArgument("a pattern that is neither a String nor a Regex");
-  return Expression(std::string(*expression));
 }
 
 Result<SplitBehavior> ParseBehavior(std::string_view name) {
@@ -130,6 +113,22 @@ Result<PreTokenizer> ParseSplit(JsonElement json) {
 }
 
 }  // namespace
+
+Result<Matcher> ParsePattern(std::optional<JsonElement> json) {
+  if (const auto text = json ? As<std::string_view>(Member(*json, "String")) : std::nullopt) {
+    return Literal(std::string(*text));
+  }
+  const auto expression = json ? As<std::string_view>(Member(*json, "Regex")) : std::nullopt;
+  if (!expression) return InvalidArgument("a pattern that is neither a String nor a Regex");
+  return Expression(std::string(*expression));
+}
+
+Result<std::string> InsertedText(JsonElement json, std::string_view name) {
+  std::string text = TextOf(json, name);
+  if (text.size() <= kMostInserted) return text;
+  return InvalidArgument(StrCat("a step that puts in ", text.size(), " bytes, of which ",
+                                kMostInserted, " are the most"));
+}
 
 Result<Normalizer> ParseNormalizer(JsonElement json, StepTraits& traits) {
   const std::string type = TypeName(json);

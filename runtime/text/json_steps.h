@@ -16,4 +16,9 @@ struct StepTraits {
 Result<Normalizer> ParseNormalizer(JsonElement json, StepTraits& traits);
 Result<PreTokenizer> ParsePreTokenizer(JsonElement json, StepTraits& traits);
 
+// {"String": text} or {"Regex": expression}.
+Result<Matcher> ParsePattern(std::optional<JsonElement> json);
+// A text of at most 64 bytes: more that a step puts in have no use, and could take all memory.
+Result<std::string> InsertedText(JsonElement json, std::string_view name);
+
 }  // namespace onnxd

@@ -56,6 +56,8 @@ constexpr RestRoute kRestRoutes[] = {
     {"v2/cudasharedmemory/region/*/unregister", {Role::kAdmin, Scope::kServer}},
     {"v2/cudasharedmemory/unregister", {Role::kAdmin, Scope::kServer}},
     {"v1/embeddings", {Role::kPredict, Scope::kAny}},
+    {"v1/completions", {Role::kPredict, Scope::kAny}},
+    {"v1/chat/completions", {Role::kPredict, Scope::kAny}},
     {"v1/models", {Role::kPredict, Scope::kAny}},
     {"v1/models/*", {Role::kPredict, Scope::kModel}},
     {"v1/models/*/metadata", {Role::kPredict, Scope::kModel}},

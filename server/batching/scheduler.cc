@@ -208,7 +208,10 @@ int64_t Scheduler::ShareOf(const ScheduledModel& model) const {
 }
 
 bool Scheduler::RunsInline(const ScheduledModel& model, int64_t rows) const {
-  if (stopping_ || !model.queue_.empty() || model.at_work_ >= ShareOf(model)) return false;
+  if (!model.policy_.runs_inline || stopping_ || !model.queue_.empty() ||
+      model.at_work_ >= ShareOf(model)) {
+    return false;
+  }
   if (WaitsAsTold(model.settings_)) return false;
   double longest = model.times_.LoneP95().value_or(1);
   if (rows > 1) longest = std::max(longest, model.times_.Expected(rows).value_or(1));
@@ -253,6 +256,7 @@ Status Scheduler::Stopping() const {
 Status Scheduler::Admit(const ScheduledModel& model, const BatchRequest& request,
                         SteadyTime now) const {
   if (stopping_) return Stopping();
+  if (model.policy_.is_admitted) return Status::Ok();
   if (queued_ >= options_.max_queued) {
     metrics_.CountShed("queue_full");
     return Unavailable(StrCat("the queue is full (", options_.max_queued, " requests)"));

@@ -48,6 +48,8 @@ struct QueuePolicy {
   int64_t max_requests = 0;     // that wait; 0: only the scheduler's limit holds
   int64_t max_executors = 0;    // that run it at once; 0: see Scheduler
   bool delays_expired = false;  // a deadline only orders: what missed it comes after the others
+  bool runs_inline = true;      // a lone request may run on the thread that submits it
+  bool is_admitted = false;     // parts of what was let in before: no limit of a queue refuses them
 };
 
 // What the scheduler keeps of a model: its queue and its times. Whoever submits keeps alive what

@@ -67,6 +67,9 @@ const std::vector<OptionKey<ModelSettings>>& ModelSettingsKeys() {
     for (const auto& key : BatchingKeys()) all.push_back(key.Within(&M::batching, "batching"));
     for (const auto& key : SequenceKeys()) all.push_back(key.Within(&M::sequence, "sequence"));
     for (const auto& key : TextSettingsKeys()) all.push_back(key.Within(&M::texts, "texts"));
+    for (const auto& key : GenerationSettingsKeys()) {
+      all.push_back(key.Within(&M::generation, "generation"));
+    }
     for (const auto& key : ResponseCacheKeys()) {
       all.push_back(key.Within(&M::response_cache, "response_cache"));
     }
@@ -185,7 +188,14 @@ Status CheckSettings(const ModelSettings& settings) {
   ONNXD_RETURN_IF_ERROR(CheckSequence(settings.sequence));
   ONNXD_RETURN_IF_ERROR(CheckPadding(settings.padding));
   ONNXD_RETURN_IF_ERROR(CheckTexts(settings.texts));
+  ONNXD_RETURN_IF_ERROR(CheckGeneration(settings.generation));
   const bool wants_texts = settings.texts.active() && !settings.texts.finds_files();
+  const bool generates = settings.generation.active() && !settings.generation.finds_files();
+  if (generates && (wants_texts || settings.sequence.enabled || !settings.padding.empty() ||
+                    settings.response_cache.enabled)) {
+    return InvalidArgument(
+        "'generation' goes with none of 'texts', 'sequence', 'padding' and 'response_cache'");
+  }
   if (wants_texts && settings.sequence.enabled) {
     return InvalidArgument("'texts' does not go with 'sequence'");
   }
@@ -194,9 +204,10 @@ Status CheckSettings(const ModelSettings& settings) {
   }
   if (!settings.ensemble.active()) return Status::Ok();
   ONNXD_RETURN_IF_ERROR(CheckEnsemble(settings.ensemble));
-  if (settings.sequence.enabled || wants_texts || !settings.padding.empty()) {
+  if (settings.sequence.enabled || wants_texts || generates || !settings.padding.empty()) {
     return InvalidArgument(
-        "'sequence', 'texts' and 'padding' are for an ensemble's models, not for itself");
+        "'sequence', 'texts', 'generation' and 'padding' are for an ensemble's models, not for "
+        "itself");
   }
   return Status::Ok();
 }

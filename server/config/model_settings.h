@@ -8,6 +8,7 @@
 
 #include "runtime/base/status.h"
 #include "server/config/ensemble_settings.h"
+#include "server/config/generation_settings.h"
 #include "server/config/option_key.h"
 #include "server/config/padding_settings.h"
 #include "server/config/provider_settings.h"
@@ -80,6 +81,7 @@ struct ModelSettings {
   bool batch_size_given = false;  // batching.max_batch_size stands in the file
   SequenceSettings sequence;
   TextSettings texts;
+  GenerationSettings generation;
   std::vector<PaddedDimension> padding;  // by dimension
   ResponseCacheSettings response_cache;
   RateLimitSettings rate_limit;

@@ -231,7 +231,10 @@ ModelSettings DefaultSettings(const ServerOptions& options) {
   settings.update_policy = options.models.update_policy;
   settings.warm_up = options.models.warm_up;
   settings.warm_up_failure = options.models.warm_up_failure;
-  if (options.models.texts) settings.texts.tokenizer = TextSettings::kFindsFiles;
+  if (options.models.texts) {
+    settings.texts.tokenizer = TextSettings::kFindsFiles;
+    settings.generation.tokenizer = GenerationSettings::kFindsFiles;
+  }
   settings.provider_options = options.provider_options;
   settings.batching = options.batching;
   return settings;

@@ -7,8 +7,8 @@
 #include "runtime/tensor/convert.h"
 #include "server/http/find_model.h"
 #include "server/http/json_tensor.h"
+#include "server/http/openai_error.h"
 #include "server/http/request_timeout.h"
-#include "server/http/rest_api.h"
 #include "server/http/server_timing.h"
 #include "server/inference/base64.h"
 #include "server/inference/json_writer.h"
@@ -45,8 +45,7 @@ Status ReadFormat(JsonValue value, bool& base64) {
 }
 
 Status ReadDimensions(JsonValue value, std::optional<int64_t>& dimensions) {
-  bool is_null = false;
-  if (value.is_null().get(is_null) == simdjson::SUCCESS && is_null) return Status::Ok();
+  if (IsNull(value)) return Status::Ok();
   if (value.get_int64().get(dimensions.emplace()) == simdjson::SUCCESS) return Status::Ok();
   return InvalidArgument("\"dimensions\" must be a whole number");
 }
@@ -140,27 +139,12 @@ Result<std::string> WriteAnswer(const InferenceResponse& response, const Embeddi
   return out + "}";
 }
 
-// The answer with its error as the API's clients read it.
-HttpResponse AsApiError(HttpResponse response, std::string_view message) {
-  const char* const type = response.status == 429   ? "rate_limit_error"
-                           : response.status >= 500 ? "server_error"
-                                                    : "invalid_request_error";
-  response.body = "{\"error\":{\"message\":";
-  AppendJsonString(response.body, message);
-  response.body += StrCat(",\"type\":\"", type, "\",\"param\":null,\"code\":null}}");
-  return response;
-}
-
-HttpResponse Refusal(const Status& status) {
-  return AsApiError(ErrorResponse(status), status.message());
-}
-
 }  // namespace
 
 void HandleEmbeddings(InferenceService& service, HttpRequest request, HttpRespond respond) {
   const auto fail = [&](const Status& status) {
     service.NoteUnrouted(Protocol::kHttp, status, request.origin);
-    respond(Refusal(status));
+    respond(OpenAiRefusal(status));
   };
   auto body = ReadBody(request.body, service.json().max_depth);
   if (!body.ok()) return fail(body.status());
@@ -175,8 +159,7 @@ void HandleEmbeddings(InferenceService& service, HttpRequest request, HttpRespon
     return fail(status);
   }
   auto ticket = service.EnterClient(**version, request.origin);
-  if (!ticket.ok())
-    return respond(AsApiError(OverQuotaResponse(ticket.status()), ticket.status().message()));
+  if (!ticket.ok()) return respond(OpenAiOverQuota(ticket.status()));
   inference.origin = std::move(request.origin);
   inference.inputs.push_back({(*version)->inputs[0].name, body->texts});
   inference.outputs.push_back(*std::move(output));
@@ -184,11 +167,11 @@ void HandleEmbeddings(InferenceService& service, HttpRequest request, HttpRespon
       *version, std::move(inference), Protocol::kHttp,
       [&service, metrics = (*version)->metrics, ticket = *std::move(ticket),
        asked = *std::move(body), respond = std::move(respond)](Result<InferenceResponse> result) {
-        if (!result.ok()) return respond(Refusal(result.status()));
+        if (!result.ok()) return respond(OpenAiRefusal(result.status()));
         NonFiniteNumbers non_finite{service.json().non_finite};
         auto text = WriteAnswer(*result, asked, non_finite);
         metrics->CountNonFinite(non_finite.count);
-        if (!text.ok()) return respond(Refusal(text.status()));
+        if (!text.ok()) return respond(OpenAiRefusal(text.status()));
         HttpResponse response;
         response.body = *std::move(text);
         response.may_compress = true;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "runtime/base/str_cat.h"
+#include "server/http/event_stream.h"
+#include "server/http/generation_parameters.h"
 #include "server/http/infer_parameters.h"
 #include "server/http/json_tensor.h"
 #include "server/http/request_timeout.h"
@@ -77,6 +79,11 @@ class GenerateBody {
         std::find_if(inputs.begin(), inputs.end(),
                      [&](const TensorSignature& candidate) { return candidate.name == key; });
     if (input != inputs.end()) return ReadInput(*input, value);
+    if (version_.writes_texts) {
+      ONNXD_ASSIGN_OR_RETURN(const bool is_of_generation,
+                             ReadGenerationParameter(key, value, request_.generation));
+      if (is_of_generation) return Status::Ok();
+    }
     const std::string_view token = value.raw_json_token();
     if (token.starts_with('[') || token.starts_with('{')) {
       std::vector<std::string> names;
@@ -86,7 +93,7 @@ class GenerateBody {
                                     token.starts_with('[') ? "array" : "object",
                                     "; it takes: ", StrJoin(names, ", ")));
     }
-    return ReadInferParameter(key, value, options_.max_depth, request_);
+    return ReadInferParameter(key, value, options_.max_depth, false, request_);
   }
 
   Status ReadInput(const TensorSignature& input, JsonValue value) {
@@ -143,15 +150,36 @@ Result<std::string> WriteAnswer(const InferenceResponse& response, NonFiniteNumb
   return out + "}";
 }
 
-HttpResponse ResponseOf(std::string answer, GenerateForm form) {
-  HttpResponse response;
-  if (form == GenerateForm::kStream) {
-    response.content_type = "text/event-stream; charset=utf-8";
-    response.body = StrCat("data: ", answer, "\n\n");
-  } else {
-    response.body = std::move(answer);
+// One event for each piece of the text that a model writes, as it comes; of others, that answer
+// once, one event.
+void StreamAnswer(InferenceService& service, std::shared_ptr<const ModelVersion> version,
+                  InferenceRequest inference, ClientQuota::Ticket ticket, HttpRespond respond) {
+  const auto events = std::make_shared<EventStream>(std::move(respond));
+  const auto send = [&service, events,
+                     metrics = version->metrics](const InferenceResponse& answer) {
+    NonFiniteNumbers non_finite{service.json().non_finite};
+    const auto text = WriteAnswer(answer, non_finite);
+    metrics->CountNonFinite(non_finite.count);
+    if (!text.ok()) return events->Fail(ErrorResponse(text.status()));
+    events->Send(*text);
+  };
+  if (version->writes_texts) {
+    const InferenceResponse piece{version->model, version->version, inference.id, {}};
+    inference.generation.on_text = [piece, send,
+                                    name = version->outputs[0].name](const std::string& text) {
+      InferenceResponse answer = piece;
+      answer.outputs.push_back({name, Tensor::Of<std::string>(Shape{1}, {text})});
+      send(answer);
+    };
   }
-  return response;
+  service.Infer(
+      version, std::move(inference), Protocol::kHttp,
+      [version, events, send, ticket = std::move(ticket)](const Result<InferenceResponse>& result) {
+        if (!result.ok()) return events->Fail(ErrorResponse(result.status()));
+        const bool was_sent = version->writes_texts && events->begun();
+        if (!was_sent) send(*result);
+        events->End();
+      });
 }
 
 }  // namespace
@@ -175,15 +203,20 @@ void HandleGenerate(InferenceService& service, const std::string& model, const s
   auto ticket = service.EnterClient(**found, request.origin);
   if (!ticket.ok()) return respond(OverQuotaResponse(ticket.status()));
   inference->origin = std::move(request.origin);
+  if (form == GenerateForm::kStream) {
+    return StreamAnswer(service, *found, *std::move(inference), *std::move(ticket),
+                        std::move(respond));
+  }
   service.Infer(*found, *std::move(inference), Protocol::kHttp,
-                [&service, form, metrics = (*found)->metrics, ticket = *std::move(ticket),
+                [&service, metrics = (*found)->metrics, ticket = *std::move(ticket),
                  respond = std::move(respond)](Result<InferenceResponse> result) {
                   if (!result.ok()) return respond(ErrorResponse(result.status()));
                   NonFiniteNumbers non_finite{service.json().non_finite};
                   auto text = WriteAnswer(*result, non_finite);
                   metrics->CountNonFinite(non_finite.count);
                   if (!text.ok()) return respond(ErrorResponse(text.status()));
-                  HttpResponse response = ResponseOf(*std::move(text), form);
+                  HttpResponse response;
+                  response.body = *std::move(text);
                   AddServerTiming(*result, response);
                   respond(std::move(response));
                 });

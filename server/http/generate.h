@@ -5,7 +5,8 @@
 //        {"text_input": "What is ONNX?", "parameters": {"max_tokens": 20}}
 //        -> {"model_name": "chat", "model_version": "1", "text_output": "..."}
 //   POST /v2/models/{model}[/versions/{version}]/generate_stream
-//        -> the same object as a server-sent event; models answer once here
+//        -> the same object as server-sent events: of a model that writes texts one for each piece
+//           of it, as it comes; of others one
 //
 // A value, or a flat array of them, takes the shape that its input declares: what dimensions of a
 // known length leave over belongs to the last free one, and other free ones are 1. Keys that name

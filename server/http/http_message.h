@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/access/grant.h"
+#include "server/http/http_stream.h"
 #include "server/inference/request_origin.h"
 
 namespace onnxd {
@@ -43,6 +44,8 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  // Where it is there, the body comes from it, behind the one above, until its end.
+  std::shared_ptr<HttpStream> stream = nullptr;
   // The client may get it compressed, where it asked for that and it is long enough to gain.
   bool may_compress = false;
 };

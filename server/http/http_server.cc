@@ -493,11 +493,16 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto reason = http::obsolete_reason(static_cast<http::status>(response.status));
     head_text_ = StrCat(version_ == 10 ? "HTTP/1.0 " : "HTTP/1.1 ", response.status, " ",
                         ToString(reason), "\r\nServer: onnxd\r\n");
-    if (!response.body.empty())
+    if (!response.body.empty() || response.stream != nullptr)
       head_text_ += StrCat("Content-Type: ", response.content_type, "\r\n");
     for (const auto& [name, value] : response.headers)
       head_text_ += StrCat(name, ": ", value, "\r\n");
-    if (response.status != 204) {
+    const bool streams = response.stream != nullptr && !head_;
+    chunked_ = streams && version_ == 11;
+    if (streams && !chunked_) keep_alive_ = false;  // its end is that of the connection
+    if (chunked_) {
+      head_text_ += "Transfer-Encoding: chunked\r\n";
+    } else if (response.status != 204 && !streams) {
       head_text_ += StrCat("Content-Length: ", response.body.size(), "\r\n");
     }
     if (!keep_alive_) {
@@ -506,8 +511,51 @@ class Session : public std::enable_shared_from_this<Session> {
       head_text_ += "Connection: keep-alive\r\n";
     }
     head_text_ += "\r\n";
+    if (streams) return WriteStream(std::move(response));
     if (!head_) body_text_ = std::move(response.body);
     WriteSome(&Session::OnWritten);
+  }
+
+  // The stream and the session hold each other until its end, or that of the connection.
+  void WriteStream(HttpResponse response) {
+    stream_ = std::move(response.stream);
+    stream_->Attach([self = shared_from_this()] {
+      asio::post(self->socket_->get_executor(), [self] {
+        if (std::exchange(self->awaits_stream_, false)) self->WritePieces({});
+      });
+    });
+    if (!response.body.empty()) body_text_ = PieceOf(std::move(response.body));
+    WriteSome(&Session::WritePieces);
+  }
+
+  // RFC 9112, 7.1.
+  std::string PieceOf(std::string bytes) const {
+    if (!chunked_) return bytes;
+    std::array<char, 16> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), bytes.size(), 16);
+    return StrCat(std::string_view(digits.data(), end.ptr), "\r\n", bytes, "\r\n");
+  }
+
+  // What came meanwhile; without it, or its end, waits for the stream.
+  void WritePieces(error_code) {
+    HttpStream::Taken taken = stream_->Take();
+    if (taken.bytes.empty() && !taken.ended) {
+      awaits_stream_ = true;
+      return ExpireNever();
+    }
+    if (!taken.bytes.empty()) body_text_ = PieceOf(std::move(taken.bytes));
+    if (!taken.ended) return WriteSome(&Session::WritePieces);
+    DropStream();
+    if (chunked_) body_text_ += "0\r\n\r\n";
+    if (body_text_.empty()) return OnWritten({});
+    WriteSome(&Session::OnWritten);
+  }
+
+  void DropStream() {
+    if (stream_ == nullptr) return;
+    stream_->Detach();
+    stream_.reset();
+    awaits_stream_ = false;
   }
 
   // Writes head_text_ and body_text_. Each piece has the whole write timeout: a client that takes
@@ -562,6 +610,10 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void Close() {
+    if (stream_ != nullptr && cancelled_ != nullptr) {
+      cancelled_->store(true, std::memory_order_relaxed);
+    }
+    DropStream();
     FinishRequest();
     socket_->Close();
     timer_.cancel();
@@ -590,6 +642,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<bool> busy_{false}, answered_{false};
   std::atomic<int64_t> idle_since_{kAtWork};
   bool keep_alive_ = false, head_ = false, linger_ = false;
+  std::shared_ptr<HttpStream> stream_;  // of the answer that is being written; may be null
+  bool chunked_ = false, awaits_stream_ = false;
 };
 
 }  // namespace

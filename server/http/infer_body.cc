@@ -111,6 +111,7 @@ struct Sources {
   int64_t max_elements;  // of JSON
   const SharedMemory& memory;
   JsonTensorOptions options;
+  bool writes_texts;  // the model
 };
 
 // An entry of "inputs".
@@ -203,14 +204,16 @@ Result<OutputRequest> ReadOutput(JsonObject object, int64_t max_depth) {
   return output;
 }
 
-Status ReadParameter(std::string_view key, JsonValue value, int64_t max_depth, InferBody& parsed) {
+Status ReadParameter(std::string_view key, JsonValue value, const Sources& sources,
+                     InferBody& parsed) {
   if (key == "binary_data_output") {
     if (value.get_bool().get(parsed.binary_default) != simdjson::SUCCESS) {
       return InvalidArgument("binary_data_output must be a boolean");
     }
     return Status::Ok();
   }
-  return ReadInferParameter(key, value, max_depth, parsed.request);
+  return ReadInferParameter(key, value, sources.options.max_depth, sources.writes_texts,
+                            parsed.request);
 }
 
 // "inputs" or "outputs": calls visit(JsonObject entry) for each.
@@ -244,7 +247,7 @@ Status ReadRequestField(std::string_view key, JsonValue value, Sources& sources,
       return InvalidArgument("parameters must be an object");
     }
     return ForEachField(parameters, [&](std::string_view name, JsonValue parameter) {
-      return ReadParameter(name, parameter, max_depth, parsed);
+      return ReadParameter(name, parameter, sources, parsed);
     });
   }
   if (key == "inputs") {
@@ -345,7 +348,7 @@ Result<InferBody> ReadInferBody(const ModelVersion& version, const InferenceServ
   options.max_depth = json.max_depth;
   options.non_finite_tokens = true;
   return ReadRequest(text, {BinarySection({body.bytes.substr(length), body.owner}),
-                            static_cast<int64_t>(length), memory, options});
+                            static_cast<int64_t>(length), memory, options, version.writes_texts});
 }
 
 }  // namespace onnxd

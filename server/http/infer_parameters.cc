@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "runtime/base/str_cat.h"
+#include "server/http/generation_parameters.h"
 
 namespace onnxd {
 namespace {
@@ -44,7 +45,12 @@ Result<std::string> ReadRequestId(JsonValue value) {
 }
 
 Status ReadInferParameter(std::string_view key, JsonValue value, int64_t max_depth,
-                          InferenceRequest& request) {
+                          bool writes_texts, InferenceRequest& request) {
+  if (writes_texts) {
+    ONNXD_ASSIGN_OR_RETURN(const bool is_of_generation,
+                           ReadGenerationParameter(key, value, request.generation));
+    if (is_of_generation) return Status::Ok();
+  }
   if (key == "timeout") return ReadTimeout(value, request);
   if (key == "priority") {
     if (value.get_int64().get(request.priority) != simdjson::SUCCESS || request.priority < 0) {

@@ -131,6 +131,11 @@ Result<JsonValue> FieldAt(JsonObject& object, int64_t index) {
   return Internal("a field of an object is gone");
 }
 
+bool IsNull(JsonValue& value) {
+  bool is_null = false;
+  return value.is_null().get(is_null) == simdjson::SUCCESS && is_null;
+}
+
 Status CheckIgnored(JsonValue value, int64_t depth) {
   using simdjson::ondemand::json_type;
   json_type type = json_type::null;

@@ -98,6 +98,9 @@ Status ReadJsonObject(const HttpBody& text, Visit visit) {
 // The value of the field at `index`, of an object that was read before.
 Result<JsonValue> FieldAt(JsonObject& object, int64_t index);
 
+// A value that is none can still be read.
+bool IsNull(JsonValue& value);
+
 // Reads a value of no meaning: malformed ones, and nesting deeper than `depth`, are refused.
 Status CheckIgnored(JsonValue value, int64_t depth);
 

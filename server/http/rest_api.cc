@@ -9,6 +9,7 @@
 #include "server/documents/openapi.h"
 #include "server/documents/request_log_json.h"
 #include "server/documents/triton_metrics.h"
+#include "server/http/completions.h"
 #include "server/http/content_type.h"
 #include "server/http/embeddings.h"
 #include "server/http/extension_api.h"
@@ -294,6 +295,11 @@ void RestApi::Route(HttpRequest request, HttpRespond respond) const {
   if (joined == "v1/embeddings") {
     if (!post) return respond(MethodNotAllowed("POST"));
     return HandleEmbeddings(service_, std::move(request), std::move(respond));
+  }
+  if (joined == "v1/completions" || joined == "v1/chat/completions") {
+    if (!post) return respond(MethodNotAllowed("POST"));
+    const auto form = joined == "v1/completions" ? CompletionForm::kText : CompletionForm::kChat;
+    return HandleCompletions(service_, form, std::move(request), std::move(respond));
   }
   if (const auto route = TensorFlowServingRouteOf(path)) {
     const bool predict = route->verb == TensorFlowServingRoute::Verb::kPredict;

@@ -13,7 +13,7 @@
 //   GET  /v2/models[/{model}[/versions/{version}]]/stats  sums of requests and runs
 //   GET, POST /v2/logging, /v2/systemsharedmemory/...  Triton's extensions of these names
 //   GET  /v1/models[/{model}[/versions/{version}|/labels/{label}][/metadata]]  TensorFlow Serving's
-//   POST /v1/embeddings                                OpenAI's
+//   POST /v1/embeddings, /v1/completions, /v1/chat/completions  OpenAI's
 //   POST /v1/models/{model}[...]:predict               its rows and columns; KServe's v1, too
 //   GET  /metrics                                      Prometheus
 //   GET  /debug/requests                               the slowest and the failed ones of late

@@ -58,17 +58,19 @@ HttpResponse Json(std::string body) {
   return response;
 }
 
-// KServe's: the models that the key is for.
+// KServe's list and OpenAI's in one object: the models that the key is for.
 HttpResponse List(const InferenceService& service, const HttpRequest& request) {
-  std::string out = "{\"models\":[";
-  const char* separator = "";
+  std::string names, objects;
   for (const std::string& model : service.ModelNames()) {
     if (!request.grant->CheckModel(model).ok()) continue;
-    out += separator;
-    AppendJsonString(out, model);
-    separator = ",";
+    const char* const separator = names.empty() ? "" : ",";
+    std::string name;
+    AppendJsonString(name, model);
+    names += separator + name;
+    objects += StrCat(separator, "{\"id\":", name,
+                      ",\"object\":\"model\",\"created\":0,\"owned_by\":\"onnxd\"}");
   }
-  return Json(out + "]}");
+  return Json(StrCat("{\"models\":[", names, "],\"object\":\"list\",\"data\":[", objects, "]}"));
 }
 
 // TensorFlow Serving's, with KServe's "name" and "ready".

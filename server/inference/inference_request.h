@@ -10,6 +10,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/tensor/value.h"
+#include "server/inference/generation_options.h"
 #include "server/inference/request_origin.h"
 #include "server/inference/sequence_control.h"
 
@@ -38,6 +39,7 @@ struct InferenceRequest {
   static constexpr std::chrono::hours kMostTimeout{24};
   int64_t priority = 0;  // 1 is the most urgent; 0: the default
   SequenceControl sequence;
+  GenerationOptions generation;  // counts where the model writes texts
 };
 
 struct InferenceResponse {
@@ -45,6 +47,7 @@ struct InferenceResponse {
   std::vector<NamedValue> outputs;  // in the requested order, else the model's
   std::chrono::nanoseconds queue_time{0}, compute_time{0};
   std::optional<int64_t> input_tokens = std::nullopt;  // that the server made of texts
+  std::optional<GeneratedTexts> generated = std::nullopt;
 };
 
 // Called once, on an executor thread or the caller's.

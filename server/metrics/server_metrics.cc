@@ -132,6 +132,22 @@ struct ModelMetrics::Families {
                       .Name("onnxd_sequences")
                       .Help("Sequences of a stateful model that are not over")
                       .Register(registry)),
+        first_token(BuildHistogram()
+                        .Name("onnxd_generation_first_token_seconds")
+                        .Help("From a request's tokens to the first one of its answer")
+                        .Register(registry)),
+        next_token(BuildHistogram()
+                       .Name("onnxd_generation_token_seconds")
+                       .Help("Between two tokens of an answer")
+                       .Register(registry)),
+        tokens(BuildCounter()
+                   .Name("onnxd_generation_tokens_total")
+                   .Help("Tokens of models that write texts, by kind: prompt or generated")
+                   .Register(registry)),
+        generating(BuildGauge()
+                       .Name("onnxd_generation_sequences")
+                       .Help("Texts of a model by state: writing or waiting")
+                       .Register(registry)),
         model_loads(BuildCounter()
                         .Name("onnxd_model_loads_total")
                         .Help("Loads of versions of a model, by result: succeeded or failed")
@@ -161,6 +177,10 @@ struct ModelMetrics::Families {
   prometheus::Family<prometheus::Counter>& response_cache;
   prometheus::Family<prometheus::Counter>& padding;
   prometheus::Family<prometheus::Gauge>& sequences;
+  prometheus::Family<prometheus::Histogram>& first_token;
+  prometheus::Family<prometheus::Histogram>& next_token;
+  prometheus::Family<prometheus::Counter>& tokens;
+  prometheus::Family<prometheus::Gauge>& generating;
   prometheus::Family<prometheus::Counter>& model_loads;
   prometheus::Family<prometheus::Gauge>& model_state;
 };
@@ -413,6 +433,37 @@ void ModelMetrics::CountNonFinite(int64_t numbers) {
   if (numbers > 0) non_finite_->Increment(static_cast<double>(numbers));
 }
 
+void ModelMetrics::AddGeneration() {
+  std::lock_guard lock(*mutex_);
+  if (first_token_ != nullptr) return;
+  const prometheus::Labels labels = {{"model", model_}, {"version", version_}};
+  constexpr const char *kKinds[] = {"prompt", "generated"}, *kStates[] = {"writing", "waiting"};
+  for (size_t i = 0; i < 2; ++i) {
+    prometheus::Labels with = labels;
+    with["kind"] = kKinds[i];
+    tokens_[i] = &families_->tokens.Add(with);
+    with.erase("kind");
+    with["state"] = kStates[i];
+    generating_[i] = &families_->generating.Add(with);
+  }
+  next_token_ = &families_->next_token.Add(labels, kSeconds);
+  first_token_ = &families_->first_token.Add(labels, kSeconds);
+}
+
+void ModelMetrics::ObserveToken(bool first, std::chrono::nanoseconds duration) {
+  (first ? first_token_ : next_token_)->Observe(Seconds(duration).count());
+}
+
+void ModelMetrics::CountTokens(int64_t prompt, int64_t generated) {
+  tokens_[0]->Increment(static_cast<double>(prompt));
+  tokens_[1]->Increment(static_cast<double>(generated));
+}
+
+void ModelMetrics::SetSequences(int64_t writing, int64_t waiting) {
+  generating_[0]->Set(static_cast<double>(writing));
+  generating_[1]->Set(static_cast<double>(waiting));
+}
+
 void ModelMetrics::SetMemory(const std::shared_ptr<MemoryAccount>& memory, int64_t weights) {
   std::lock_guard lock(*mutex_);
   memory_ = memory;
@@ -487,6 +538,12 @@ void ServerMetrics::State::Remove(const ModelMetrics& metrics) {
   families.batch_fill.Remove(metrics.batch_fill_);
   families.busy.Remove(metrics.busy_);
   families.non_finite.Remove(metrics.non_finite_);
+  if (metrics.first_token_ != nullptr) {
+    families.first_token.Remove(metrics.first_token_);
+    families.next_token.Remove(metrics.next_token_);
+    for (prometheus::Counter* tokens : metrics.tokens_) families.tokens.Remove(tokens);
+    for (prometheus::Gauge* state : metrics.generating_) families.generating.Remove(state);
+  }
   families.load_duration.Remove(metrics.load_duration_);
   families.last_load.Remove(metrics.last_load_);
   families.model_memory.Remove(metrics.weights_bytes_);

@@ -45,6 +45,12 @@ class ModelMetrics {
   void ObserveBatchWait(std::chrono::nanoseconds duration);
   // One run of `rows` rows, of at most `most`, for so many requests.
   void ObserveRun(int64_t rows, int64_t most, int64_t requests, const RunTimes& times);
+  // Of a version that writes texts, before the first of the three below.
+  void AddGeneration();
+  // `first`: since its request came; else since the token before.
+  void ObserveToken(bool first, std::chrono::nanoseconds duration);
+  void CountTokens(int64_t prompt, int64_t generated);  // of a request that has its answer
+  void SetSequences(int64_t writing, int64_t waiting);
   // A request was accepted; it has its answer.
   void Began() { in_flight_.fetch_add(1, std::memory_order_relaxed); }
   void Ended() { in_flight_.fetch_sub(1, std::memory_order_relaxed); }
@@ -72,6 +78,10 @@ class ModelMetrics {
   // Guarded by *mutex_.
   std::map<std::pair<Protocol, StatusCode>, prometheus::Counter*> failures_;
   prometheus::Counter* non_finite_ = nullptr;
+  prometheus::Histogram* first_token_ = nullptr;
+  prometheus::Histogram* next_token_ = nullptr;
+  prometheus::Counter* tokens_[2] = {};    // prompt, generated
+  prometheus::Gauge* generating_[2] = {};  // writing, waiting
   prometheus::Gauge* load_duration_ = nullptr;
   prometheus::Gauge* last_load_ = nullptr;
   prometheus::Gauge* queue_depth_ = nullptr;

@@ -6,6 +6,8 @@
 
 #include "runtime/session/prepared_model_cache.h"
 #include "runtime/tensor/convert.h"
+#include "server/generation/generator.h"
+#include "server/generation/prompt_tokens.h"
 #include "server/models/batch_trial.h"
 #include "server/models/declared_signature.h"
 #include "server/models/padding_plan.h"
@@ -53,6 +55,12 @@ RunFunction RunFunctionOf(const ModelVersion& version) {
 BatchComputation TokenizingOf(std::shared_ptr<const TextPlan> plan) {
   return {[plan = std::move(plan)](std::span<const Value> texts, const RunLimits& limits) {
     return TokensOf(*plan, texts, RunOptionsOf(limits));
+  }};
+}
+
+BatchComputation PromptTokensOf(std::shared_ptr<const GenerationPlan> plan) {
+  return {[plan = std::move(plan)](std::span<const Value> prompt, const RunLimits&) {
+    return PromptTokens(*plan, prompt);
   }};
 }
 
@@ -182,6 +190,7 @@ struct Plans {
   std::shared_ptr<const SequencePlan> sequence;
   std::shared_ptr<const PaddingPlan> padding;
   std::shared_ptr<const TextPlan> texts;
+  std::shared_ptr<const GenerationPlan> generation;
 };
 
 // Null: clients send tokens.
@@ -207,6 +216,24 @@ Result<std::shared_ptr<const TextPlan>> TextPlanOf(const WantedVersion& wanted,
   return none;
 }
 
+// Null: clients send tensors.
+Result<std::shared_ptr<const GenerationPlan>> GenerationPlanOf(const WantedVersion& wanted,
+                                                               const InferenceSession& session) {
+  const std::shared_ptr<const GenerationPlan> none;
+  const GenerationSettings& generation = wanted.settings.generation;
+  const std::string folder = TextFolderOf(wanted.path);
+  const bool finds = generation.finds_files();
+  if (!generation.active() || (finds && (wanted.settings.sequence.enabled ||
+                                         !HasTokenizer(folder) || !IsDecoder(session.inputs())))) {
+    return none;
+  }
+  auto plan = MakeGenerationPlan(generation, folder, session);
+  if (plan.ok()) return plan;
+  if (!finds) return plan.status().WithContext("generation");
+  LogWarning(StrCat("model '", wanted.model, "' writes no texts: ", plan.status().ToString()));
+  return none;
+}
+
 Result<std::shared_ptr<const PaddingPlan>> PaddingPlanOf(
     const std::vector<PaddedDimension>& padding, const InferenceSession& session) {
   ONNXD_ASSIGN_OR_RETURN(auto plan, MakePaddingPlan(padding, session.inputs(), session.outputs()));
@@ -218,6 +245,8 @@ Result<Plans> PlansOf(const WantedVersion& wanted, const InferenceSession& sessi
                       const SessionOptions& options) {
   const ModelSettings& settings = wanted.settings;
   Plans plans;
+  ONNXD_ASSIGN_OR_RETURN(plans.generation, GenerationPlanOf(wanted, session));
+  if (plans.generation != nullptr) return plans;
   ONNXD_ASSIGN_OR_RETURN(plans.texts, TextPlanOf(wanted, session, options));
   if (settings.sequence.enabled) {
     ONNXD_ASSIGN_OR_RETURN(
@@ -245,6 +274,10 @@ void SetSignature(ModelVersion& version) {
   if (version.texts != nullptr) {
     version.inputs = version.texts->client_inputs;
     version.outputs = version.texts->client_outputs;
+  }
+  if (version.writes_texts) {
+    version.inputs = GenerationInputs();
+    version.outputs = GenerationOutputs();
   }
   if (version.sequence == nullptr) return;
   version.inputs.clear();
@@ -322,7 +355,8 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
       return;
     }
     loaded->plans = *std::move(plans);
-    if (!wanted.settings.warm_up) return;
+    // One that writes texts had its trial.
+    if (!wanted.settings.warm_up || loaded->plans.generation != nullptr) return;
     const Status warmed = CheckWarmUp(session, RunOnce(session, 1, nullptr));
     if (!warmed.ok() && wanted.settings.warm_up_failure == "refuse") result = warmed;
   };
@@ -341,6 +375,8 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   version->padding = std::move(loaded->plans.padding);
   version->texts = std::move(loaded->plans.texts);
   version->takes_texts = version->texts != nullptr;
+  const auto generation = std::move(loaded->plans.generation);
+  version->writes_texts = generation != nullptr;
   SetSignature(*version);
   ONNXD_RETURN_IF_ERROR(CheckDeclared(wanted.settings.declared, version->inputs, version->outputs));
   if (!wanted.settings.ignored.empty()) {
@@ -352,8 +388,13 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
       metrics_.ForModel(wanted.model, wanted.version, wanted.settings.duration_buckets_us);
   version->loaded = Clock::now();
   version->last_used = version->loaded;
-  version->scheduled = std::make_shared<ScheduledModel>(
-      wanted.model, ComputationOf(*version), version->metrics, PolicyOf(wanted.settings));
+  QueuePolicy policy = PolicyOf(wanted.settings);
+  policy.runs_inline = policy.runs_inline && generation == nullptr;
+  policy.is_admitted = generation != nullptr;
+  const BatchComputation computation = ComputationOf(*version);
+  version->scheduled = std::make_shared<ScheduledModel>(wanted.model, computation, version->metrics,
+                                                        std::move(policy));
+  if (generation != nullptr) AddGenerator(generation, computation.make_input, *version);
   if (version->texts != nullptr) {
     const std::string name = StrCat(wanted.model, "/tokenizer");
     version->tokenizing = std::make_shared<ScheduledModel>(name, TokenizingOf(version->texts),
@@ -372,7 +413,25 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   return version;
 }
 
+void ModelLoader::AddGenerator(const std::shared_ptr<const GenerationPlan>& plan,
+                               const TensorMaker& make, ModelVersion& version) {
+  version.metrics->AddGeneration();
+  const std::string name = StrCat(version.model, "/tokenizer");
+  version.tokenizing = std::make_shared<ScheduledModel>(name, PromptTokensOf(plan),
+                                                        metrics_.ForModel(name, version.version),
+                                                        PolicyOf(version.settings));
+  version.generator =
+      std::make_shared<Generator>(plan, scheduler_, version.scheduled, make, version.metrics);
+  constexpr const char* kWays[] = {"one by one", "padded before their tokens",
+                                   "padded behind their tokens"};
+  LogInfo(StrCat("model '", version.model, "' writes texts: ", plan->context_length,
+                 " tokens of context, sequences take steps ",
+                 kWays[static_cast<size_t>(plan->decoder.joining)],
+                 plan->chat_template.empty() ? "" : ", with a chat template"));
+}
+
 void ModelLoader::TryBatches(const std::shared_ptr<const ModelVersion>& version, const Way& way) {
+  if (version->writes_texts) return version->SetTrial("it writes texts: their steps share runs");
   const BatchingOptions& batching = version->settings.batching;
   const auto why = std::make_shared<std::string>();
   const auto work = [why, version, stopping = way.stopping] {

@@ -14,6 +14,8 @@
 
 namespace onnxd {
 
+struct GenerationPlan;
+
 // One thread.
 class ModelLoader {
  public:
@@ -54,6 +56,8 @@ class ModelLoader {
 
  private:
   std::shared_ptr<ThreadPool> PoolOf(int64_t threads);
+  void AddGenerator(const std::shared_ptr<const GenerationPlan>& plan, const TensorMaker& make,
+                    ModelVersion& version);
 
   const SessionOptions session_;
   Scheduler& scheduler_;

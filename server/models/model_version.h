@@ -21,6 +21,7 @@
 
 namespace onnxd {
 
+class Generator;
 struct Ensemble;
 struct PaddingPlan;
 struct SequencePlan;
@@ -42,11 +43,13 @@ struct ModelVersion {
   std::shared_ptr<const PaddingPlan> padding;  // null: none
   std::shared_ptr<const TextPlan> texts;       // null: none, or evicted
   bool takes_texts = false;
+  std::shared_ptr<Generator> generator;  // null: it writes no texts, or is evicted
+  bool writes_texts = false;
   bool evicted = false;  // it has no session, to make room; the next request has it loaded again
   std::shared_ptr<ModelMetrics> metrics;
   std::shared_ptr<ScheduledModel> scheduled;
-  std::shared_ptr<ScheduledModel> tokenizing;  // its texts; null where `texts` is
-  std::shared_ptr<ModelRollout> rollout;  // of all versions of the model; may be null
+  std::shared_ptr<ScheduledModel> tokenizing;  // its texts; null where it takes none
+  std::shared_ptr<ModelRollout> rollout;       // of all versions of the model; may be null
   Time loaded{};
   mutable std::atomic<Time> last_used{Time{}};
 

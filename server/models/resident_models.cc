@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/machine.h"
 #include "runtime/base/str_cat.h"
+#include "server/generation/generator.h"
 
 namespace onnxd {
 namespace {
@@ -24,6 +25,7 @@ std::shared_ptr<const ModelVersion> WithoutSession(const ModelVersion& version) 
   empty->sequence = version.sequence;
   empty->padding = version.padding;
   empty->takes_texts = version.takes_texts;
+  empty->writes_texts = version.writes_texts;
   empty->outputs = version.outputs;
   empty->metrics = version.metrics;
   empty->rollout = version.rollout;
@@ -49,7 +51,8 @@ std::vector<ResidentVersion> ResidentModels::Candidates(const std::string& own) 
     candidate.bytes = version.memory->bytes();
     candidate.kept = kept;
     candidate.pinned = version.settings.pinned || version.ensemble != nullptr;
-    candidate.busy = !scheduler_.IsIdle(*version.scheduled);
+    candidate.busy = !scheduler_.IsIdle(*version.scheduled) ||
+                     (version.generator != nullptr && version.generator->is_busy());
     candidate.resident = now - version.loaded;
     candidate.unused = now - version.last_used.load();
     candidates.push_back(std::move(candidate));

@@ -10,6 +10,7 @@
 #include "server/models/sequence_plan.h"
 #include "server/service/ensemble_run.h"
 #include "server/service/request_deadline.h"
+#include "server/service/text_generation.h"
 #include "server/texts/text_plan.h"
 #include "server/tracing/request_span.h"
 
@@ -412,6 +413,7 @@ void InferenceService::Answer(Version version, InferenceRequest&& request, Asker
   checked.request.deadline = checked.asker.deadline;
   checked.request.priority = request.priority;
   checked.request.cancelled = checked.asker.cancelled;
+  checked.generation = std::move(request.generation);
   if (version->settings.response_cache.enabled) {
     return AnswerFromCache(std::move(version), std::move(checked), std::move(finish));
   }
@@ -553,13 +555,17 @@ std::shared_ptr<ShadowTraffic::Copy> InferenceService::CopyFor(
   if (!target) return nullptr;
   auto shadow = registry_.Find(version->model, target->version);
   const bool is_like = shadow.ok() && (*shadow)->session != nullptr &&
-                       (*shadow)->sequence == nullptr && version->sequence == nullptr;
+                       (*shadow)->sequence == nullptr && version->sequence == nullptr &&
+                       !(*shadow)->writes_texts && !version->writes_texts;
   if (!is_like) return nullptr;
   return std::make_shared<ShadowTraffic::Copy>(
       ShadowTraffic::Copy{version, *std::move(shadow), {}, {}, target->tolerance, request_id});
 }
 
 void InferenceService::Tokenize(Version version, Checked checked, InferenceCallback finish) {
+  if (version->generator != nullptr) {
+    return WriteTexts(std::move(version), std::move(checked), std::move(finish));
+  }
   if (checked.copy != nullptr) checked.copy->inputs = checked.request.inputs;
   if (version->texts == nullptr) {
     return Submit(std::move(version), std::move(checked), std::move(finish));
@@ -589,6 +595,37 @@ void InferenceService::Tokenize(Version version, Checked checked, InferenceCallb
     Submit(version, std::move(*held), finish);
   };
   scheduler_.Submit(version->tokenizing, std::move(texts));
+}
+
+void InferenceService::WriteTexts(Version version, Checked checked, InferenceCallback finish) {
+  version->last_used.store(Clock::now(), std::memory_order_relaxed);
+  TextsAsked asked{checked.request.inputs[0].tensor(), std::move(checked.generation)};
+  asked.priority = checked.request.priority;
+  asked.deadline = checked.request.deadline;
+  asked.cancelled = checked.request.cancelled;
+  asked.steps = checked.asker.steps != nullptr
+                    ? checked.asker.steps
+                    : std::make_shared<const ModelSteps>(
+                          ModelSteps{version->tokenizing.get(), version->scheduled.get()});
+  GenerateTexts(
+      scheduler_, version, std::move(asked),
+      [version, id = std::move(checked.id),
+       finish = std::move(finish)](Result<TextsWritten> written) {
+        NoteResult(*version, written.status(),
+                   written.ok() ? written->compute_time : std::chrono::nanoseconds(0));
+        if (!written.ok()) {
+          return finish(written.status().WithContext(StrCat("model '", version->model, "'")));
+        }
+        version->metrics->ObserveQueue(written->queue_time);
+        version->SaveToCacheOnce();
+        InferenceResponse response{version->model, version->version, id, {}};
+        response.queue_time = written->queue_time;
+        response.compute_time = written->compute_time;
+        response.input_tokens = written->counts.prompt_tokens;
+        response.generated = written->counts;
+        response.outputs.push_back({version->outputs[0].name, written->texts});
+        finish(std::move(response));
+      });
 }
 
 void InferenceService::Submit(Version version, Checked checked, InferenceCallback finish) {

@@ -167,6 +167,7 @@ class InferenceService {
     // Of its texts, where it has some.
     Tensor text_mask = {};
     std::chrono::nanoseconds texts_waited{0}, texts_took{0};
+    GenerationOptions generation = {};
   };
   using Version = std::shared_ptr<const ModelVersion>;
 
@@ -182,6 +183,7 @@ class InferenceService {
   void TakeTurn(Version version, Checked checked, InferenceCallback finish);
   void BringToMemory(Version version, Checked checked, InferenceCallback finish);
   void Tokenize(Version version, Checked checked, InferenceCallback finish);
+  void WriteTexts(Version version, Checked checked, InferenceCallback finish);
   void Submit(Version version, Checked checked, InferenceCallback finish);
   std::string default_model() const;
   void CountAnswer(const Status& status);

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "runtime/base/file.h"
 #include "runtime/base/str_cat.h"
+#include "server/texts/json_file.h"
 #include "server/texts/text_plan.h"
 
 namespace onnxd {
@@ -16,26 +15,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kTokenizer = "tokenizer.json";
-constexpr uint64_t kMostBytes = 1 << 20;  // of a file
-constexpr int kMostDepth = 16;            // of what counts in it
-
-// Null where there is no such file, or no JSON in it.
-Json ReadJson(const fs::path& path) {
-  const auto text = ReadFile(path.string(), kMostBytes);
-  if (!text.ok()) return nullptr;
-  const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) {
-    return depth <= kMostDepth;  // what is copied calls itself
-  };
-  Json json = Json::parse(*text, is_shallow, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return nullptr;
-  return json;
-}
-
-std::string TextOf(const Json& object, const char* key) {
-  if (!object.is_object()) return "";
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 bool IsFolderName(const std::string& name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -92,15 +71,15 @@ bool CanPool(const std::vector<TensorSignature>& outputs) {
 }
 
 void FindPooling(const fs::path& folder, FoundTexts& found) {
-  const Modules modules = ModulesOf(ReadJson(folder / "modules.json"));
+  const Modules modules = ModulesOf(ReadJsonFile(folder / "modules.json"));
   if (!modules.other.empty()) {
     found.warning = StrCat("modules.json wants ", modules.other.substr(0, 128),
                            ", which is not there: vectors of tokens are answered");
     return;
   }
   if (modules.pooling.empty()) return;
-  Json config = ReadJson(folder / modules.pooling / "config.json");
-  if (!config.is_object()) config = ReadJson(folder / (modules.pooling + "_config.json"));
+  Json config = ReadJsonFile(folder / modules.pooling / "config.json");
+  if (!config.is_object()) config = ReadJsonFile(folder / (modules.pooling + "_config.json"));
   const auto pooling = config.is_object() ? PoolingOf(config) : std::nullopt;
   if (!pooling) {
     found.warning =
@@ -121,18 +100,22 @@ std::string TextFolderOf(const std::string& model_path) {
   return (is_of_hub ? beside.parent_path() : beside).string();
 }
 
+bool HasTokenizer(const std::string& folder) {
+  std::error_code none;
+  return fs::is_regular_file(fs::path(folder) / kTokenizer, none);
+}
+
 FoundTexts FindTexts(const TextSettings& wanted, const std::string& folder,
                      const std::vector<TensorSignature>& inputs,
                      const std::vector<TensorSignature>& outputs) {
   const auto is_tokens = [](const TensorSignature& input) { return IsTokenInput(input.name); };
-  std::error_code none;
   const bool takes = !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), is_tokens) &&
-                     fs::is_regular_file(fs::path(folder) / kTokenizer, none);
+                     HasTokenizer(folder);
   if (!takes) return {};
   FoundTexts found{wanted, ""};
   found.settings.tokenizer = kTokenizer;
   if (wanted.max_length == 0) {
-    const Json config = ReadJson(fs::path(folder) / "sentence_bert_config.json");
+    const Json config = ReadJsonFile(fs::path(folder) / "sentence_bert_config.json");
     const auto length = config.is_object() ? config.find("max_seq_length") : config.end();
     if (config.is_object() && length != config.end() && length->is_number_integer()) {
       found.settings.max_length = std::clamp<int64_t>(length->get<int64_t>(), 0, 1'000'000);

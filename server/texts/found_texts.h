@@ -19,6 +19,8 @@ namespace onnxd {
 // Where these files are: beside the model's, or above it where the hub's folder `onnx` has it.
 std::string TextFolderOf(const std::string& model_path);
 
+bool HasTokenizer(const std::string& folder);
+
 struct FoundTexts {
   TextSettings settings;  // inactive: nothing beside it says so, or clients have to send tokens
   std::string warning;    // what the files want and is not done; may be empty

@@ -531,6 +531,43 @@ class Json(Tokenizers):
                                         tokenizer_vocab=tokenizer.to_str(), tokenizer_config="")
                 self.check(model, feeds, [ids, mask, types])
 
+    def check_decoder(self, tokenizer, seed=0):
+        """Rows of any tokens, whose bytes need be no text, and those of texts."""
+        random = numpy.random.default_rng(seed)
+        nothing = tokenizer.get_vocab_size() + 3  # no token has this number
+        rows = random.integers(0, nothing, (60, 9)).tolist() + [tokenizer.encode(text).ids for text in texts.TEXTS]
+        ids, mask = padded(rows)
+        ids[mask == 0] = nothing
+        for skips in (0, 1):
+            expected = [tokenizer.decode(row, skip_special_tokens=bool(skips)) for row in rows]
+            self.check_op("JsonTokenDecoder", [ids], [STRING], [strings(*expected)], domain="onnxd",
+                          tokenizer_vocab=tokenizer.to_str(), skip_special_tokens=skips)
+
+    def test_decoders(self):
+        """The way back to text."""
+        ways = decoders
+        llama = ways.Sequence([ways.Replace("▁", " "), ways.ByteFallback(), ways.Fuse(), ways.Strip(" ", 1, 0)])
+        bytes_model, pieces, unigram = self.bytes_model(), self.pieces_model(), self.unigram_model(byte_fallback=True)
+        for tokenizer in (bytes_model, pieces, unigram):
+            tokenizer.add_special_tokens(["<|end|>", "<s>"])
+            tokenizer.add_tokens([AddedToken("né"), AddedToken(" of ")])
+        cases = {
+            "bytes": (bytes_model, ways.ByteLevel()), "metaspace": (unigram, ways.Metaspace()),
+            "metaspace, never": (unigram, ways.Metaspace(prepend_scheme="never")), "llama": (unigram, llama),
+            "pieces": (pieces, ways.WordPiece()), "pieces as they are": (pieces, ways.WordPiece(cleanup=False)),
+            "suffix": (pieces, ways.BPEDecoder("e")), "ctc": (pieces, ways.CTC("[PAD]", "s")),
+            "strip": (pieces, ways.Strip("e", 2, 0)), "expression": (pieces, ways.Replace(Regex("[aeiou]"), "_")),
+            "none": (pieces, None),
+        }
+        for name, (tokenizer, decoder) in cases.items():
+            if decoder is not None:
+                tokenizer.decoder = decoder
+            else:
+                saved = json.loads(tokenizer.to_str())
+                tokenizer = Tokenizer.from_str(json.dumps({**saved, "decoder": None}))
+            with self.subTest(decoder=name):
+                self.check_decoder(tokenizer)
+
     def test_refused(self):
         tokenizer = self.bytes_model()
         saved = json.loads(tokenizer.to_str())
@@ -545,6 +582,15 @@ class Json(Tokenizers):
                  "the expression 'a(?=b)'")):
             model, feeds = model_of("HfJsonTokenizer", [strings("a")], [INT64], tokenizer_config="",
                                     tokenizer_vocab=json.dumps({**saved, **change}))
+            self.assertIn(message, oracle.refusal(model, feeds))
+        row = [numpy.zeros((1, 1), numpy.int64)]
+        for decoder, message in (
+                ({"type": "Sung"}, "the decoder 'Sung' is not there yet"),
+                ({"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": []}]}, "the decoder 'Sequence'"),
+                ({"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 65}, "puts in 65 bytes"),
+                ({"type": "Strip", "content": ""}, "the decoder Strip has no content")):
+            model, feeds = model_of("JsonTokenDecoder", row, [STRING], domain="onnxd",
+                                    tokenizer_vocab=json.dumps({**saved, "decoder": decoder}))
             self.assertIn(message, oracle.refusal(model, feeds))
         for text in ("", "{", "[]", "{}"):
             model, feeds = model_of("HfJsonTokenizer", [strings("a")], [INT64], tokenizer_config="", tokenizer_vocab=text)

@@ -1,0 +1,56 @@
+// DecoderPlan: which inputs and outputs of a model that writes token after token are what, as
+// exporters (optimum, transformers.js, onnxruntime-genai) name them:
+//
+//   input_ids       [batch, tokens]           the tokens that come now
+//   attention_mask  [batch, past + tokens]    1 where a token is
+//   position_ids    [batch, tokens]
+//   past...         [.., batch, .., past, ..] a state: what was computed of the tokens before, or
+//                                             of any number of them in a tensor of one size
+//   -> logits       [batch, tokens, vocabulary]
+//      present...   the states with these tokens
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/session/inference_session.h"
+
+namespace onnxd {
+
+struct DecoderPlan {
+  enum class Role { kTokens, kMask, kPositions, kUsesCache, kLogitsToKeep, kState };
+  struct Input {
+    Role role = Role::kTokens;
+    DataType type = DataType::kInt64;
+    size_t state = 0;  // of kState
+  };
+  struct State {
+    std::string name;
+    size_t input = 0, output = 0;  // of the session
+    DataType type = DataType::kFloat;
+    SymbolicShape shape;
+    int batch_axis = 0;
+    int past_axis = -1;  // -1: it is of one size
+  };
+  // How sequences of different lengths take a step in one run, their states side by side: not;
+  // with what is missing of the shorter ones before their tokens; or behind them.
+  enum class Joining { kAlone, kPaddedBefore, kPaddedBehind };
+
+  std::vector<Input> inputs;  // the session's
+  std::vector<State> states;
+  size_t logits = 0;
+  Joining joining = Joining::kAlone;
+
+  bool has_mask() const;
+};
+
+// Whether the inputs are those of such a model: tokens, and something of the tokens before.
+bool IsDecoder(const std::vector<TensorSignature>& inputs);
+
+// `joining` is left at kAlone. kInvalidArgument for what is none; kUnimplemented, by its name, for
+// an input that nothing is known of, and a state of several free dimensions.
+Result<DecoderPlan> MakeDecoderPlan(const std::vector<TensorSignature>& inputs,
+                                    const std::vector<TensorSignature>& outputs);
+
+}  // namespace onnxd

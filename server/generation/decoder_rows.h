@@ -1,0 +1,67 @@
+// DecoderRows: the states of sequences that take their steps together, and the inputs of runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "server/batching/rows.h"
+#include "server/generation/decoder_plan.h"
+
+namespace onnxd {
+
+// A sequence's states behind the tokens that were computed: one tensor for each of the plan's, of
+// one row and as many tokens as there were.
+struct DecoderState {
+  std::vector<Tensor> tensors;
+  int64_t length = 0;  // tokens
+};
+
+// Of a sequence that has none yet. Errors as Tensor::Create.
+Result<DecoderState> EmptyState(const DecoderPlan& plan);
+
+// The session's inputs for more tokens of one sequence. Errors as Tensor::Create.
+Result<std::vector<Value>> PromptInputs(const DecoderPlan& plan, const DecoderState& past,
+                                        std::span<const int64_t> tokens);
+
+// What the outputs of that run leave. kInternal when a state has not the shape that it must.
+Result<DecoderState> StateAfter(const DecoderPlan& plan, const std::vector<Value>& outputs,
+                                int64_t length);
+
+class DecoderRows {
+ public:
+  // `make` makes the tensors that rows are copied to.
+  DecoderRows(const DecoderPlan& plan, TensorMaker make) : plan_(plan), make_(std::move(make)) {}
+
+  size_t size() const { return lengths_.size(); }
+  // Tokens of each row that were computed.
+  std::span<const int64_t> lengths() const { return lengths_; }
+
+  // Those of `kept` stay, in that order, and these come behind them. Where it fails, nothing has
+  // changed. Errors as of `make`.
+  Status Change(std::span<const size_t> kept, std::span<const DecoderState> joining);
+
+  // The session's inputs for one more token of each row.
+  Result<std::vector<Value>> StepInputs(std::span<const int64_t> tokens) const;
+  // Each row is a token longer. kInternal when a state has not the shape that it must; then nothing
+  // has changed.
+  Status SetStates(const std::vector<Value>& outputs);
+
+ private:
+  struct Source {
+    const Tensor* tensor;
+    int64_t row, length;
+  };
+  Result<Tensor> Gather(const DecoderPlan::State& state, std::span<const Source> sources,
+                        int64_t past) const;
+  bool pads_before() const { return plan_.joining == DecoderPlan::Joining::kPaddedBefore; }
+
+  const DecoderPlan& plan_;
+  const TensorMaker make_;
+  std::vector<Tensor> tensors_;  // of the plan's states, all rows
+  int64_t past_ = 0;             // of the tensors
+  std::vector<int64_t> lengths_;
+};
+
+}  // namespace onnxd

@@ -1,0 +1,381 @@
+#include "server/generation/generator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/tensor/convert.h"
+
+namespace onnxd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Joining = DecoderPlan::Joining;
+
+bool IsCancelled(const GenerationRequest& request) {
+  return request.cancelled != nullptr && request.cancelled->load(std::memory_order_relaxed);
+}
+
+Status WhyLost(const GenerationRequest& request) {
+  if (IsCancelled(request)) return Cancelled("the client is gone");
+  return DeadlineExceeded("the deadline passed while the text was written");
+}
+
+}  // namespace
+
+struct Generator::Sequence {
+  Sequence(GenerationRequest asked, std::shared_ptr<const void> kept,
+           const std::shared_ptr<const TokenDecoder>& decoder)
+      : request(std::move(asked)),
+        keep(std::move(kept)),
+        sampler(request.sampling, request.prompt),
+        text(decoder, request.prompt, request.stops, request.skips_special_tokens) {}
+
+  GenerationRequest request;
+  std::shared_ptr<const void> keep;
+  Sampler sampler;
+  TextStream text;
+  SteadyTime submitted = Clock::now(), begun{}, last_token{};
+  DecoderState state;      // while its prompt is computed
+  int64_t next_token = 0;  // written, and not computed
+  int64_t generated = 0;   // tokens
+};
+
+struct Generator::Group {
+  Group(const DecoderPlan& plan, const TensorMaker& make) : rows(plan, make) {}
+  DecoderRows rows;
+  std::vector<SequencePtr> sequences;  // one a row
+};
+
+Generator::Generator(std::shared_ptr<const GenerationPlan> plan, Scheduler& scheduler,
+                     std::shared_ptr<ScheduledModel> scheduled, TensorMaker make,
+                     std::shared_ptr<ModelMetrics> metrics)
+    : plan_(std::move(plan)),
+      scheduler_(scheduler),
+      scheduled_(std::move(scheduled)),
+      make_(std::move(make)),
+      metrics_(std::move(metrics)) {}
+
+Generator::~Generator() = default;
+
+Status Generator::Check(const GenerationRequest& request) const {
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (tokens == 0) return InvalidArgument("the prompt has no tokens");
+  if (tokens >= plan_->context_length) {
+    return InvalidArgument(StrCat("the prompt has ", tokens, " tokens, and prompt and answer have ",
+                                  plan_->context_length, " together at most"));
+  }
+  return CheckSampling(request.sampling);
+}
+
+void Generator::Submit(GenerationRequest request, std::shared_ptr<const void> keep) {
+  if (const Status status = Check(request); !status.ok()) return request.done(status);
+  auto sequence =
+      std::make_unique<Sequence>(std::move(request), std::move(keep), plan_->token_decoder);
+  bool begins = false;
+  {
+    std::lock_guard lock(mutex_);
+    const bool idle = !busy_ && waiting_.empty();
+    if (idle || static_cast<int64_t>(waiting_.size()) < plan_->queue_requests) {
+      waiting_.push_back(std::move(sequence));
+      begins = !std::exchange(busy_, true);
+    }
+  }
+  if (sequence != nullptr) {
+    return sequence->request.done(
+        Unavailable(StrCat(plan_->queue_requests, " requests wait for this model already")));
+  }
+  if (begins) Advance();
+}
+
+void Generator::Advance() {
+  const auto self = shared_from_this();  // what fails may be the last to hold it
+  for (;;) {
+    DropLost();
+    TakeWaiting();
+    NoteSequences();
+    if (Begin()) return;
+    std::lock_guard lock(mutex_);
+    if (!waiting_.empty()) continue;
+    busy_ = false;
+    return;
+  }
+}
+
+void Generator::NoteSequences() {
+  std::lock_guard lock(mutex_);
+  metrics_->SetSequences(active_ + (prompting_ == nullptr ? 0 : 1),
+                         static_cast<int64_t>(waiting_.size()));
+}
+
+bool Generator::Begin() {
+  const bool prompts = prompting_ != nullptr && !(prompt_was_last_ && active_ > 0);
+  if (!prompts && active_ == 0) return false;
+  prompt_was_last_ = prompts;
+  if (prompts) {
+    RunPrompt();
+  } else {
+    RunStep();
+  }
+  return true;
+}
+
+bool Generator::IsLost(const Sequence& sequence) const {
+  const GenerationRequest& request = sequence.request;
+  return IsCancelled(request) || (request.deadline && Clock::now() >= *request.deadline);
+}
+
+void Generator::DropLost() {
+  std::vector<SequencePtr> lost;
+  const auto take_lost = [&](auto& sequences) {
+    for (auto it = sequences.begin(); it != sequences.end();) {
+      if (IsLost(**it)) {
+        lost.push_back(std::move(*it));
+        it = sequences.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  };
+  {
+    std::lock_guard lock(mutex_);
+    take_lost(waiting_);
+  }
+  if (prompting_ != nullptr && IsLost(*prompting_)) lost.push_back(std::move(prompting_));
+  for (const auto& group : groups_) {
+    std::vector<size_t> kept;
+    for (size_t row = 0; row < group->sequences.size(); ++row) {
+      if (!IsLost(*group->sequences[row])) kept.push_back(row);
+    }
+    if (kept.size() == group->sequences.size()) continue;
+    KeepRows(*group, kept, lost);
+  }
+  DropEmptyGroups();
+  for (SequencePtr& sequence : lost) {
+    const Status why = WhyLost(sequence->request);
+    Fail(std::move(sequence), why);
+  }
+}
+
+// The others go to `gone`. Without memory for those that stay all of them fail.
+void Generator::KeepRows(Group& group, std::span<const size_t> kept,
+                         std::vector<SequencePtr>& gone) {
+  const Status changed = group.rows.Change(kept, {});
+  std::vector<SequencePtr> all = std::exchange(group.sequences, {});
+  for (const size_t row : kept) group.sequences.push_back(std::move(all[row]));
+  for (SequencePtr& sequence : all) {
+    if (sequence == nullptr) continue;
+    gone.push_back(std::move(sequence));
+    --active_;
+  }
+  if (changed.ok()) return;
+  for (SequencePtr& sequence : std::exchange(group.sequences, {})) {
+    --active_;
+    Fail(std::move(sequence), changed);
+  }
+  (void)group.rows.Change({}, {});
+}
+
+void Generator::DropEmptyGroups() {
+  std::erase_if(groups_, [](const auto& group) { return group->sequences.empty(); });
+}
+
+void Generator::TakeWaiting() {
+  if (prompting_ != nullptr || active_ >= plan_->max_sequences) return;
+  SequencePtr next;
+  {
+    std::lock_guard lock(mutex_);
+    if (waiting_.empty()) return;
+    next = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+  next->begun = Clock::now();
+  auto state = EmptyState(plan_->decoder);
+  if (!state.ok()) return Fail(std::move(next), state.status());
+  next->state = *std::move(state);
+  prompting_ = std::move(next);
+}
+
+BatchRequest Generator::RunOf(std::vector<Value> inputs, const Sequence& sequence) const {
+  BatchRequest run;
+  run.inputs = std::move(inputs);
+  run.priority = sequence.request.priority;
+  run.steps = sequence.request.steps;
+  return run;
+}
+
+void Generator::RunPrompt() {
+  Sequence& sequence = *prompting_;
+  const auto begin = static_cast<size_t>(sequence.state.length);
+  const auto rest = std::span<const int64_t>(sequence.request.prompt).subspan(begin);
+  const auto most = static_cast<size_t>(plan_->prefill_tokens);
+  const auto piece = rest.first(std::min(rest.size(), most));
+  auto inputs = PromptInputs(plan_->decoder, sequence.state, piece);
+  if (!inputs.ok()) {
+    Fail(std::move(prompting_), inputs.status());
+    return Advance();
+  }
+  BatchRequest run = RunOf(*std::move(inputs), sequence);
+  run.cancelled = sequence.request.cancelled;
+  run.done = [self = shared_from_this(), tokens = piece.size()](BatchResult result) {
+    self->OnPrompt(std::move(result), tokens);
+    self->Advance();
+  };
+  scheduler_.Submit(scheduled_, std::move(run));
+}
+
+void Generator::OnPrompt(BatchResult result, size_t tokens) {
+  if (!result.outputs.ok()) return Fail(std::move(prompting_), result.outputs.status());
+  Sequence& sequence = *prompting_;
+  auto state = StateAfter(plan_->decoder, *result.outputs,
+                          sequence.state.length + static_cast<int64_t>(tokens));
+  if (!state.ok()) return Fail(std::move(prompting_), state.status());
+  sequence.state = *std::move(state);
+  if (sequence.state.length < static_cast<int64_t>(sequence.request.prompt.size())) return;
+  auto logits = LastLogits(*result.outputs, 1);
+  if (!logits.ok()) return Fail(std::move(prompting_), logits.status());
+  const std::span<float> numbers(logits->mutable_data<float>(),
+                                 static_cast<size_t>(logits->ElementCount()));
+  if (const auto finish = Write(sequence, numbers)) return Finish(std::move(prompting_), *finish);
+  Join(std::move(prompting_));
+}
+
+void Generator::Join(SequencePtr sequence) {
+  if (groups_.empty() || plan_->decoder.joining == Joining::kAlone) {
+    groups_.push_back(std::make_unique<Group>(plan_->decoder, make_));
+  }
+  Group& group = *groups_.back();
+  std::vector<size_t> all(group.sequences.size());
+  for (size_t row = 0; row < all.size(); ++row) all[row] = row;
+  const Status joined = group.rows.Change(all, {&sequence->state, 1});
+  if (!joined.ok()) {
+    DropEmptyGroups();
+    return Fail(std::move(sequence), joined);
+  }
+  sequence->state = {};
+  group.sequences.push_back(std::move(sequence));
+  ++active_;
+}
+
+void Generator::RunStep() {
+  next_group_ = (next_group_ + 1) % groups_.size();
+  Group& group = *groups_[next_group_];
+  std::vector<int64_t> tokens;
+  for (const SequencePtr& sequence : group.sequences) tokens.push_back(sequence->next_token);
+  auto inputs = group.rows.StepInputs(tokens);
+  if (!inputs.ok()) {
+    OnStep({inputs.status()});
+    return Advance();
+  }
+  BatchRequest run = RunOf(*std::move(inputs), *group.sequences[0]);
+  if (group.sequences.size() == 1) run.cancelled = group.sequences[0]->request.cancelled;
+  run.done = [self = shared_from_this()](BatchResult result) {
+    self->OnStep(std::move(result));
+    self->Advance();
+  };
+  scheduler_.Submit(scheduled_, std::move(run));
+}
+
+void Generator::OnStep(BatchResult result) {
+  Group& group = *groups_[next_group_];
+  const size_t count = group.sequences.size();
+  Status status = result.outputs.status();
+  Tensor logits;
+  if (status.ok()) {
+    auto last = LastLogits(*result.outputs, static_cast<int64_t>(count));
+    status = last.ok() ? group.rows.SetStates(*result.outputs) : last.status();
+    if (last.ok()) logits = *std::move(last);
+  }
+  std::vector<size_t> kept;
+  if (!status.ok()) {
+    // The one that came last gives way: without it the others may go on.
+    for (size_t row = 0; row + 1 < count; ++row) kept.push_back(row);
+    std::vector<SequencePtr> gone;
+    KeepRows(group, kept, gone);
+    DropEmptyGroups();
+    for (SequencePtr& sequence : gone) Fail(std::move(sequence), status);
+    return;
+  }
+  const size_t vocabulary = static_cast<size_t>(logits.shape()[1]);
+  std::vector<FinishReason> reasons;
+  for (size_t row = 0; row < count; ++row) {
+    const std::span<float> own(logits.mutable_data<float>() + row * vocabulary, vocabulary);
+    if (const auto finish = Write(*group.sequences[row], own)) {
+      reasons.push_back(*finish);
+    } else {
+      kept.push_back(row);
+    }
+  }
+  if (kept.size() == count) return;
+  std::vector<SequencePtr> finished;
+  KeepRows(group, kept, finished);
+  DropEmptyGroups();
+  for (size_t i = 0; i < reasons.size(); ++i) Finish(std::move(finished[i]), reasons[i]);
+}
+
+Result<Tensor> Generator::LastLogits(const std::vector<Value>& outputs, int64_t rows) const {
+  const Value& value = outputs[plan_->decoder.logits];
+  const Shape shape = value.is_tensor() ? value.tensor().shape() : Shape();
+  if (shape.rank() != 3 || shape[0] != rows || shape[1] < 1 || shape[2] < 1) {
+    return Internal(StrCat("the logits have shape ", shape.ToString(), ", expected [", rows,
+                           ", tokens, vocabulary]"));
+  }
+  const Tensor& logits = value.tensor();
+  ONNXD_ASSIGN_OR_RETURN(Tensor last, Tensor::Create(DataType::kFloat, Shape{rows, shape[2]}));
+  const size_t unit = logits.bytes() / static_cast<size_t>(logits.ElementCount());
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto offset = static_cast<size_t>(((row + 1) * shape[1] - 1) * shape[2]) * unit;
+    auto* const from = const_cast<std::byte*>(static_cast<const std::byte*>(logits.raw())) + offset;
+    const Tensor own = Tensor::Wrap(logits.type(), Shape{shape[2]}, from, logits.owner());
+    ONNXD_ASSIGN_OR_RETURN(const Tensor floats, Converted(own, DataType::kFloat));
+    std::copy_n(floats.data<float>(), shape[2], last.mutable_data<float>() + row * shape[2]);
+  }
+  return last;
+}
+
+std::optional<FinishReason> Generator::Write(Sequence& sequence, std::span<float> logits) {
+  const GenerationRequest& request = sequence.request;
+  const auto now = Clock::now();
+  metrics_->ObserveToken(
+      sequence.generated == 0,
+      now - (sequence.generated == 0 ? sequence.submitted : sequence.last_token));
+  sequence.last_token = now;
+  const int64_t token = sequence.sampler.Next(logits);
+  ++sequence.generated;
+  sequence.next_token = token;
+  const auto give = [&](std::string text) {
+    if (!text.empty()) request.on_text(std::move(text));
+  };
+  const auto& stops = plan_->stop_tokens;
+  if (!request.ignores_stop_tokens && std::binary_search(stops.begin(), stops.end(), token)) {
+    give(sequence.text.Finish());
+    return FinishReason::kStop;
+  }
+  give(sequence.text.Add(token));
+  if (sequence.text.stopped()) return FinishReason::kStop;
+  const int64_t all = static_cast<int64_t>(request.prompt.size()) + sequence.generated;
+  const bool is_full = (request.max_tokens > 0 && sequence.generated >= request.max_tokens) ||
+                       all >= plan_->context_length;
+  if (!is_full) return std::nullopt;
+  give(sequence.text.Finish());
+  return FinishReason::kLength;
+}
+
+void Generator::Fail(SequencePtr sequence, Status status) {
+  metrics_->CountTokens(static_cast<int64_t>(sequence->request.prompt.size()), sequence->generated);
+  sequence->request.done(std::move(status));
+}
+
+void Generator::Finish(SequencePtr sequence, FinishReason reason) {
+  GenerationResult result;
+  result.finish = reason;
+  result.prompt_tokens = static_cast<int64_t>(sequence->request.prompt.size());
+  result.generated_tokens = sequence->generated;
+  result.queue_time = sequence->begun - sequence->submitted;
+  result.compute_time = Clock::now() - sequence->begun;
+  metrics_->CountTokens(result.prompt_tokens, result.generated_tokens);
+  sequence->request.done(result);
+}
+
+}  // namespace onnxd

@@ -1,0 +1,130 @@
+#include "server/generation/joining_trial.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "runtime/base/str_cat.h"
+#include "runtime/tensor/convert.h"
+#include "server/generation/decoder_rows.h"
+
+namespace onnxd {
+namespace {
+
+using Joining = DecoderPlan::Joining;
+
+constexpr auto kTimeLimit = std::chrono::seconds(10), kDeviceTimeLimit = std::chrono::seconds(60);
+// Of the largest number; kernels may sum in another order for more rows, and floats of 16 bits are
+// rounded.
+constexpr double kRelative = 1e-3, kRelative16 = 3e-2;
+constexpr double kAbsolute = 1e-5;
+constexpr int64_t kVocabulary = 64;  // made-up tokens are below it
+
+std::vector<int64_t> MadeUp(size_t tokens, int64_t seed) {
+  std::vector<int64_t> made(tokens);
+  for (size_t i = 0; i < tokens; ++i) {
+    made[i] = (static_cast<int64_t>(i) * 7 + seed * 13 + 3) % kVocabulary;
+  }
+  return made;
+}
+
+class Trial {
+ public:
+  Trial(DecoderPlan plan, const InferenceSession& session)
+      : plan_(std::move(plan)), session_(session) {
+    options_.deadline = std::chrono::steady_clock::now() +
+                        (session.runs_on_device() ? kDeviceTimeLimit : kTimeLimit);
+  }
+
+  Result<JoiningTrial> Run() {
+    const std::vector<std::vector<int64_t>> prompts = {MadeUp(9, 0), MadeUp(4, 1)};
+    std::vector<DecoderState> states;
+    std::vector<std::vector<float>> alone;
+    for (const auto& prompt : prompts) {
+      ONNXD_ASSIGN_OR_RETURN(states.emplace_back(), Prompted({prompt}));
+      ONNXD_ASSIGN_OR_RETURN(const auto logits, Steps(Joining::kAlone, {states.back()}));
+      alone.push_back(logits[0]);
+    }
+    JoiningTrial found;
+    const std::vector<int64_t> first(prompts[0].begin(), prompts[0].begin() + 5);
+    const std::vector<int64_t> second(prompts[0].begin() + 5, prompts[0].end());
+    if (const auto state = Prompted({first, second}); state.ok()) {
+      const auto logits = Steps(Joining::kAlone, {*state});
+      found.takes_pieces = logits.ok() && Agree((*logits)[0], alone[0]);
+    }
+    if (!plan_.has_mask()) return found;
+    for (const Joining joining : {Joining::kPaddedBefore, Joining::kPaddedBehind}) {
+      const auto logits = Steps(joining, states);
+      if (logits.ok() && Agree((*logits)[0], alone[0]) && Agree((*logits)[1], alone[1])) {
+        found.joining = joining;
+        break;
+      }
+    }
+    return found;
+  }
+
+ private:
+  Result<DecoderState> Prompted(const std::vector<std::vector<int64_t>>& pieces) {
+    ONNXD_ASSIGN_OR_RETURN(DecoderState state, EmptyState(plan_));
+    for (const auto& piece : pieces) {
+      ONNXD_ASSIGN_OR_RETURN(const auto inputs, PromptInputs(plan_, state, piece));
+      ONNXD_ASSIGN_OR_RETURN(const auto outputs, session_.Run(inputs, options_));
+      const int64_t length = state.length + static_cast<int64_t>(piece.size());
+      ONNXD_ASSIGN_OR_RETURN(state, StateAfter(plan_, outputs, length));
+    }
+    return state;
+  }
+
+  // Of each sequence the logits of three steps.
+  Result<std::vector<std::vector<float>>> Steps(Joining joining,
+                                                const std::vector<DecoderState>& states) {
+    plan_.joining = joining;
+    DecoderRows rows(plan_, Tensor::Create);
+    ONNXD_RETURN_IF_ERROR(rows.Change({}, states));
+    std::vector<std::vector<float>> all(states.size());
+    for (int64_t step = 0; step < 3; ++step) {
+      const std::vector<int64_t> tokens(states.size(), 11 + step);
+      ONNXD_ASSIGN_OR_RETURN(const auto inputs, rows.StepInputs(tokens));
+      ONNXD_ASSIGN_OR_RETURN(const auto outputs, session_.Run(inputs, options_));
+      ONNXD_RETURN_IF_ERROR(rows.SetStates(outputs));
+      ONNXD_ASSIGN_OR_RETURN(const Tensor logits,
+                             Converted(outputs[plan_.logits].tensor(), DataType::kFloat));
+      const size_t each = logits.elements<float>().size() / states.size();
+      for (size_t row = 0; row < states.size(); ++row) {
+        const auto own = logits.elements<float>().subspan(row * each, each);
+        all[row].insert(all[row].end(), own.begin(), own.end());
+      }
+    }
+    return all;
+  }
+
+  bool Agree(const std::vector<float>& a, const std::vector<float>& b) const {
+    if (a.size() != b.size()) return false;
+    const bool is16 = session_.runs_on_device() ||
+                      std::any_of(plan_.states.begin(), plan_.states.end(),
+                                  [](const auto& state) { return state.type != DataType::kFloat; });
+    double largest = 0;
+    for (const float number : b) largest = std::max(largest, std::abs(double{number}));
+    const double most = kAbsolute + (is16 ? kRelative16 : kRelative) * largest;
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (!(std::abs(double{a[i]} - b[i]) <= most)) return false;
+    }
+    return true;
+  }
+
+  DecoderPlan plan_;
+  const InferenceSession& session_;
+  RunOptions options_;
+};
+
+}  // namespace
+
+Result<JoiningTrial> TryJoining(const DecoderPlan& plan, const InferenceSession& session) {
+  auto found = Trial(plan, session).Run();
+  if (found.ok()) return found;
+  return FailedPrecondition(
+      StrCat("made-up tokens could not be computed: ", found.status().message()));
+}
+
+}  // namespace onnxd

@@ -1,0 +1,20 @@
+// TryJoining: how sequences of different lengths may take their steps in one run.
+#pragma once
+
+#include "runtime/session/inference_session.h"
+#include "server/generation/decoder_plan.h"
+
+namespace onnxd {
+
+struct JoiningTrial {
+  DecoderPlan::Joining joining = DecoderPlan::Joining::kAlone;
+  // Whether a prompt may be computed in several pieces.
+  bool takes_pieces = false;
+};
+
+// Computes two made-up sequences alone and side by side, with each way of filling up the shorter
+// one that the plan has inputs for, and takes the first that gives the same logits.
+// kFailedPrecondition where one alone already fails.
+Result<JoiningTrial> TryJoining(const DecoderPlan& plan, const InferenceSession& session);
+
+}  // namespace onnxd

@@ -1,0 +1,194 @@
+#include "server/http/completion_body.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "runtime/base/str_cat.h"
+#include "server/http/generation_parameters.h"
+#include "server/http/json_document.h"
+
+namespace onnxd {
+namespace {
+
+constexpr int64_t kMostChoices = 64;
+constexpr size_t kMostTokens = size_t{1} << 24;
+// What a completion of a text may be if nothing says so.
+constexpr int64_t kFewTokens = 16;
+
+// Known to the API, and not there: what means the same as leaving it out is taken.
+constexpr std::array<std::string_view, 10> kNotThere = {
+    "logprobs",  "top_logprobs",  "suffix", "tools",      "tool_choice",
+    "functions", "function_call", "audio",  "prediction", "response_format"};
+
+// false, 0, "", [], {"type": "text"}, "none" and "auto".
+bool MeansNothing(std::string_view json) {
+  constexpr std::array<std::string_view, 7> kNothing = {"false", "0",        "\"\"",    "[]",
+                                                        "null",  "\"none\"", "\"auto\""};
+  if (std::find(kNothing.begin(), kNothing.end(), json) != kNothing.end()) return true;
+  std::string packed;
+  for (const char c : json.substr(0, 64)) {
+    if (c != ' ' && c != '\n' && c != '\t' && c != '\r') packed += c;
+  }
+  return packed == R"({"type":"text"})";
+}
+
+class Reader {
+ public:
+  Reader(CompletionForm form, int64_t max_depth) : form_(form), max_depth_(max_depth) {}
+
+  Result<CompletionBody> Read(const HttpBody& body) {
+    ONNXD_RETURN_IF_ERROR(ReadJsonObject(
+        body, [&](std::string_view key, JsonValue value) { return ReadField(key, value); }));
+    if (form_ == CompletionForm::kChat) ONNXD_RETURN_IF_ERROR(WriteConversation());
+    if (prompts_.empty() && parsed_.options.prompt_tokens.empty()) {
+      return InvalidArgument("the body needs \"prompt\": a text, or an array of texts or tokens");
+    }
+    if (prompts_.empty()) prompts_.emplace_back();  // its tokens count
+    const auto choices = static_cast<size_t>(parsed_.choices);
+    for (const std::string& prompt : prompts_) {
+      parsed_.prompts.insert(parsed_.prompts.end(), choices, prompt);
+    }
+    if (parsed_.streams && parsed_.prompts.size() != 1) {
+      return Unimplemented("a stream has one prompt, and one answer to it");
+    }
+    if (static_cast<int64_t>(parsed_.prompts.size()) > kMostChoices) {
+      return InvalidArgument(
+          StrCat(parsed_.prompts.size(), " answers, of which ", kMostChoices, " are the most"));
+    }
+    return std::move(parsed_);
+  }
+
+ private:
+  Status ReadField(std::string_view key, JsonValue value) {
+    ONNXD_ASSIGN_OR_RETURN(const bool is_parameter,
+                           ReadGenerationParameter(key, value, parsed_.options));
+    if (is_parameter) return Status::Ok();
+    if (form_ == CompletionForm::kText && key == "prompt") return ReadPrompt(value);
+    if (form_ == CompletionForm::kChat && key == "messages") {
+      return KeepJson(value, "messages", messages_);
+    }
+    if (form_ == CompletionForm::kChat && key == "chat_template_kwargs") {
+      return IsNull(value) ? Status::Ok() : KeepJson(value, "chat_template_kwargs", variables_);
+    }
+    if (IsNull(value)) return Status::Ok();
+    if (key == "model") return ReadText(key, value, parsed_.model);
+    if (key == "n" || key == "best_of") return ReadChoices(key, value);
+    if (key == "stream") return ReadSwitch(key, value, parsed_.streams);
+    if (key == "echo") return ReadSwitch(key, value, parsed_.echoes);
+    if (key == "stream_options") return ReadStreamOptions(value);
+    if (std::find(kNotThere.begin(), kNotThere.end(), key) == kNotThere.end()) {
+      return CheckIgnored(value, max_depth_);
+    }
+    std::string json;
+    ONNXD_RETURN_IF_ERROR(KeepJson(value, key, json));
+    return MeansNothing(json) ? Status::Ok()
+                              : Unimplemented(StrCat("\"", key, "\" is not there yet"));
+  }
+
+  static Status ReadText(std::string_view key, JsonValue value, std::string& text) {
+    std::string_view read;
+    if (value.get_string().get(read) != simdjson::SUCCESS) {
+      return InvalidArgument(StrCat("\"", key, "\" must be a string"));
+    }
+    text = read;
+    return Status::Ok();
+  }
+
+  static Status ReadSwitch(std::string_view key, JsonValue value, bool& flag) {
+    if (value.get_bool().get(flag) == simdjson::SUCCESS) return Status::Ok();
+    return InvalidArgument(StrCat("\"", key, "\" must be true or false"));
+  }
+
+  Status ReadChoices(std::string_view key, JsonValue value) {
+    int64_t choices;
+    if (value.get_int64().get(choices) != simdjson::SUCCESS || choices < 1 ||
+        choices > kMostChoices) {
+      return InvalidArgument(StrCat("\"", key, "\" must be 1 to ", kMostChoices));
+    }
+    if (key == "n") parsed_.choices = choices;
+    if (key == "best_of" && choices > 1) return Unimplemented("\"best_of\" is not there yet");
+    return Status::Ok();
+  }
+
+  Status ReadStreamOptions(JsonValue value) {
+    JsonObject object;
+    if (value.get_object().get(object) != simdjson::SUCCESS) {
+      return InvalidArgument("\"stream_options\" must be an object");
+    }
+    return ForEachField(object, [&](std::string_view key, JsonValue option) {
+      if (key != "include_usage") return CheckIgnored(option, max_depth_);
+      return ReadSwitch(key, option, parsed_.reports_usage);
+    });
+  }
+
+  // A text; texts; tokens; or one array of tokens within another.
+  Status ReadPrompt(JsonValue value, int depth = 0) {
+    constexpr const char* kForm = "\"prompt\" must be a text, or an array of texts or tokens";
+    std::string_view text;
+    if (value.get_string().get(text) == simdjson::SUCCESS) {
+      prompts_.emplace_back(text);
+      return prompts_.size() <= static_cast<size_t>(kMostChoices)
+                 ? Status::Ok()
+                 : InvalidArgument(StrCat("more than ", kMostChoices, " prompts"));
+    }
+    int64_t token;
+    if (depth > 0 && value.get_int64().get(token) == simdjson::SUCCESS) {
+      auto& tokens = parsed_.options.prompt_tokens;
+      tokens.push_back(token);
+      if (token < 0) return InvalidArgument("\"prompt\" has a token below 0");
+      return tokens.size() <= kMostTokens ? Status::Ok() : InvalidArgument("too many tokens");
+    }
+    JsonArray array;
+    if (depth > 1 || value.get_array().get(array) != simdjson::SUCCESS) {
+      return InvalidArgument(kForm);
+    }
+    const size_t texts = prompts_.size(), tokens = parsed_.options.prompt_tokens.size();
+    ONNXD_RETURN_IF_ERROR(
+        ForEachElement(array, [&](JsonValue one) { return ReadPrompt(one, depth + 1); }));
+    const bool has_texts = prompts_.size() > texts || texts > 0;
+    const bool has_tokens = !parsed_.options.prompt_tokens.empty();
+    if (has_texts && has_tokens) return InvalidArgument(kForm);
+    if (depth == 1 && tokens > 0) return Unimplemented("several prompts of tokens");
+    return Status::Ok();
+  }
+
+  static Status KeepJson(JsonValue value, std::string_view key, std::string& json) {
+    std::string_view raw;
+    if (simdjson::to_json_string(value).get(raw) != simdjson::SUCCESS) {
+      return InvalidArgument(StrCat("\"", key, "\" is malformed"));
+    }
+    while (!raw.empty() && static_cast<unsigned char>(raw.back()) <= ' ') raw.remove_suffix(1);
+    json = raw;
+    return Status::Ok();
+  }
+
+  Status WriteConversation() {
+    if (messages_.empty() || messages_.front() != '[') {
+      return InvalidArgument("the body needs \"messages\": an array of objects");
+    }
+    parsed_.options.is_chat = true;
+    prompts_ = {StrCat("{\"messages\":", messages_,
+                       ",\"variables\":", variables_.empty() ? "{}" : variables_, "}")};
+    return Status::Ok();
+  }
+
+  const CompletionForm form_;
+  const int64_t max_depth_;
+  CompletionBody parsed_;
+  std::vector<std::string> prompts_;
+  std::string messages_, variables_;
+};
+
+}  // namespace
+
+Result<CompletionBody> ReadCompletionBody(const HttpBody& body, CompletionForm form,
+                                          int64_t max_depth) {
+  ONNXD_ASSIGN_OR_RETURN(CompletionBody parsed, Reader(form, max_depth).Read(body));
+  if (form == CompletionForm::kText && !parsed.options.max_tokens) {
+    parsed.options.max_tokens = kFewTokens;
+  }
+  return parsed;
+}
+
+}  // namespace onnxd

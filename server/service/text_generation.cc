@@ -1,0 +1,146 @@
+#include "server/service/text_generation.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "runtime/base/str_cat.h"
+#include "server/generation/generator.h"
+#include "server/generation/prompt_tokens.h"
+
+namespace onnxd {
+namespace {
+
+constexpr int64_t kMostTexts = 64;
+
+SamplingParameters SamplingOf(const GenerationOptions& options, SamplingParameters sampling) {
+  const auto set = [](auto& field, const auto& said) { field = said.value_or(field); };
+  set(sampling.temperature, options.temperature);
+  set(sampling.top_p, options.top_p);
+  set(sampling.min_p, options.min_p);
+  set(sampling.top_k, options.top_k);
+  set(sampling.repetition_penalty, options.repetition_penalty);
+  set(sampling.presence_penalty, options.presence_penalty);
+  set(sampling.frequency_penalty, options.frequency_penalty);
+  sampling.logit_bias = options.logit_bias;
+  sampling.seed = options.seed;
+  return sampling;
+}
+
+// All texts of one request, until the last of them has its answer.
+class Writing : public std::enable_shared_from_this<Writing> {
+ public:
+  Writing(Scheduler& scheduler, std::shared_ptr<const ModelVersion> version, TextsAsked asked,
+          std::function<void(Result<TextsWritten>)> done)
+      : scheduler_(scheduler),
+        version_(std::move(version)),
+        asked_(std::move(asked)),
+        done_(std::move(done)),
+        texts_(static_cast<size_t>(asked_.texts.ElementCount())),
+        left_(texts_.size()) {
+    written_.counts.cut.resize(texts_.size());
+  }
+
+  void Start() {
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      if (!asked_.options.prompt_tokens.empty()) {
+        Write(i, asked_.options.prompt_tokens, {});
+      } else {
+        Tokenize(i);
+      }
+    }
+  }
+
+ private:
+  void Tokenize(size_t i) {
+    BatchRequest request;
+    request.inputs = PromptOf(asked_.texts.elements<std::string>()[i], asked_.options.is_chat);
+    request.deadline = asked_.deadline;
+    request.priority = asked_.priority;
+    request.cancelled = asked_.cancelled;
+    request.steps = asked_.steps;
+    request.done = [self = shared_from_this(), i](BatchResult result) {
+      if (!result.outputs.ok()) return self->Finish(i, result.outputs.status());
+      const auto tokens = (*result.outputs)[0].tensor().elements<int64_t>();
+      self->Write(i, {tokens.begin(), tokens.end()}, result.queue_time + result.compute_time);
+    };
+    scheduler_.Submit(version_->tokenizing, std::move(request));
+  }
+
+  void Write(size_t i, std::vector<int64_t> prompt, std::chrono::nanoseconds waited) {
+    const GenerationOptions& options = asked_.options;
+    GenerationRequest request;
+    request.prompt = std::move(prompt);
+    request.sampling = SamplingOf(options, version_->generator->plan().sampling);
+    if (request.sampling.seed) *request.sampling.seed += i;  // equal prompts, other answers
+    request.max_tokens = options.max_tokens.value_or(0);
+    request.stops = options.stops;
+    request.ignores_stop_tokens = options.ignores_stop_tokens;
+    request.skips_special_tokens = options.skips_special_tokens;
+    request.priority = asked_.priority;
+    request.deadline = asked_.deadline;
+    request.cancelled = asked_.cancelled;
+    request.steps = asked_.steps;
+    request.on_text = [self = shared_from_this(), i](std::string text) {
+      self->texts_[i] += text;
+      if (self->asked_.options.on_text != nullptr && self->texts_.size() == 1) {
+        self->asked_.options.on_text(std::move(text));
+      }
+    };
+    request.done = [self = shared_from_this(), i, waited](Result<GenerationResult> result) {
+      if (result.ok()) result->queue_time += waited;
+      self->Finish(i, result);
+    };
+    version_->generator->Submit(std::move(request), version_);
+  }
+
+  void Finish(size_t i, const Result<GenerationResult>& result) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!result.ok()) {
+        if (failure_.ok()) failure_ = result.status();
+      } else {
+        GeneratedTexts& counts = written_.counts;
+        counts.cut[i] = result->finish == FinishReason::kLength;
+        counts.prompt_tokens += result->prompt_tokens;
+        counts.generated_tokens += result->generated_tokens;
+        written_.queue_time = std::max(written_.queue_time, result->queue_time);
+        written_.compute_time = std::max(written_.compute_time, result->compute_time);
+      }
+      if (--left_ > 0) return;
+    }
+    if (!failure_.ok()) return done_(failure_);
+    auto texts = Tensor::Create(DataType::kString, asked_.texts.shape());
+    if (!texts.ok()) return done_(texts.status());
+    std::move(texts_.begin(), texts_.end(), texts->mutable_data<std::string>());
+    written_.texts = *std::move(texts);
+    done_(std::move(written_));
+  }
+
+  Scheduler& scheduler_;
+  const std::shared_ptr<const ModelVersion> version_;
+  const TextsAsked asked_;
+  const std::function<void(Result<TextsWritten>)> done_;
+  std::vector<std::string> texts_;  // each written by its own sequence
+  std::mutex mutex_;
+  size_t left_;           // guarded by mutex_
+  Status failure_;        // guarded by mutex_
+  TextsWritten written_;  // guarded by mutex_
+};
+
+}  // namespace
+
+void GenerateTexts(Scheduler& scheduler, std::shared_ptr<const ModelVersion> version,
+                   TextsAsked asked, std::function<void(Result<TextsWritten>)> done) {
+  const int64_t count = asked.texts.ElementCount();
+  if (count < 1 || count > kMostTexts) {
+    return done(InvalidArgument(StrCat(count, " texts, expected 1 to ", kMostTexts)));
+  }
+  if (asked.options.max_tokens.value_or(0) < 0) {
+    return done(InvalidArgument(StrCat("max_tokens is ", *asked.options.max_tokens)));
+  }
+  std::make_shared<Writing>(scheduler, std::move(version), std::move(asked), std::move(done))
+      ->Start();
+}
+
+}  // namespace onnxd

@@ -1,0 +1,395 @@
+"""The section `generation` of a model.yaml: a model writes texts, token after token, for many clients at once."""
+
+import concurrent.futures
+import http.client
+import json
+import shutil
+import socket
+import time
+import unittest
+
+import onnx
+
+import decoders
+from repositories import RepositoryCase
+
+WEIGHTS = decoders.Weights()
+# Of different lengths, and one with characters of several bytes.
+PROMPTS = ["hello", "x", "a longer text than the others", "é", "abc def"]
+
+
+def written(text, tokens=20, weights=WEIGHTS):
+    return decoders.greedy(weights, text, tokens).decode(errors="replace")
+
+
+def events(raw):
+    return [line[6:] for line in raw.decode().split("\n\n") for line in [line] if line.startswith("data: ")]
+
+
+class GenerationCase(RepositoryCase):
+    first = decoders.decoder(WEIGHTS)
+
+    def files(self, settings="", name="m", version=1, **files):
+        """Beside the model: its tokenizer and what else libraries leave there."""
+        folder = self.folder / name / str(version)
+        files.setdefault("config", {"max_position_embeddings": decoders.CONTEXT, "eos_token_id": decoders.END})
+        for file, content in {"tokenizer": decoders.TOKENIZER, **files}.items():
+            (folder / f"{file}.json").write_text(json.dumps(content))
+        self.settings("generation:\n  tokenizer: tokenizer.json\n" + settings, name)
+
+    def complete(self, served, prompt, tokens=20, **fields):
+        status, answer = self.post(served, "/v1/completions", {
+            "prompt": prompt, "max_tokens": tokens, "temperature": 0, **fields})
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def texts(self, served, prompt, tokens=20, **fields):
+        return [choice["text"] for choice in self.complete(served, prompt, tokens, **fields)["choices"]]
+
+    def refusal(self, served, path="/v1/completions", **fields):
+        status, answer = self.post(served, path, fields)
+        self.assertGreaterEqual(status, 400, answer)
+        return status, answer["error"]["message"] if path.startswith("/v1/") else answer["error"]
+
+    def stream(self, served, path, document):
+        """Pieces of the body, each with when it came."""
+        connection = http.client.HTTPConnection("127.0.0.1", served.http_port, timeout=30)
+        self.addCleanup(connection.close)
+        connection.request("POST", path, json.dumps(document))
+        response = connection.getresponse()
+        pieces = []
+        while piece := response.readline():
+            pieces.append(piece)
+        return response, events(b"".join(pieces))
+
+
+class Completions(GenerationCase):
+    def test_the_likeliest_tokens_are_written(self):
+        self.files()
+        served = self.serve()
+        for prompt in PROMPTS:
+            self.assertEqual(self.texts(served, prompt), [written(prompt)])
+        self.assertTrue(served.logged("writes texts: 96 tokens of context, sequences take steps padded before their tokens"))
+
+    def test_many_texts_are_written_at_once(self):
+        """Whoever comes or goes in between, each is what it is alone."""
+        self.files()
+        served = self.serve()
+        lengths = [(prompt, tokens) for tokens in (1, 7, 30, 55, 12) for prompt in PROMPTS] * 4
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            texts = list(pool.map(lambda one: self.texts(served, *one), lengths))
+        self.assertEqual(texts, [[written(*one)] for one in lengths])
+        self.assertGreater(self.metric(served, 'onnxd_generation_tokens_total{kind="generated",model="m",version="1"}'), 2000)
+
+    def test_several_prompts_and_several_answers(self):
+        self.files()
+        served = self.serve()
+        self.assertEqual(self.texts(served, PROMPTS), [written(prompt) for prompt in PROMPTS])
+        self.assertEqual(self.texts(served, ["x", "abc"], n=2), [written(text) for text in ("x", "x", "abc", "abc")])
+        self.assertEqual(self.texts(served, list(b"hello")), [written("hello")])
+        self.assertEqual(self.texts(served, [list(b"hello")]), [written("hello")])
+        self.assertEqual(self.texts(served, "hello", echo=True), ["hello" + written("hello")])
+
+    def test_what_the_answer_says_besides(self):
+        self.files()
+        served = self.serve()
+        answer = self.complete(served, "hello", 7)
+        self.assertEqual((answer["object"], answer["model"]), ("text_completion", "m"))
+        self.assertEqual(answer["usage"], {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12})
+        self.assertEqual(answer["choices"][0]["finish_reason"], "length")
+        self.assertEqual(self.complete(served, "hello", 500)["usage"]["total_tokens"], decoders.CONTEXT)
+        status, models = self.get(served, "/v1/models")
+        self.assertEqual([(model["id"], model["object"]) for model in models["data"]], [("m", "model")])
+
+    def test_texts_that_end_it(self):
+        self.files()
+        served = self.serve()
+        whole = written("hello", 40)
+        for stop in (whole[5:8], [whole[30:33], whole[10:12]], whole[7]):
+            stops = stop if isinstance(stop, list) else [stop]
+            answer = self.complete(served, "hello", 40, stop=stop)["choices"][0]
+            self.assertEqual(answer["text"], whole[:min(whole.index(text) for text in stops)])
+            self.assertEqual(answer["finish_reason"], "stop")
+        self.assertEqual(self.texts(served, "hello", 40, stop="0"), [whole])
+
+    def test_tokens_that_end_it(self):
+        whole = decoders.greedy(WEIGHTS, "hello", 40)
+        end = whole[9]
+        self.files(config={"max_position_embeddings": 96}, generation_config={"eos_token_id": [end, 300]})
+        served = self.serve()
+        answer = self.complete(served, "hello", 40)
+        self.assertEqual(answer["choices"][0]["text"], whole[:whole.index(end)].decode())
+        self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
+        self.assertEqual(answer["usage"]["completion_tokens"], whole.index(end) + 1)
+        self.assertEqual(self.texts(served, "hello", 40, ignore_eos=True), [written("hello", 40)])
+
+    def test_a_special_token_is_the_end_and_is_not_written(self):
+        weights = decoders.Weights()
+        weights.bias[decoders.END] = 4
+        self.put(1, decoders.decoder(weights))
+        self.files()
+        served = self.serve()
+        ids = list(b"hello")
+        for _ in range(60):
+            ids.append(int(decoders.logits(weights, ids).argmax()))
+        self.assertIn(decoders.END, ids)
+        self.assertEqual(self.texts(served, "hello", 60), [bytes(ids[5:ids.index(decoders.END)]).decode()])
+        seen = self.texts(served, "hello", 60, ignore_eos=True, skip_special_tokens=False)[0]
+        self.assertIn("<|end|>", seen)
+
+    def test_choices_by_chance(self):
+        self.files()
+        served = self.serve()
+        sampled = [self.texts(served, "hello", 30, temperature=1.5, seed=seed)[0] for seed in (1, 1, 2)]
+        self.assertEqual(sampled[0], sampled[1])
+        self.assertNotEqual(sampled[0], sampled[2])
+        self.assertNotEqual(sampled[0], written("hello", 30))
+        self.assertEqual(len(set(self.texts(served, "hello", 30, temperature=1.5, seed=1, n=4))), 4)
+        for only in ({"top_k": 1}, {"top_p": 0}, {"min_p": 1}):
+            self.assertEqual(self.texts(served, "hello", temperature=1.5, **only), [written("hello")], only)
+        biased = self.texts(served, "hello", 5, logit_bias={str(ord("q")): 100})
+        self.assertEqual(biased, ["qqqqq"])
+        self.assertNotIn("q", self.texts(served, "hello", 40, logit_bias={str(ord("q")): -100})[0])
+        rare = self.texts(served, "hello", 20, frequency_penalty=2, presence_penalty=2, repetition_penalty=2)[0]
+        self.assertGreater(len(set(rare)), len(set(written("hello", 20))))
+
+    def test_the_files_say_how_it_is_chosen(self):
+        self.files(generation_config={"do_sample": False})
+        served = self.serve()
+        status, answer = self.post(served, "/v1/completions", {"prompt": "hello", "max_tokens": 20})
+        self.assertEqual(answer["choices"][0]["text"], written("hello"))
+
+    def test_what_is_refused(self):
+        self.files()
+        served = self.serve()
+        for fields, message in (
+                ({"prompt": ""}, "the prompt has no tokens"),
+                ({"prompt": "a" * 96}, "the prompt has 96 tokens, and prompt and answer have 96 together at most"),
+                ({}, 'the body needs "prompt"'),
+                ({"prompt": "a", "temperature": -1}, "temperature is -1, expected 0 to 100"),
+                ({"prompt": "a", "max_tokens": -1}, "max_tokens is -1"),
+                ({"prompt": "a", "max_tokens": "1"}, "max_tokens must be a whole number"),
+                ({"prompt": "a", "stop": ""}, "stop must be"),
+                ({"prompt": "a", "logprobs": 3}, '"logprobs" is not there yet'),
+                ({"prompt": ["a", 1]}, '"prompt" must be a text'),
+                ({"prompt": [-1]}, "a token below 0"),
+                ({"prompt": "a", "n": 65}, '"n" must be 1 to 64'),
+                ({"prompt": ["a", "b"], "stream": True}, "a stream has one prompt"),
+                ({"prompt": "a", "model": "other"}, "other")):
+            self.assertIn(message, self.refusal(served, **fields)[1])
+        self.assertEqual(self.texts(served, "hello", logprobs=None, user="somebody", best_of=1), [written("hello")])
+
+    def test_tokens_that_the_model_does_not_have(self):
+        """The run fails, and what is written beside it goes on."""
+        self.files()
+        served = self.serve()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            good = [pool.submit(self.texts, served, "hello", 60) for _ in range(6)]
+            for _ in range(10):
+                status, message = self.refusal(served, prompt=[1, 5000])
+                self.assertEqual(status, 400, message)
+            self.assertEqual([one.result() for one in good], [[written("hello", 60)]] * 6)
+
+    def test_more_texts_than_may_wait(self):
+        self.files("  max_sequences: 1\n  queue_requests: 0\n")
+        served = self.serve()
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            answers = list(pool.map(lambda _: self.post(served, "/v1/completions", {
+                "prompt": "hello", "max_tokens": 80, "temperature": 0}), range(24)))
+        self.assertLessEqual({status for status, _ in answers}, {200, 503})
+        self.assertTrue(all(answer["choices"][0]["text"] == written("hello", 80) for status, answer in answers if status == 200))
+
+
+class Models(GenerationCase):
+    """Kinds of models, and how their sequences are joined."""
+
+    def check(self, model, settings="", way="padded before their tokens", **files):
+        self.put(1, model)
+        self.files(settings, **files)
+        served = self.serve()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            texts = list(pool.map(lambda prompt: self.texts(served, prompt), PROMPTS * 3))
+        self.assertEqual(texts, [[written(prompt)] for prompt in PROMPTS * 3])
+        self.assertTrue(served.logged(f"sequences take steps {way}"))
+        return served
+
+    def test_positions_from_the_number_of_tokens(self):
+        """Padding would move them: each takes its own steps."""
+        self.check(decoders.decoder(WEIGHTS, positions=False), way="one by one")
+
+    def test_without_a_mask(self):
+        self.check(decoders.decoder(WEIGHTS, mask=False), way="one by one")
+
+    def test_prompts_in_pieces(self):
+        self.check(decoders.decoder(WEIGHTS), "  prefill_tokens: 3\n")
+
+    def test_context_and_ends_by_settings(self):
+        served = self.check(decoders.decoder(WEIGHTS), "  context_length: 60\n  stop_tokens: [48, 49]\n", config={})
+        self.assertEqual(self.complete(served, "hello", 500)["usage"]["total_tokens"], 60)
+        self.assertIn("60 together", self.refusal(served, prompt="a" * 60)[1])
+
+    def test_with_the_flag(self):
+        """Those of models that take tokens alone are not touched."""
+        self.files()
+        (self.folder / "m" / "model.yaml").unlink()
+        served = self.serve(self.folder, "--texts")
+        self.assertEqual(self.texts(served, "hello"), [written("hello")])
+        plain = self.serve(self.folder)
+        self.assertEqual(self.refusal(plain, prompt="a", model="m")[0], 400)
+        self.assertEqual(self.get(plain, "/v2/models/m")[1]["inputs"][0]["name"], "input_ids")
+
+    def test_what_cannot_be_served(self):
+        self.put(1, decoders.decoder(WEIGHTS))
+        for settings, message in (
+                ("generation:\n  tokenizer: other.json\n", "other.json"),
+                ("generation:\n  tokenizer: ../tokenizer.json\n", "must be the name of a file beside the model's"),
+                ("generation:\n  max_sequences: 3\n", "generation: it needs a tokenizer"),
+                ("generation:\n  tokenizer: tokenizer.json\nresponse_cache:\n  enabled: true\n", "goes with none of")):
+            self.files()
+            self.settings(settings)
+            served = self.serve()
+            self.assertTrue(served.logged(message), served.stderr_lines)
+            served.close()
+
+    def test_a_new_version_beside_one_that_writes(self):
+        self.files()
+        served = self.serve()
+        other = decoders.Weights(3)
+        hidden = self.folder / ".2"
+        shutil.copytree(self.folder / "m" / "1", hidden)
+        onnx.save(decoders.decoder(other), hidden / "model.onnx")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(self.texts, served, "hello", 80) for _ in range(16)]
+            hidden.rename(self.folder / "m" / "2")
+            end = time.monotonic() + 20
+            while self.texts(served, "hello") == [written("hello")] and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(self.texts(served, "hello"), [written("hello", weights=other)])
+            for one in running:
+                self.assertIn(one.result(), ([written("hello", 80)], [written("hello", 80, other)]))
+
+
+class Streams(GenerationCase):
+    def test_pieces_come_as_they_are_written(self):
+        self.files()
+        served = self.serve()
+        response, pieces = self.stream(served, "/v1/completions", {
+            "prompt": "abc def", "max_tokens": 30, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}})
+        self.assertEqual(response.getheader("Content-Type"), "text/event-stream; charset=utf-8")
+        self.assertEqual(pieces.pop(), "[DONE]")
+        chunks = [json.loads(piece) for piece in pieces]
+        usage = chunks.pop()
+        self.assertEqual((usage["choices"], usage["usage"]["completion_tokens"]), ([], 30))
+        self.assertEqual([chunk["choices"][0]["finish_reason"] for chunk in chunks], [None] * (len(chunks) - 1) + ["length"])
+        self.assertEqual("".join(chunk["choices"][0]["text"] for chunk in chunks), written("abc def", 30))
+        self.assertGreater(len(chunks), 20)
+        self.assertTrue(all("�" in chunk["choices"][0]["text"] or chunk["choices"][0]["text"].isascii() or
+                            "é" in chunk["choices"][0]["text"] for chunk in chunks))
+
+    def test_a_connection_goes_on_behind_a_stream(self):
+        self.files()
+        served = self.serve()
+        connection = http.client.HTTPConnection("127.0.0.1", served.http_port, timeout=30)
+        self.addCleanup(connection.close)
+        for _ in range(5):
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": "hello", "max_tokens": 9, "temperature": 0, "stream": True}))
+            pieces = events(connection.getresponse().read())
+            text = "".join(json.loads(piece)["choices"][0]["text"] for piece in pieces[:-1])
+            self.assertEqual(text, written("hello", 9))
+
+    def test_an_old_client_reads_until_the_end_of_the_connection(self):
+        self.files()
+        served = self.serve()
+        body = json.dumps({"prompt": "hello", "max_tokens": 9, "temperature": 0, "stream": True}).encode()
+        with socket.create_connection(("127.0.0.1", served.http_port), timeout=30) as plain:
+            plain.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            raw = b""
+            while piece := plain.recv(65536):
+                raw += piece
+        head, _, rest = raw.partition(b"\r\n\r\n")
+        self.assertNotIn(b"chunked", head)
+        self.assertEqual(events(rest)[-1], "[DONE]")
+
+    def test_an_error_before_the_first_piece_has_its_status(self):
+        self.files()
+        served = self.serve()
+        self.assertEqual(self.refusal(served, prompt="a" * 200, stream=True)[0], 400)
+
+    def test_clients_that_go_end_their_texts(self):
+        """Nothing is written for them any more: what others ask is not kept waiting."""
+        self.files("  max_sequences: 1\n")
+        served = self.serve()
+        body = json.dumps({"prompt": "hello", "max_tokens": 90, "stream": True, "ignore_eos": True}).encode()
+        gone = [socket.create_connection(("127.0.0.1", served.http_port), timeout=30) for _ in range(60)]
+        for one in gone:
+            one.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        gone[0].recv(1)
+        for one in gone:
+            one.close()
+        self.assertEqual(self.texts(served, "hello"), [written("hello")])
+        labels = 'code="CANCELLED",model="m",protocol="http",version="1"'
+        self.assertTrue(self.eventually(lambda: self.metric(served, f"onnxd_requests_total{{{labels}}}") > 20))
+        self.assertLess(self.metric(served, "onnxd_generation_tokens_total"), 60 * 95)
+        self.assertEqual(self.metric(served, "onnxd_generation_sequences"), 0)
+
+    def test_a_deadline_ends_a_text(self):
+        self.files()
+        served = self.serve()
+        status, answer = self.post(served, "/v2/models/m/generate", {"text_input": "hello", "timeout": 1})
+        self.assertIn(status, (503, 504), answer)
+
+    def test_draining_lets_texts_end(self):
+        self.files()
+        served = self.serve()
+        body = {"prompt": "hello", "max_tokens": 90, "temperature": 0, "stream": True}
+        connection = http.client.HTTPConnection("127.0.0.1", served.http_port, timeout=30)
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        response = connection.getresponse()
+        first = response.readline()
+        served.process.terminate()
+        pieces = events(first + response.read())
+        self.assertEqual(pieces[-1], "[DONE]")
+        self.assertEqual(served.process.wait(20), 0)
+
+
+class Generate(GenerationCase):
+    """Triton's extension, and the protocol's own call."""
+
+    def test_generate_and_its_stream(self):
+        self.files()
+        served = self.serve()
+        status, answer = self.post(served, "/v2/models/m/generate", {
+            "id": "7", "text_input": "hello", "parameters": {"max_tokens": 9, "temperature": 0, "stop": ["zz"]}})
+        self.assertEqual(answer, {"id": "7", "model_name": "m", "model_version": "1", "text_output": written("hello", 9)})
+        _, pieces = self.stream(served, "/v2/models/m/generate_stream", {"text_input": "hello", "max_tokens": 9, "temperature": 0})
+        self.assertEqual(len(pieces), 9)
+        self.assertEqual("".join(json.loads(piece)["text_output"] for piece in pieces), written("hello", 9))
+        self.assertIn("temperature must be a number", self.refusal(
+            served, "/v2/models/m/generate", text_input="a", temperature="warm")[1])
+        self.assertEqual(self.refusal(served, "/v2/models/m/generate_stream", text_input="")[0], 400)
+
+    def test_infer(self):
+        self.files()
+        served = self.serve()
+        status, answer = self.post(served, "/v2/models/m/infer", {
+            "inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [2], "data": ["hello", "x"]}],
+            "parameters": {"max_tokens": 9, "temperature": 0}})
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(answer["outputs"][0]["data"], [written("hello", 9), written("x", 9)])
+        metadata = self.get(served, "/v2/models/m")[1]
+        self.assertEqual(metadata["inputs"], [{"name": "text_input", "datatype": "BYTES", "shape": [-1]}])
+        self.assertEqual(metadata["outputs"], [{"name": "text_output", "datatype": "BYTES", "shape": [-1]}])
+
+    def test_metrics(self):
+        self.files()
+        served = self.serve()
+        self.texts(served, "hello", 20)
+        labels = 'model="m",version="1"'
+        self.assertEqual(self.metric(served, f"onnxd_generation_first_token_seconds_count{{{labels}}}"), 1)
+        self.assertEqual(self.metric(served, f"onnxd_generation_token_seconds_count{{{labels}}}"), 19)
+        self.assertEqual(self.metric(served, f'onnxd_generation_tokens_total{{kind="prompt",{labels}}}'), 5)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,179 @@
+#include "server/generation/decoder_rows.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+namespace onnxd {
+namespace {
+
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+TensorSignature Signature(const std::string& name, DataType type, SymbolicShape shape) {
+  TensorSignature signature;
+  signature.name = name;
+  signature.type.kind = ValueType::Kind::kTensor;
+  signature.type.element = type;
+  signature.type.shape = std::move(shape);
+  return signature;
+}
+
+Dimension Free(const char* name) { return Dimension::Symbol(name); }
+
+// One cache [batch, 2, past, 1] and one state of a fixed size, [batch, 2].
+std::vector<TensorSignature> Inputs() {
+  return {Signature("input_ids", DataType::kInt64, {Free("batch"), Free("tokens")}),
+          Signature("attention_mask", DataType::kInt32, {Free("batch"), Free("all")}),
+          Signature("position_ids", DataType::kInt64, {Free("batch"), Free("tokens")}),
+          Signature("past_key_values.0.key", DataType::kFloat, {Free("batch"), 2, Free("past"), 1}),
+          Signature("past_conv.1", DataType::kFloat, {Free("batch"), 2})};
+}
+
+std::vector<TensorSignature> Outputs() {
+  return {Signature("logits", DataType::kFloat, {Free("batch"), Free("tokens"), 5}),
+          Signature("present.0.key", DataType::kFloat, {Free("batch"), 2, Free("all"), 1}),
+          Signature("present_conv.1", DataType::kFloat, {Free("batch"), 2})};
+}
+
+DecoderPlan Plan(DecoderPlan::Joining joining) {
+  DecoderPlan plan = *MakeDecoderPlan(Inputs(), Outputs());
+  plan.joining = joining;
+  return plan;
+}
+
+// Of one sequence: numbers from `first` on.
+DecoderState State(int64_t length, float first) {
+  std::vector<float> cache(static_cast<size_t>(2 * length));
+  std::iota(cache.begin(), cache.end(), first);
+  return {{Tensor::Of<float>(Shape{1, 2, length, 1}, cache),
+           Tensor::Of<float>(Shape{1, 2}, {first, -first})},
+          length};
+}
+
+std::vector<float> Floats(const Value& value) {
+  const auto elements = value.tensor().elements<float>();
+  return {elements.begin(), elements.end()};
+}
+
+TEST(DecoderPlan, FindsWhatIsWhat) {
+  const DecoderPlan plan = Plan(DecoderPlan::Joining::kAlone);
+  ASSERT_EQ(plan.states.size(), 2U);
+  EXPECT_EQ(plan.states[0].output, 1U);
+  EXPECT_EQ(plan.states[0].past_axis, 2);
+  EXPECT_EQ(plan.states[1].output, 2U);
+  EXPECT_EQ(plan.states[1].past_axis, -1);
+  EXPECT_TRUE(plan.has_mask());
+}
+
+TEST(DecoderPlan, FindsTheBatchBehindKeysAndValues) {
+  auto inputs = Inputs();
+  inputs[3] = Signature("past_0", DataType::kFloat, {2, Free("batch"), 4, Free("past"), 8});
+  auto outputs = Outputs();
+  outputs[1].name = "present_0";
+  const auto plan = MakeDecoderPlan(inputs, outputs);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->states[0].batch_axis, 1);
+  EXPECT_EQ(plan->states[0].past_axis, 3);
+}
+
+TEST(DecoderPlan, NamesWhatItDoesNotKnow) {
+  const auto refusal = [](std::vector<TensorSignature> inputs,
+                          std::vector<TensorSignature> outputs) {
+    return std::string(MakeDecoderPlan(inputs, outputs).status().message());
+  };
+  auto inputs = Inputs();
+  inputs[0].name = "tokens";
+  EXPECT_THAT(refusal(inputs, Outputs()), HasSubstr("no inputs 'input_ids'"));
+  inputs = Inputs();
+  inputs[2].name = "encoder_hidden_states";
+  EXPECT_THAT(refusal(inputs, Outputs()), HasSubstr("'encoder_hidden_states'"));
+  inputs = Inputs();
+  inputs[3].type.shape = SymbolicShape{Free("batch"), Free("heads"), Free("past"), 1};
+  EXPECT_THAT(refusal(inputs, Outputs()), HasSubstr("'past_key_values.0.key' has free dimensions"));
+  auto outputs = Outputs();
+  outputs[1].name = "other";
+  EXPECT_THAT(refusal(Inputs(), outputs), HasSubstr("no output 'present_key_values.0.key'"));
+  outputs = Outputs();
+  outputs[0].name = "other";
+  EXPECT_THAT(refusal(Inputs(), outputs), HasSubstr("no output 'logits'"));
+}
+
+TEST(DecoderRows, PutsTheShorterOnesBehindTheirPadding) {
+  const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
+  DecoderRows rows(plan, Tensor::Create);
+  const std::vector<DecoderState> joining = {State(1, 10), State(3, 20)};
+  ASSERT_TRUE(rows.Change({}, joining).ok());
+  const auto inputs = rows.StepInputs(std::vector<int64_t>{7, 8});
+  ASSERT_TRUE(inputs.ok());
+  EXPECT_THAT((*inputs)[0].tensor().elements<int64_t>(), ElementsAre(7, 8));
+  EXPECT_THAT((*inputs)[1].tensor().elements<int32_t>(), ElementsAre(0, 0, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT((*inputs)[2].tensor().elements<int64_t>(), ElementsAre(1, 3));
+  EXPECT_THAT(Floats((*inputs)[3]), ElementsAre(0, 0, 10, 0, 0, 11, 20, 21, 22, 23, 24, 25));
+  EXPECT_THAT(Floats((*inputs)[4]), ElementsAre(10, -10, 20, -20));
+}
+
+TEST(DecoderRows, PutsTheShorterOnesBeforeTheirPadding) {
+  const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBehind);
+  DecoderRows rows(plan, Tensor::Create);
+  const std::vector<DecoderState> joining = {State(1, 10), State(3, 20)};
+  ASSERT_TRUE(rows.Change({}, joining).ok());
+  const auto inputs = rows.StepInputs(std::vector<int64_t>{7, 8});
+  ASSERT_TRUE(inputs.ok());
+  EXPECT_THAT((*inputs)[1].tensor().elements<int32_t>(), ElementsAre(1, 1, 0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(Floats((*inputs)[3]), ElementsAre(10, 0, 0, 11, 0, 0, 20, 21, 22, 23, 24, 25));
+}
+
+TEST(DecoderRows, CutsPaddingWhenTheLongestGoes) {
+  for (const auto joining :
+       {DecoderPlan::Joining::kPaddedBefore, DecoderPlan::Joining::kPaddedBehind}) {
+    const DecoderPlan plan = Plan(joining);
+    DecoderRows rows(plan, Tensor::Create);
+    const std::vector<DecoderState> states = {State(1, 10), State(3, 20), State(2, 30)};
+    ASSERT_TRUE(rows.Change({}, states).ok());
+    const std::vector<DecoderState> more = {State(1, 40)};
+    ASSERT_TRUE(rows.Change(std::vector<size_t>{2, 0}, more).ok());
+    EXPECT_THAT(rows.lengths(), ElementsAre(2, 1, 1));
+    const auto inputs = rows.StepInputs(std::vector<int64_t>{1, 2, 3});
+    ASSERT_TRUE(inputs.ok());
+    const bool before = joining == DecoderPlan::Joining::kPaddedBefore;
+    const std::vector<float> expected =
+        before ? std::vector<float>{30, 31, 32, 33, 0, 10, 0, 11, 0, 40, 0, 41}
+               : std::vector<float>{30, 31, 32, 33, 10, 0, 11, 0, 40, 0, 41, 0};
+    EXPECT_THAT(Floats((*inputs)[3]), ElementsAreArray(expected));
+    EXPECT_THAT(Floats((*inputs)[4]), ElementsAre(30, -30, 10, -10, 40, -40));
+  }
+}
+
+TEST(DecoderRows, RefusesStatesOfAnotherShape) {
+  const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
+  DecoderRows rows(plan, Tensor::Create);
+  const std::vector<DecoderState> joining = {State(2, 10)};
+  ASSERT_TRUE(rows.Change({}, joining).ok());
+  const Value logits(Tensor::Of<float>(Shape{1, 1, 5}, {1, 2, 3, 4, 5}));
+  const auto after = [&](int64_t length) {
+    DecoderState state = State(length, 1);
+    return std::vector<Value>{logits, state.tensors[0], state.tensors[1]};
+  };
+  const Status status = rows.SetStates(after(2));
+  EXPECT_THAT(status.message(), HasSubstr("'past_key_values.0.key' became float[1, 2, 2, 1]"));
+  EXPECT_THAT(rows.lengths(), ElementsAre(2));
+  EXPECT_TRUE(rows.SetStates(after(3)).ok());
+  EXPECT_THAT(rows.lengths(), ElementsAre(3));
+}
+
+TEST(DecoderRows, MakesTheInputsOfAPromptsPieces) {
+  const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
+  const auto empty = EmptyState(plan);
+  ASSERT_TRUE(empty.ok());
+  EXPECT_EQ(empty->tensors[0].shape(), (Shape{1, 2, 0, 1}));
+  EXPECT_THAT(Floats(Value(empty->tensors[1])), ElementsAre(0, 0));
+  const auto inputs = PromptInputs(plan, State(2, 1), std::vector<int64_t>{5, 6, 7});
+  ASSERT_TRUE(inputs.ok());
+  EXPECT_THAT((*inputs)[1].tensor().elements<int32_t>(), ElementsAre(1, 1, 1, 1, 1));
+  EXPECT_THAT((*inputs)[2].tensor().elements<int64_t>(), ElementsAre(2, 3, 4));
+}
+
+}  // namespace
+}  // namespace onnxd
