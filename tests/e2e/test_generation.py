@@ -3,16 +3,23 @@
 import concurrent.futures
 import http.client
 import json
+import pathlib
 import shutil
 import socket
+import tempfile
 import time
 import unittest
+import urllib.request
 
+import numpy
 import onnx
+import onnxruntime
 
+import daemon
 import decoders
 from repositories import RepositoryCase
 
+SHARED_MODELS = daemon.ROOT.parent / "shared" / "models"
 WEIGHTS = decoders.Weights()
 # Of different lengths, and one with characters of several bytes.
 PROMPTS = ["hello", "x", "a longer text than the others", "é", "abc def"]
@@ -389,6 +396,70 @@ class Generate(GenerationCase):
         self.assertEqual(self.metric(served, f"onnxd_generation_first_token_seconds_count{{{labels}}}"), 1)
         self.assertEqual(self.metric(served, f"onnxd_generation_token_seconds_count{{{labels}}}"), 19)
         self.assertEqual(self.metric(served, f'onnxd_generation_tokens_total{{kind="prompt",{labels}}}'), 5)
+
+
+def words(count):
+    """A tokenizer of as many tokens, each a word: its number."""
+    return {"added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "unk_token": "0", "vocab": {str(i): i for i in range(count)}}}
+
+
+class RealModels(unittest.TestCase):
+    """Small models of other projects, of random weights: several ways of keeping what was before, in float and float16.
+    What onnxruntime computes of one text at a time, without padding, is the likeliest here as well, or as likely as that:
+    of close logits another may be the largest in float16, or in another order of additions."""
+
+    COUNTS = {"gpt2_fp32": 1000, "lfm2_fp32": 1000, "llama_fp16": 32000, "gqa_graphcapture": 256}
+    # What lfm2 writes does not depend on what was before (its weights are a stub): nothing says how to join it.
+    WAYS = {"gpt2_fp32": "padded before their tokens", "lfm2_fp32": "one by one", "llama_fp16": "padded before their tokens",
+            "gqa_graphcapture": "padded behind their tokens"}
+
+    def oracle(self, name):
+        session = onnxruntime.InferenceSession(str(SHARED_MODELS / f"genai_tiny_{name}" / "model.onnx"))
+        inputs, outputs = session.get_inputs(), [output.name for output in session.get_outputs()]
+        types = {"tensor(float)": numpy.float32, "tensor(float16)": numpy.float16, "tensor(int64)": numpy.int64,
+                 "tensor(int32)": numpy.int32}
+
+        def logits(ids):
+            feeds = {}
+            for one in inputs:
+                shape = [1 if "batch" in str(size) else 0 if "past" in str(size) else size for size in one.shape]
+                values = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "position_ids": [list(range(len(ids)))]}
+                feeds[one.name] = numpy.asarray(values[one.name], types[one.type]) if one.name in values else numpy.zeros(
+                    shape, types[one.type])
+            return session.run(["logits"], feeds)[0][0, -1].astype(numpy.float64)
+
+        return logits
+
+    def test_texts_are_the_likeliest(self):
+        for name, count in self.COUNTS.items():
+            if not (SHARED_MODELS / f"genai_tiny_{name}").exists():
+                self.skipTest(f"{SHARED_MODELS}: models from elsewhere are not there")
+            with self.subTest(model=name), tempfile.TemporaryDirectory() as folder:
+                version = pathlib.Path(folder) / "m" / "1"
+                shutil.copytree(SHARED_MODELS / f"genai_tiny_{name}", version)
+                (version / "tokenizer.json").write_text(json.dumps(words(count)))
+                served = daemon.Daemon(folder, "--texts")
+                self.addCleanup(served.close)
+                self.assertTrue(served.logged(f"steps {self.WAYS[name]}"), served.stderr_lines)
+                random = numpy.random.default_rng(0)
+                prompts = [random.integers(0, count, length).tolist() for length in (3, 17, 1, 8)]
+
+                def complete(prompt):
+                    body = json.dumps({"prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True}).encode()
+                    with urllib.request.urlopen(served.url + "/v1/completions", body, timeout=60) as answer:
+                        return [int(word) for word in json.load(answer)["choices"][0]["text"].split()]
+
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    texts = list(pool.map(complete, prompts))
+                logits = self.oracle(name)
+                for prompt, text in zip(prompts, texts):
+                    self.assertEqual(len(text), 12)
+                    for i, token in enumerate(text):
+                        expected = logits(prompt + text[:i])
+                        spread = expected.max() - expected.min()
+                        self.assertLess(expected.max() - expected[token], 0.01 * spread, (prompt, text, i))
+                served.close()
 
 
 if __name__ == "__main__":
