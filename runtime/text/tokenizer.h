@@ -76,6 +76,8 @@ class Tokenizer {
   // makes a text more than 16 times, and 4,096 characters, longer.
   Result<Encoding> Encode(std::string_view text) const;
   Result<Encoding> EncodePair(std::string_view text, std::string_view second) const;
+  // Without the tokens around it.
+  Result<Encoding> EncodeText(std::string_view text) const;
 
  private:
   struct Found {
@@ -83,8 +85,6 @@ class Tokenizer {
     const AddedToken* token;
   };
 
-  // Without the tokens around it.
-  Result<Encoding> EncodeText(std::string_view text) const;
   // Those of `tree` in a text, from left to right, each the longest there.
   std::vector<Found> FindAdded(const AlignedText& text, const PrefixTree& tree) const;
   // How many tokens are kept of each text.

@@ -42,6 +42,20 @@ std::vector<int64_t> StopTokens(const GenerationSettings& settings, const Genera
   return tokens;
 }
 
+void ReadChatTemplate(const std::string& text, GenerationPlan& plan) {
+  plan.has_chat_template = !text.empty();
+  if (text.empty()) {
+    plan.why_no_chat = "the model has no chat template";
+    return;
+  }
+  auto parsed = Template::Parse(text);
+  if (parsed.ok()) {
+    plan.chat = *std::move(parsed);
+  } else {
+    plan.why_no_chat = StrCat("the model's chat template: ", parsed.status().message());
+  }
+}
+
 TensorSignature Texts(const char* name) {
   TensorSignature texts;
   texts.name = name;
@@ -68,7 +82,10 @@ Result<std::shared_ptr<const GenerationPlan>> MakeGenerationPlan(const Generatio
                                                      : kUnknownContext;
   plan->stop_tokens = StopTokens(settings, files, *plan->token_decoder);
   plan->sampling = files.sampling;
-  plan->chat_template = std::move(files.chat_template);
+  ReadChatTemplate(files.chat_template, *plan);
+  if (!settings.chat_template.empty() && plan->chat == nullptr) {
+    return InvalidArgument(plan->why_no_chat);
+  }
   plan->special_tokens = std::move(files.special_tokens);
   plan->max_sequences = settings.max_sequences;
   plan->queue_requests = settings.queue_requests;

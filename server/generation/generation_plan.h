@@ -14,6 +14,7 @@
 #include "server/config/generation_settings.h"
 #include "server/generation/decoder_plan.h"
 #include "server/generation/sampling.h"
+#include "server/templates/template.h"
 
 namespace onnxd {
 
@@ -24,7 +25,9 @@ struct GenerationPlan {
   int64_t context_length = 0;        // tokens of a prompt and its answer
   std::vector<int64_t> stop_tokens;  // ascending
   SamplingParameters sampling;       // of a request that does not say otherwise
-  std::string chat_template;         // empty: none
+  std::shared_ptr<const Template> chat;  // null: conversations are refused, because of
+  std::string why_no_chat;
+  bool has_chat_template = false;  // it may be one that cannot be used
   std::map<std::string, std::string> special_tokens;
   int64_t max_sequences = 1, queue_requests = 0, prefill_tokens = 1;
 };

@@ -427,7 +427,10 @@ void ModelLoader::AddGenerator(const std::shared_ptr<const GenerationPlan>& plan
   LogInfo(StrCat("model '", version.model, "' writes texts: ", plan->context_length,
                  " tokens of context, sequences take steps ",
                  kWays[static_cast<size_t>(plan->decoder.joining)],
-                 plan->chat_template.empty() ? "" : ", with a chat template"));
+                 plan->chat == nullptr ? "" : ", with a chat template"));
+  if (plan->chat == nullptr && plan->has_chat_template) {
+    LogWarning(StrCat("model '", version.model, "': ", plan->why_no_chat));
+  }
 }
 
 void ModelLoader::TryBatches(const std::shared_ptr<const ModelVersion>& version, const Way& way) {

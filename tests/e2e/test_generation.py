@@ -360,6 +360,79 @@ class Streams(GenerationCase):
         self.assertEqual(served.process.wait(20), 0)
 
 
+CHAT = "{% for message in messages %}{{ message.role[0] }}:{{ message.content }}|{% endfor %}{% if add_generation_prompt %}a:{% endif %}"
+
+
+class Chat(GenerationCase):
+    def chat(self, served, messages, tokens=12, **fields):
+        return self.post(served, "/v1/chat/completions", {"messages": messages, "max_tokens": tokens, "temperature": 0, **fields})
+
+    def test_a_conversation_is_written_by_the_model_s_template(self):
+        self.files(tokenizer_config={"chat_template": CHAT})
+        served = self.serve()
+        messages = [{"role": "system", "content": "be"}, {"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
+        status, answer = self.chat(served, messages)
+        self.assertEqual(status, 200, answer)
+        self.assertEqual((answer["object"], answer["choices"][0]["finish_reason"]), ("chat.completion", "length"))
+        self.assertEqual(answer["choices"][0]["message"], {"role": "assistant", "content": written("s:be|u:hi|a:", 12)})
+        self.assertEqual(answer["usage"]["prompt_tokens"], len("s:be|u:hi|a:"))
+        _, pieces = self.stream(served, "/v1/chat/completions", {"messages": messages, "max_tokens": 12, "temperature": 0, "stream": True})
+        self.assertEqual(pieces.pop(), "[DONE]")
+        deltas = [json.loads(piece)["choices"][0]["delta"] for piece in pieces]
+        self.assertEqual(deltas[0], {"role": "assistant", "content": ""})
+        self.assertEqual(deltas[-1], {})
+        self.assertEqual("".join(delta.get("content", "") for delta in deltas), written("s:be|u:hi|a:", 12))
+        # Without max_tokens: until the context is full.
+        self.assertEqual(self.post(served, "/v1/chat/completions", {"messages": messages, "temperature": 0})[1]["usage"]["total_tokens"], 96)
+
+    def test_variables_of_the_template(self):
+        self.files(tokenizer_config={"chat_template": "{{ bos_token }}{{ messages[0].content }}{{ word|default('?') }}", "bos_token": "b"})
+        served = self.serve()
+        for fields, prompt in (({}, "bhi?"), ({"chat_template_kwargs": {"word": "w"}}, "bhiw")):
+            answer = self.chat(served, [{"role": "user", "content": "hi"}], **fields)[1]
+            self.assertEqual(answer["choices"][0]["message"]["content"], written(prompt, 12))
+
+    def test_a_template_in_a_file(self):
+        (self.folder / "m" / "1" / "chat_template.jinja").write_text("<{{ messages[0].content }}>")
+        (self.folder / "m" / "1" / "mine.jinja").write_text("({{ messages[0].content }})")
+        self.files()
+        served = self.serve()
+        self.assertEqual(self.chat(served, [{"role": "user", "content": "hi"}])[1]["choices"][0]["message"]["content"], written("<hi>", 12))
+        self.files("  chat_template: mine.jinja\n")
+        served = self.serve()
+        self.assertEqual(self.chat(served, [{"role": "user", "content": "hi"}])[1]["choices"][0]["message"]["content"], written("(hi)", 12))
+
+    def test_what_is_refused(self):
+        self.files(tokenizer_config={"chat_template": "{{ raise_exception('only users') if messages[0].role != 'user' }}{{ messages[0].content }}"})
+        served = self.serve()
+        good = {"role": "user", "content": "hi"}
+        for messages, message in (
+                ([], "messages: it must be an array"), ([1], "each must be an object"), ([{"content": "a"}], 'each needs a "role"'),
+                ([{"role": "bot", "content": "a"}], "the chat template: line 1: only users"),
+                ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}], "the model takes nothing else"),
+                ([{**good, "deep": eval("[" * 70 + "]" * 70)}], "")):
+            status, text = self.refusal(served, "/v1/chat/completions", messages=messages)
+            self.assertEqual(status, 400)
+            self.assertIn(message, text)
+        for fields, message in (({"messages": "a"}, 'the body needs "messages"'), ({}, 'the body needs "messages"'),
+                                ({"messages": [good], "tools": [{"type": "function"}]}, '"tools" is not there yet'),
+                                ({"messages": [good], "response_format": {"type": "json_object"}}, '"response_format" is not there yet')):
+            self.assertIn(message, self.refusal(served, "/v1/chat/completions", **fields)[1])
+        self.assertEqual(self.chat(served, [good], response_format={"type": "text"}, tools=[], tool_choice="none", store=False)[0], 200)
+
+    def test_without_a_template_that_can_be_used(self):
+        self.files()
+        served = self.serve()
+        self.assertIn("the model has no chat template", self.refusal(
+            served, "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])[1])
+        self.files(tokenizer_config={"chat_template": "{% sing %}"})
+        served = self.serve()
+        self.assertTrue(served.logged("the model's chat template: line 1: the statement 'sing' is not there yet"))
+        self.assertIn("the statement 'sing'", self.refusal(
+            served, "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])[1])
+        self.assertEqual(self.texts(served, "hello"), [written("hello")])
+
+
 class Generate(GenerationCase):
     """Triton's extension, and the protocol's own call."""
 
