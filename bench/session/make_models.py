@@ -19,6 +19,7 @@ ENCODERS = {"bert_base": {}, "minilm": {"hidden_size": 384, "num_hidden_layers":
 QUANTIZED = [f"{name}_qdq" for name in ("resnet18", "resnet50", "mobilenet_v2", "bert_base", "minilm")]
 QUANTIZED += ["resnet18_qdqs8", "bert_base_dyn", "minilm_dyn", "gpt2_dyn", "gpt2_int4_a0", "gpt2_int4_a4", "gpt2_int8_a4"]
 DECODERS = {"gpt2": "float32", "gpt2_fp16": "float16"}
+WRITER = "gpt2_writer"
 SEQUENCE = 128  # tokens
 
 
@@ -89,6 +90,45 @@ def make_decoder(path, dtype="float32"):
     axes.update({f"present_{kind}": {2: "total_out"} for kind in kinds})
     export(Decoder(), (ids, mask, *past), path, ["input_ids", "attention_mask"] + [f"past_{k}" for k in kinds],
            ["logits"] + [f"present_{k}" for k in kinds], axes, 17)
+
+
+def make_writer(path):
+    """GPT-2 as exporters for generation write it: any number of texts, of tokens and of those before them."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.cache_utils import DynamicCache
+    torch.manual_seed(0)
+    config = GPT2Config(attn_implementation="eager")
+    layers, heads, width = config.n_layer, config.n_head, config.n_embd // config.n_head
+
+    class Writer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = GPT2LMHeadModel(config).eval()
+
+        def forward(self, ids, mask, positions, *past):
+            cache = DynamicCache()
+            for i in range(layers):
+                cache.update(past[2 * i], past[2 * i + 1], i)
+            # Of each token the ones up to it; what is made of shapes inside would be a constant.
+            before, tokens = past[0].shape[2], ids.shape[1]
+            places = torch.arange(before + tokens)
+            seen = (places[None, :] <= places[before:, None])[None, None] & mask[:, None, None, :].bool()
+            bias = torch.where(seen, 0.0, -1e9)
+            out = self.model(input_ids=ids, attention_mask=bias, past_key_values=cache, use_cache=True, position_ids=positions)
+            present = [tensor for layer in out.past_key_values.layers for tensor in (layer.keys, layer.values)]
+            return tuple([out.logits] + present)
+
+    past = [torch.randn(2, heads, 5, width) * 0.3 for _ in range(2 * layers)]
+    ids, mask = torch.ones(2, 3, dtype=torch.long), torch.ones(2, 8, dtype=torch.long)
+    positions = torch.arange(5, 8)[None].repeat(2, 1)
+    kinds = [f"{i}.{kind}" for i in range(layers) for kind in ("key", "value")]
+    names = ["input_ids", "attention_mask", "position_ids"] + [f"past_key_values.{kind}" for kind in kinds]
+    axes = {"input_ids": {0: "batch", 1: "tokens"}, "attention_mask": {0: "batch", 1: "total"},
+            "position_ids": {0: "batch", 1: "tokens"}, "logits": {0: "batch", 1: "tokens"}}
+    axes.update({f"past_key_values.{kind}": {0: "batch", 2: "past"} for kind in kinds})
+    axes.update({f"present.{kind}": {0: "batch", 2: "total_out"} for kind in kinds})
+    export(Writer(), (ids, mask, positions, *past), path, names, ["logits"] + [f"present.{kind}" for kind in kinds], axes, 17)
 
 
 class Calibration:
@@ -168,6 +208,8 @@ def make(folder, name):
         make_encoder(name, path)
     elif name in DECODERS:
         make_decoder(path, DECODERS[name])
+    elif name == WRITER:
+        make_writer(path)
     elif name in QUANTIZED:
         origin = next(base for base in VISION + list(ENCODERS) + list(DECODERS) if name.startswith(base + "_"))
         quantize(name, make(folder, origin), path)
@@ -177,7 +219,7 @@ def make(folder, name):
 
 
 def main():
-    names = VISION + list(ENCODERS) + list(DECODERS) + QUANTIZED
+    names = VISION + list(ENCODERS) + list(DECODERS) + [WRITER] + QUANTIZED
     if sys.argv[1:] == ["--list"]:
         print("\n".join(names))
         return

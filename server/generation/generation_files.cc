@@ -13,6 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr const char* kGenaiConfig = "genai_config.json";
 constexpr uint64_t kMostTemplateBytes = 1 << 20;
 constexpr int64_t kMostContext = int64_t{1} << 24;
 
@@ -86,12 +88,19 @@ Result<std::string> ReadTemplate(const GenerationSettings& settings, const fs::p
 
 }  // namespace
 
+bool SaysGeneration(const GenerationSettings& settings, const std::string& folder) {
+  if (!settings.finds_files()) return settings.active();
+  std::error_code none;
+  return fs::exists(fs::path(folder) / kGenerationConfig, none) ||
+         fs::exists(fs::path(folder) / kGenaiConfig, none);
+}
+
 Result<GenerationFiles> ReadGenerationFiles(const GenerationSettings& settings,
                                             const std::string& folder) {
   const fs::path path(folder);
   const Json config = ReadJsonFile(path / "config.json");
-  const Json generation = ReadJsonFile(path / "generation_config.json");
-  const Json genai = ReadJsonFile(path / "genai_config.json");
+  const Json generation = ReadJsonFile(path / kGenerationConfig);
+  const Json genai = ReadJsonFile(path / kGenaiConfig);
   const Json tokenizer = ReadJsonFile(path / "tokenizer_config.json");
   GenerationFiles files;
   for (const Json* one : {&genai, &config}) {

@@ -28,6 +28,9 @@ struct GenerationFiles {
   std::map<std::string, std::string> special_tokens;
 };
 
+// Whether the model beside these files is one that writes texts, as far as they say.
+bool SaysGeneration(const GenerationSettings& settings, const std::string& folder);
+
 // Of the folder. What is missing there, or no such file, says nothing. kNotFound and other errors
 // of ReadFile for a chat template that `settings` name.
 Result<GenerationFiles> ReadGenerationFiles(const GenerationSettings& settings,

@@ -22,9 +22,9 @@ struct GenerationPlan {
   DecoderPlan decoder;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TokenDecoder> token_decoder;
-  int64_t context_length = 0;        // tokens of a prompt and its answer
-  std::vector<int64_t> stop_tokens;  // ascending
-  SamplingParameters sampling;       // of a request that does not say otherwise
+  int64_t context_length = 0;            // tokens of a prompt and its answer
+  std::vector<int64_t> stop_tokens;      // ascending
+  SamplingParameters sampling;           // of a request that does not say otherwise
   std::shared_ptr<const Template> chat;  // null: conversations are refused, because of
   std::string why_no_chat;
   bool has_chat_template = false;  // it may be one that cannot be used

@@ -35,6 +35,8 @@ class GrpcWriter {
   virtual ~GrpcWriter() = default;
   // Messages go out in the order of the calls.
   virtual void Send(std::string message) = 0;
+  // One that is followed by others to the same message of the client: it does not answer it.
+  virtual void SendPart(std::string message) = 0;
   // Ends the call after what was sent; what comes later is dropped.
   virtual void Finish(Status status) = 0;
 };

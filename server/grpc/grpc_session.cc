@@ -460,12 +460,14 @@ class GrpcSession::Writer : public GrpcWriter, public std::enable_shared_from_th
   Writer(std::weak_ptr<GrpcSession> session, int32_t id,
          std::shared_ptr<std::atomic<bool>> cancelled)
       : session_(std::move(session)), id_(id), cancelled_(std::move(cancelled)) {}
-  void Send(std::string message) override { Post({std::move(message), Status()}); }
-  void Finish(Status status) override { Post({std::nullopt, std::move(status)}); }
+  void Send(std::string message) override { Post({std::move(message), false, Status()}); }
+  void SendPart(std::string message) override { Post({std::move(message), true, Status()}); }
+  void Finish(Status status) override { Post({std::nullopt, false, std::move(status)}); }
 
  private:
   struct Next {
     std::optional<std::string> message;
+    bool is_part = false;
     Status end;  // without a message
   };
 
@@ -493,7 +495,9 @@ class GrpcSession::Writer : public GrpcWriter, public std::enable_shared_from_th
     for (Next& next : outgoing) {
       Stream* stream = session.Find(id_);
       if (session.closed() || stream == nullptr || *cancelled_) return;
-      if (next.message) {
+      if (next.is_part) {
+        if (!stream->end) session.Queue(id_, *stream, *std::move(next.message));
+      } else if (next.message) {
         session.SendOn(id_, *stream, *std::move(next.message));
       } else {
         session.FinishStream(id_, *stream, next.end);

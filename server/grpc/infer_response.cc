@@ -141,6 +141,13 @@ std::string WriteStreamAnswer(std::string_view response) {
   return std::move(writer).Take();
 }
 
+std::string WriteStreamPart(std::string_view response) {
+  WireWriter writer;
+  writer.Reserve(response.size() + kHeadBytes);
+  writer.Begin(kInferResponse, response.size()).append(response);
+  return std::move(writer).Take();
+}
+
 std::string WriteStreamError(std::string_view message, std::string_view id) {
   WireWriter writer;
   writer.Bytes(kErrorMessage, message);

@@ -24,6 +24,8 @@ Result<std::string> WriteInferResponse(const InferenceResponse& result,
 // An inference.ModelStreamInferResponse with such an answer, the only one to its request; or with
 // why there is none, and the request's id.
 std::string WriteStreamAnswer(std::string_view response);
+// One with such an answer, behind which others come.
+std::string WriteStreamPart(std::string_view response);
 std::string WriteStreamError(std::string_view message, std::string_view id);
 
 }  // namespace onnxd

@@ -40,6 +40,12 @@ class OrderedAnswers {
     FinishIfDone();
   }
 
+  // One of several answers to a request, in their order.
+  void Add(const std::string& answer) {
+    std::lock_guard lock(mutex_);
+    if (!ended_) writer_->SendPart(WriteStreamPart(answer));
+  }
+
   // No request comes any more.
   void End() {
     std::lock_guard lock(mutex_);
@@ -80,7 +86,8 @@ class InferStream : public GrpcStreamHandler {
         service_, call,
         [place, answers = answers_](const Result<std::string>& answer, const std::string& id) {
           answers->Fill(place, answer, id);
-        });
+        },
+        [answers = answers_](const std::string& part) { answers->Add(part); });
   }
 
   void OnEnd() override { answers_->End(); }

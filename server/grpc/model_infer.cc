@@ -1,6 +1,7 @@
 #include "server/grpc/model_infer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/base/str_cat.h"
 #include "server/grpc/infer_response.h"
@@ -32,9 +33,45 @@ Status ReadSequenceId(const inference::InferParameter& parameter, SequenceContro
   return InvalidArgument("sequence_id must be a positive whole number or a string");
 }
 
-// The protocol's parameters: timeout, microseconds; priority; those of sequences.
-Status ApplyParameters(const inference::ModelInferRequest& request, InferenceRequest& out) {
+Result<double> NumberOf(const std::string& name, const inference::InferParameter& parameter) {
+  if (parameter.has_double_param()) return parameter.double_param();
+  if (parameter.has_int64_param()) return static_cast<double>(parameter.int64_param());
+  if (parameter.has_uint64_param()) return static_cast<double>(parameter.uint64_param());
+  return InvalidArgument(StrCat(name, " must be a number"));
+}
+
+// The names of server/http/generation_parameters.h, but for logit_bias; others have no meaning.
+Status ReadGenerationParameter(const std::string& name, const inference::InferParameter& parameter,
+                               GenerationOptions& options) {
+  auto* const number = NumberOption(options, name);
+  auto* const count = CountOption(options, name);
+  if (number != nullptr || count != nullptr || name == "seed") {
+    ONNXD_ASSIGN_OR_RETURN(const double value, NumberOf(name, parameter));
+    const bool is_whole = value == std::floor(value) && std::abs(value) < 0x1p53;
+    if (number == nullptr && !is_whole) {
+      return InvalidArgument(StrCat(name, " must be a whole number"));
+    }
+    if (number != nullptr) *number = value;
+    if (count != nullptr) *count = static_cast<int64_t>(value);
+    if (name == "seed") options.seed = static_cast<uint64_t>(static_cast<int64_t>(value));
+  } else if (bool* const flag = SwitchOption(options, name)) {
+    if (!parameter.has_bool_param()) return InvalidArgument(StrCat(name, " must be true or false"));
+    *flag = parameter.bool_param();
+  } else if (name == "stop") {
+    if (!parameter.has_string_param()) return InvalidArgument("stop must be a string");
+    return AddStop(parameter.string_param(), options);
+  }
+  return Status::Ok();
+}
+
+// The protocol's parameters: timeout, microseconds; priority; those of sequences; and where the
+// model writes texts those of generation.
+Status ApplyParameters(const inference::ModelInferRequest& request, bool writes_texts,
+                       InferenceRequest& out) {
   for (const auto& [name, parameter] : request.parameters()) {
+    if (writes_texts) {
+      ONNXD_RETURN_IF_ERROR(ReadGenerationParameter(name, parameter, out.generation));
+    }
     if (name == "sequence_id") {
       ONNXD_RETURN_IF_ERROR(ReadSequenceId(parameter, out.sequence.id));
     }
@@ -95,7 +132,7 @@ Result<Routed> RouteModelInfer(InferenceService& service, const GrpcCall& call,
   routed.request.id = message.id();
   routed.request.origin = call.origin;
   routed.request.deadline = call.deadline;
-  ONNXD_RETURN_IF_ERROR(ApplyParameters(message, routed.request));
+  ONNXD_RETURN_IF_ERROR(ApplyParameters(message, routed.version->writes_texts, routed.request));
   ONNXD_ASSIGN_OR_RETURN(routed.request.inputs, InputsOf(message, service.shared_memory()));
   for (const auto& output : message.outputs()) routed.request.outputs.push_back(output.name());
   return routed;
@@ -137,9 +174,24 @@ Result<std::string> WritePredict(const InferenceResponse& result) {
   return response.SerializeAsString();
 }
 
+// What turns pieces of a text into responses.
+std::function<void(std::string)> PartWriter(const ModelVersion& version, const std::string& id,
+                                            const SharedMemory& memory, ModelInferPart part) {
+  const InferenceResponse empty{version.model, version.version, id, {}};
+  return
+      [empty, name = version.outputs[0].name, &memory, part = std::move(part)](std::string text) {
+        InferenceResponse piece = empty;
+        piece.outputs.push_back({name, Tensor::Of<std::string>(Shape{1}, {std::move(text)})});
+        NonFiniteNumbers none;
+        auto response = WriteInferResponse(piece, {}, memory, none);
+        if (response.ok()) part(*std::move(response));
+      };
+}
+
 }  // namespace
 
-void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone done) {
+void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone done,
+                ModelInferPart part) {
   MessageArena arena;
   auto& message = arena.Create<inference::ModelInferRequest>();
   std::vector<OutputForm> forms;
@@ -150,10 +202,17 @@ void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone 
     return RouteModelInfer(service, call, message);
   }();
   auto metrics = routed.ok() ? routed->version->metrics : nullptr;
+  const bool in_parts = part != nullptr && routed.ok() && routed->version->writes_texts;
+  if (in_parts) {
+    routed->request.generation.on_text =
+        PartWriter(*routed->version, message.id(), service.shared_memory(), std::move(part));
+  }
   Infer(service, call, std::move(routed),
         [&service, done = std::move(done), id = message.id(), metrics = std::move(metrics),
-         forms = std::move(forms)](Result<InferenceResponse> result) {
+         forms = std::move(forms), in_parts](Result<InferenceResponse> result) {
           if (!result.ok()) return done(result.status(), id);
+          const bool was_given = in_parts && result->outputs[0].value.tensor().ElementCount() == 1;
+          if (was_given) result->outputs[0].value = Tensor::Of<std::string>(Shape{1}, {""});
           NonFiniteNumbers non_finite{service.json().non_finite};
           auto response = WriteInferResponse(*result, forms, service.shared_memory(), non_finite);
           metrics->CountNonFinite(non_finite.count);

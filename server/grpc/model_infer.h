@@ -12,8 +12,13 @@ namespace onnxd {
 // A serialized inference.ModelInferResponse, and the request's id as far as it was read.
 using ModelInferDone = std::function<void(Result<std::string>, const std::string& id)>;
 
-// Computes the ModelInferRequest in `call.message`; `done` is called once.
-void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone done);
+// Another serialized inference.ModelInferResponse, before the last.
+using ModelInferPart = std::function<void(std::string)>;
+
+// Computes the ModelInferRequest in `call.message`; `done` is called once. What a model writes goes
+// to `part` piece by piece, where it is not null, and nothing of it is left for `done`.
+void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone done,
+                ModelInferPart part = nullptr);
 
 // The PredictRequest in `call.message`; answers with a serialized PredictResponse.
 void Predict(InferenceService& service, const GrpcCall& call, GrpcRespond respond);

@@ -1,9 +1,6 @@
 #include "server/http/generation_parameters.h"
 
-#include <algorithm>
 #include <charconv>
-#include <iterator>
-#include <optional>
 
 #include "runtime/base/str_cat.h"
 
@@ -12,67 +9,19 @@ namespace {
 
 using Options = GenerationOptions;
 
-constexpr size_t kMostStops = 16, kMostStopBytes = 256, kMostBiases = 1024;
+constexpr size_t kMostBiases = 1024;
 
-struct NumberParameter {
-  std::string_view key;
-  std::optional<double> Options::*field;
-};
-constexpr NumberParameter kNumbers[] = {
-    {"temperature", &Options::temperature},
-    {"top_p", &Options::top_p},
-    {"min_p", &Options::min_p},
-    {"repetition_penalty", &Options::repetition_penalty},
-    {"presence_penalty", &Options::presence_penalty},
-    {"frequency_penalty", &Options::frequency_penalty},
-};
-
-struct CountParameter {
-  std::string_view key;
-  std::optional<int64_t> Options::*field;
-};
-constexpr CountParameter kCounts[] = {
-    {"max_tokens", &Options::max_tokens},
-    {"max_completion_tokens", &Options::max_tokens},
-    {"max_new_tokens", &Options::max_tokens},
-    {"top_k", &Options::top_k},
-};
-
-struct SwitchParameter {
-  std::string_view key;
-  bool Options::*field;
-};
-constexpr SwitchParameter kSwitches[] = {
-    {"ignore_eos", &Options::ignores_stop_tokens},
-    {"skip_special_tokens", &Options::skips_special_tokens},
-};
-
-// Null: there is none of that key.
-template <typename Parameter, size_t kCount>
-const Parameter* Find(const Parameter (&parameters)[kCount], std::string_view key) {
-  const auto* const found = std::find_if(std::begin(parameters), std::end(parameters),
-                                         [&](const Parameter& one) { return one.key == key; });
-  return found == std::end(parameters) ? nullptr : found;
-}
-
-Status AddStop(JsonValue value, Options& options) {
+Status ReadStop(JsonValue value, Options& options) {
   std::string_view text;
-  if (value.get_string().get(text) != simdjson::SUCCESS) {
-    return InvalidArgument("stop must be a string, or an array of them");
-  }
-  if (text.empty() || text.size() > kMostStopBytes || options.stops.size() == kMostStops) {
-    return InvalidArgument(
-        StrCat("stop must be ", kMostStops, " strings of 1 to ", kMostStopBytes, " bytes at most"));
-  }
-  options.stops.emplace_back(text);
-  return Status::Ok();
+  if (value.get_string().get(text) == simdjson::SUCCESS) return AddStop(text, options);
+  return InvalidArgument("stop must be a string, or an array of them");
 }
 
 Status ReadStops(JsonValue value, Options& options) {
   JsonArray array;
   options.stops.clear();
-  if (value.get_array().get(array) != simdjson::SUCCESS) return AddStop(value, options);
-  return ForEachElement(array, [&](JsonValue one) { return AddStop(one, options); });
+  if (value.get_array().get(array) != simdjson::SUCCESS) return ReadStop(value, options);
+  return ForEachElement(array, [&](JsonValue one) { return ReadStop(one, options); });
 }
 
 // {"50256": -100}
@@ -108,23 +57,23 @@ Status ReadSeed(JsonValue value, Options& options) {
 }  // namespace
 
 Result<bool> ReadGenerationParameter(std::string_view key, JsonValue value, Options& options) {
-  const auto* const number = Find(kNumbers, key);
-  const auto* const count = Find(kCounts, key);
-  const auto* const flag = Find(kSwitches, key);
+  auto* const number = NumberOption(options, key);
+  auto* const count = CountOption(options, key);
+  bool* const flag = SwitchOption(options, key);
   const bool is_other = key == "seed" || key == "stop" || key == "logit_bias";
   if (number == nullptr && count == nullptr && flag == nullptr && !is_other) return false;
   if (IsNull(value)) return true;
   Status status;
   if (number != nullptr) {
-    if (value.get_double().get((options.*number->field).emplace()) != simdjson::SUCCESS) {
+    if (value.get_double().get(number->emplace()) != simdjson::SUCCESS) {
       status = InvalidArgument(StrCat(key, " must be a number"));
     }
   } else if (count != nullptr) {
-    if (value.get_int64().get((options.*count->field).emplace()) != simdjson::SUCCESS) {
+    if (value.get_int64().get(count->emplace()) != simdjson::SUCCESS) {
       status = InvalidArgument(StrCat(key, " must be a whole number"));
     }
   } else if (flag != nullptr) {
-    if (value.get_bool().get(options.*flag->field) != simdjson::SUCCESS) {
+    if (value.get_bool().get(*flag) != simdjson::SUCCESS) {
       status = InvalidArgument(StrCat(key, " must be true or false"));
     }
   } else if (key == "seed") {

@@ -7,7 +7,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "runtime/base/status.h"
 
 namespace onnxd {
 
@@ -30,6 +33,14 @@ struct GenerationOptions {
   // be null.
   std::function<void(std::string text)> on_text;
 };
+
+// The option of a parameter's name, as OpenAI's API, vLLM and Triton's backends have them: of a
+// number, a whole number, a truth value. Null: it is none of these.
+std::optional<double>* NumberOption(GenerationOptions& options, std::string_view name);
+std::optional<int64_t>* CountOption(GenerationOptions& options, std::string_view name);
+bool* SwitchOption(GenerationOptions& options, std::string_view name);
+// kInvalidArgument: it is empty or too long, or there are too many.
+Status AddStop(std::string_view text, GenerationOptions& options);
 
 // Of all texts of a request.
 struct GeneratedTexts {

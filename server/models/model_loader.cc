@@ -4,8 +4,10 @@
 #include <cmath>
 #include <optional>
 
+#include "runtime/base/machine.h"
 #include "runtime/session/prepared_model_cache.h"
 #include "runtime/tensor/convert.h"
+#include "server/generation/generation_files.h"
 #include "server/generation/generator.h"
 #include "server/generation/prompt_tokens.h"
 #include "server/models/batch_trial.h"
@@ -313,6 +315,19 @@ ModelLoader::ModelLoader(SessionOptions session, Scheduler& scheduler, ServerMet
       load_(std::move(load)),
       find_providers_(std::move(find_providers)) {}
 
+namespace {
+
+// All sequences of a model that writes texts take their steps in one run: the processors have
+// nothing else to do for it.
+int64_t ThreadsOf(const WantedVersion& wanted) {
+  const ModelSettings& settings = wanted.settings;
+  const bool has_all =
+      settings.threads == 0 && SaysGeneration(settings.generation, TextFolderOf(wanted.path));
+  return has_all ? AvailableProcessors() : settings.threads;
+}
+
+}  // namespace
+
 std::shared_ptr<ThreadPool> ModelLoader::PoolOf(int64_t threads) {
   if (threads == 0 || (session_.pool != nullptr && threads == session_.pool->threads())) {
     return session_.pool;
@@ -329,7 +344,7 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   const auto begin = Clock::now();
   SessionOptions options = session_;
   options.memory = memory;
-  options.pool = PoolOf(wanted.settings.threads);
+  options.pool = PoolOf(ThreadsOf(wanted));
   if (!wanted.settings.precision.empty()) {
     options.precision = *PrecisionFromName(wanted.settings.precision);
   }

@@ -23,10 +23,13 @@ std::string Token() {
   return token;
 }
 
-// What says how texts become tokens and vectors; see server/texts/found_texts.h.
-constexpr std::string_view kTextFiles[] = {"tokenizer.json", "tokenizer_config.json",
-                                           "modules.json", "sentence_bert_config.json",
-                                           "1_Pooling/config.json"};
+// What says how texts become tokens and vectors, or are written; see server/texts/found_texts.h and
+// server/generation/generation_files.h.
+constexpr std::string_view kTextFiles[] = {"tokenizer.json",        "tokenizer_config.json",
+                                           "modules.json",          "sentence_bert_config.json",
+                                           "1_Pooling/config.json", "generation_config.json",
+                                           "genai_config.json",     "config.json",
+                                           "chat_template.jinja",   "chat_template.json"};
 
 // The name that a file gets beside the chosen model; empty: it does not belong there. Files of
 // texts stand at the top.

@@ -4,6 +4,7 @@ import concurrent.futures
 import http.client
 import json
 import pathlib
+import queue
 import shutil
 import socket
 import tempfile
@@ -14,6 +15,7 @@ import urllib.request
 import numpy
 import onnx
 import onnxruntime
+import tritonclient.grpc
 
 import daemon
 import decoders
@@ -460,6 +462,35 @@ class Generate(GenerationCase):
         metadata = self.get(served, "/v2/models/m")[1]
         self.assertEqual(metadata["inputs"], [{"name": "text_input", "datatype": "BYTES", "shape": [-1]}])
         self.assertEqual(metadata["outputs"], [{"name": "text_output", "datatype": "BYTES", "shape": [-1]}])
+
+    def test_grpc(self):
+        """A call gets the whole text; a stream pieces of it, and an empty last one."""
+        self.files()
+        served = self.serve()
+        text = tritonclient.grpc.InferInput("text_input", [1], "BYTES")
+        text.set_data_from_numpy(numpy.array(["hello"], object))
+        parameters = {"max_tokens": 9, "temperature": 0, "seed": 1}
+        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.grpc_port}") as client:
+            answer = client.infer("m", [text], parameters=parameters)
+            self.assertEqual(answer.as_numpy("text_output")[0].decode(), written("hello", 9))
+            with self.assertRaisesRegex(Exception, "temperature must be a number"):
+                client.infer("m", [text], parameters={"temperature": "warm"})
+            came = queue.Queue()
+            client.start_stream(lambda result, error: came.put((result, error)))
+            client.async_stream_infer("m", [text], request_id="7", parameters=parameters)
+            pieces = []
+            while True:
+                result, error = came.get(timeout=20)
+                self.assertIsNone(error)
+                self.assertEqual(result.get_response().id, "7")
+                pieces.append(result.as_numpy("text_output")[0].decode())
+                if result.get_response().parameters["triton_final_response"].bool_param:
+                    break
+            self.assertEqual((len(pieces), "".join(pieces), pieces[-1]), (10, written("hello", 9), ""))
+            client.async_stream_infer("m", [text], parameters={"max_tokens": -1})
+            result, error = came.get(timeout=20)
+            self.assertIn("max_tokens is -1", str(error))
+            client.stop_stream()
 
     def test_metrics(self):
         self.files()

@@ -386,7 +386,8 @@ class WebServers(SourceCase):
                  {"type": "directory", "path": "onnx"}, {"type": "file", "path": "README.md", "size": 1, "oid": "a4"},
                  {"type": "file", "path": "tokenizer.json", "size": 2, "oid": "a5"},
                  {"type": "file", "path": "1_Pooling/config.json", "size": 2, "oid": "a6"},
-                 {"type": "file", "path": "openvino/tokenizer.json", "size": 2, "oid": "a7"}]
+                 {"type": "file", "path": "openvino/tokenizer.json", "size": 2, "oid": "a7"},
+                 {"type": "file", "path": "generation_config.json", "size": 2, "oid": "a8"}]
         page = {"/api/models/org/net/tree/c0ffee": files[:2], "/api/models/org/net/tree/c0ffee/2": files[2:]}
 
         def api(handler, path):
@@ -401,13 +402,13 @@ class WebServers(SourceCase):
         self.server.objects["/org/net/resolve/c0ffee/onnx/model.onnx"] = whole
         self.server.objects["/org/net/resolve/c0ffee/onnx/model.onnx_data"] = b"data"
         self.server.objects["/org/net/resolve/c0ffee/onnx/model_int8.onnx"] = content(8)
-        for path in ("tokenizer.json", "1_Pooling/config.json"):
+        for path in ("tokenizer.json", "1_Pooling/config.json", "generation_config.json"):
             self.server.objects[f"/org/net/resolve/c0ffee/{path}"] = b"{}"
         hub = {"HF_ENDPOINT": self.server.url, "HF_TOKEN": "hf_token"}
         served = self.start("hf://org/net@v1.0", **hub)
         self.ready(served)
         self.assertEqual(self.answer(served, "/predict/net"), 3)
-        self.assertEqual(sorted(path.name for path in self.cache.glob("*/models/net/1/*")), ["1_Pooling_config.json", "model.onnx", "model.onnx_data", "tokenizer.json"])
+        self.assertEqual(sorted(path.name for path in self.cache.glob("*/models/net/1/*")), ["1_Pooling_config.json", "generation_config.json", "model.onnx", "model.onnx_data", "tokenizer.json"])
         served = self.start("hf://org/net@v1.0/onnx/model_int8.onnx", **hub)
         self.ready(served)
         self.assertEqual(self.answer(served, "/predict/model_int8"), 8)
