@@ -18,7 +18,7 @@ struct GenerationSettings {
   int64_t context_length = 0;        // tokens of a prompt and its answer; 0: what the files say
   int64_t max_sequences = 32;        // that share steps; others wait
   int64_t queue_requests = 256;      // that wait
-  int64_t prefill_tokens = 512;      // of a prompt between two steps of others
+  int64_t prefill_tokens = 512;      // of prompts between two steps of others
   std::vector<int64_t> stop_tokens;  // ascending, besides those that the files name
   std::string chat_template;         // a file beside the model's; empty: what the files say
   bool active() const { return !tokenizer.empty(); }

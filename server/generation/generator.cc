@@ -45,7 +45,7 @@ struct Generator::Sequence {
 struct Generator::Group {
   Group(const DecoderPlan& plan, const TensorMaker& make) : rows(plan, make) {}
   DecoderRows rows;
-  std::vector<SequencePtr> sequences;  // one a row
+  std::vector<SequencePtr> sequences;  // one a row; null: it is over
 };
 
 Generator::Generator(std::shared_ptr<const GenerationPlan> plan, Scheduler& scheduler,
@@ -110,13 +110,14 @@ void Generator::NoteSequences() {
 }
 
 bool Generator::Begin() {
-  const bool prompts = prompting_ != nullptr && !(prompt_was_last_ && active_ > 0);
-  if (!prompts && active_ == 0) return false;
-  prompt_was_last_ = prompts;
-  if (prompts) {
+  const bool may_prompt = active_ == 0 || prompted_tokens_ < plan_->prefill_tokens;
+  if (prompting_ != nullptr && may_prompt) {
     RunPrompt();
-  } else {
+  } else if (active_ > 0) {
+    prompted_tokens_ = 0;
     RunStep();
+  } else {
+    return false;
   }
   return true;
 }
@@ -143,14 +144,14 @@ void Generator::DropLost() {
     take_lost(waiting_);
   }
   if (prompting_ != nullptr && IsLost(*prompting_)) lost.push_back(std::move(prompting_));
+  const size_t inactive = lost.size();
+  take_lost(joining_);
   for (const auto& group : groups_) {
-    std::vector<size_t> kept;
-    for (size_t row = 0; row < group->sequences.size(); ++row) {
-      if (!IsLost(*group->sequences[row])) kept.push_back(row);
+    for (SequencePtr& sequence : group->sequences) {
+      if (sequence != nullptr && IsLost(*sequence)) lost.push_back(std::move(sequence));
     }
-    if (kept.size() == group->sequences.size()) continue;
-    KeepRows(*group, kept, lost);
   }
+  active_ -= static_cast<int64_t>(lost.size() - inactive);
   DropEmptyGroups();
   for (SequencePtr& sequence : lost) {
     const Status why = WhyLost(sequence->request);
@@ -158,27 +159,11 @@ void Generator::DropLost() {
   }
 }
 
-// The others go to `gone`. Without memory for those that stay all of them fail.
-void Generator::KeepRows(Group& group, std::span<const size_t> kept,
-                         std::vector<SequencePtr>& gone) {
-  const Status changed = group.rows.Change(kept, {});
-  std::vector<SequencePtr> all = std::exchange(group.sequences, {});
-  for (const size_t row : kept) group.sequences.push_back(std::move(all[row]));
-  for (SequencePtr& sequence : all) {
-    if (sequence == nullptr) continue;
-    gone.push_back(std::move(sequence));
-    --active_;
-  }
-  if (changed.ok()) return;
-  for (SequencePtr& sequence : std::exchange(group.sequences, {})) {
-    --active_;
-    Fail(std::move(sequence), changed);
-  }
-  (void)group.rows.Change({}, {});
-}
-
 void Generator::DropEmptyGroups() {
-  std::erase_if(groups_, [](const auto& group) { return group->sequences.empty(); });
+  std::erase_if(groups_, [](const auto& group) {
+    return std::all_of(group->sequences.begin(), group->sequences.end(),
+                       [](const SequencePtr& sequence) { return sequence == nullptr; });
+  });
 }
 
 void Generator::TakeWaiting() {
@@ -211,6 +196,7 @@ void Generator::RunPrompt() {
   const auto rest = std::span<const int64_t>(sequence.request.prompt).subspan(begin);
   const auto most = static_cast<size_t>(plan_->prefill_tokens);
   const auto piece = rest.first(std::min(rest.size(), most));
+  prompted_tokens_ += static_cast<int64_t>(piece.size());
   auto inputs = PromptInputs(plan_->decoder, sequence.state, piece);
   if (!inputs.ok()) {
     Fail(std::move(prompting_), inputs.status());
@@ -238,27 +224,65 @@ void Generator::OnPrompt(BatchResult result, size_t tokens) {
   const std::span<float> numbers(logits->mutable_data<float>(),
                                  static_cast<size_t>(logits->ElementCount()));
   if (const auto finish = Write(sequence, numbers)) return Finish(std::move(prompting_), *finish);
-  Join(std::move(prompting_));
+  ++active_;
+  joining_.push_back(std::move(prompting_));
 }
 
-void Generator::Join(SequencePtr sequence) {
-  if (groups_.empty() || plan_->decoder.joining == Joining::kAlone) {
-    groups_.push_back(std::make_unique<Group>(plan_->decoder, make_));
+// Those that join have rows, those that are over have none any more. Rows are copied once for all
+// of them.
+void Generator::Regroup() {
+  if (plan_->decoder.joining == Joining::kAlone) {
+    for (SequencePtr& sequence : std::exchange(joining_, {})) {
+      groups_.push_back(std::make_unique<Group>(plan_->decoder, make_));
+      Regroup(*groups_.back(), std::move(sequence));
+    }
+  } else {
+    if (groups_.empty()) groups_.push_back(std::make_unique<Group>(plan_->decoder, make_));
+    Regroup(*groups_[0], {});
   }
-  Group& group = *groups_.back();
-  std::vector<size_t> all(group.sequences.size());
-  for (size_t row = 0; row < all.size(); ++row) all[row] = row;
-  const Status joined = group.rows.Change(all, {&sequence->state, 1});
-  if (!joined.ok()) {
-    DropEmptyGroups();
-    return Fail(std::move(sequence), joined);
+  DropEmptyGroups();
+}
+
+void Generator::Regroup(Group& group, SequencePtr only) {
+  std::vector<SequencePtr> joining;
+  if (only != nullptr) {
+    joining.push_back(std::move(only));
+  } else {
+    joining.swap(joining_);
   }
-  sequence->state = {};
-  group.sequences.push_back(std::move(sequence));
-  ++active_;
+  std::vector<size_t> kept;
+  for (size_t row = 0; row < group.sequences.size(); ++row) {
+    if (group.sequences[row] != nullptr) kept.push_back(row);
+  }
+  if (joining.empty() && kept.size() == group.sequences.size()) return;
+  std::vector<DecoderState> states;
+  for (const SequencePtr& sequence : joining) states.push_back(sequence->state);
+  Status changed = group.rows.Change(kept, states);
+  if (!changed.ok()) {
+    // Without the memory for all: those that are there go on, where that has enough.
+    FailAll(joining, changed);
+    changed = group.rows.Change(kept, {});
+    if (!changed.ok()) FailAll(group.sequences, changed);
+    if (!changed.ok()) return;
+  }
+  std::erase(group.sequences, nullptr);
+  for (SequencePtr& sequence : joining) {
+    sequence->state = {};
+    group.sequences.push_back(std::move(sequence));
+  }
+}
+
+void Generator::FailAll(std::vector<SequencePtr>& sequences, const Status& status) {
+  for (SequencePtr& sequence : std::exchange(sequences, {})) {
+    if (sequence == nullptr) continue;
+    --active_;
+    Fail(std::move(sequence), status);
+  }
 }
 
 void Generator::RunStep() {
+  Regroup();
+  if (groups_.empty()) return Advance();  // memory for none of them
   next_group_ = (next_group_ + 1) % groups_.size();
   Group& group = *groups_[next_group_];
   std::vector<int64_t> tokens;
@@ -287,31 +311,21 @@ void Generator::OnStep(BatchResult result) {
     status = last.ok() ? group.rows.SetStates(*result.outputs) : last.status();
     if (last.ok()) logits = *std::move(last);
   }
-  std::vector<size_t> kept;
   if (!status.ok()) {
     // The one that came last gives way: without it the others may go on.
-    for (size_t row = 0; row + 1 < count; ++row) kept.push_back(row);
-    std::vector<SequencePtr> gone;
-    KeepRows(group, kept, gone);
-    DropEmptyGroups();
-    for (SequencePtr& sequence : gone) Fail(std::move(sequence), status);
-    return;
+    --active_;
+    Fail(std::exchange(group.sequences.back(), nullptr), status);
+    return DropEmptyGroups();
   }
   const size_t vocabulary = static_cast<size_t>(logits.shape()[1]);
-  std::vector<FinishReason> reasons;
   for (size_t row = 0; row < count; ++row) {
     const std::span<float> own(logits.mutable_data<float>() + row * vocabulary, vocabulary);
-    if (const auto finish = Write(*group.sequences[row], own)) {
-      reasons.push_back(*finish);
-    } else {
-      kept.push_back(row);
-    }
+    const auto finish = Write(*group.sequences[row], own);
+    if (!finish) continue;
+    --active_;
+    Finish(std::exchange(group.sequences[row], nullptr), *finish);
   }
-  if (kept.size() == count) return;
-  std::vector<SequencePtr> finished;
-  KeepRows(group, kept, finished);
   DropEmptyGroups();
-  for (size_t i = 0; i < reasons.size(); ++i) Finish(std::move(finished[i]), reasons[i]);
 }
 
 Result<Tensor> Generator::LastLogits(const std::vector<Value>& outputs, int64_t rows) const {

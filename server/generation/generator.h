@@ -45,8 +45,9 @@ struct GenerationRequest {
 };
 
 // Any thread. Sequences whose prompts were computed take their steps together, one run for all, as
-// the plan lets them be joined; others are begun between two steps, so that neither waits for the
-// other's end. One run is under way at a time, and none while nobody asks.
+// the plan lets them be joined; others are begun between two steps, `prefill_tokens` of their
+// prompts at most, so that neither waits for the other's end. One run is under way at a time, and
+// none while nobody asks.
 class Generator : public std::enable_shared_from_this<Generator> {
  public:
   // `scheduled` runs the session, and must not run it on the thread that submits. `keep` lives as
@@ -85,10 +86,11 @@ class Generator : public std::enable_shared_from_this<Generator> {
   void NoteSequences();
   void RunPrompt();
   void OnPrompt(BatchResult result, size_t tokens);
-  void Join(SequencePtr sequence);
+  void Regroup();
+  void Regroup(Group& group, SequencePtr only);
+  void FailAll(std::vector<SequencePtr>& sequences, const Status& status);
   void RunStep();
   void OnStep(BatchResult result);
-  void KeepRows(Group& group, std::span<const size_t> kept, std::vector<SequencePtr>& gone);
   void DropEmptyGroups();
   // Writes the next token; why it was the last.
   std::optional<FinishReason> Write(Sequence& sequence, std::span<float> logits);
@@ -104,13 +106,14 @@ class Generator : public std::enable_shared_from_this<Generator> {
   const TensorMaker make_;
   const std::shared_ptr<ModelMetrics> metrics_;
   mutable std::mutex mutex_;
-  std::deque<SequencePtr> waiting_;  // guarded by mutex_
-  bool busy_ = false;                // guarded by mutex_
-  SequencePtr prompting_;            // whose prompt is computed; null: none
-  bool prompt_was_last_ = false;
+  std::deque<SequencePtr> waiting_;   // guarded by mutex_
+  bool busy_ = false;                 // guarded by mutex_
+  SequencePtr prompting_;             // whose prompt is computed; null: none
+  int64_t prompted_tokens_ = 0;       // since the last step
+  std::vector<SequencePtr> joining_;  // whose prompts were, and that take the next step
   std::vector<std::unique_ptr<Group>> groups_;
   size_t next_group_ = 0;
-  int64_t active_ = 0;  // sequences in groups
+  int64_t active_ = 0;  // sequences in groups, and that join
 };
 
 }  // namespace onnxd
