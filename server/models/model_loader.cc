@@ -435,8 +435,14 @@ void ModelLoader::AddGenerator(const std::shared_ptr<const GenerationPlan>& plan
   version.tokenizing = std::make_shared<ScheduledModel>(name, PromptTokensOf(plan),
                                                         metrics_.ForModel(name, version.version),
                                                         PolicyOf(version.settings));
+  // States stay from run to run, in the version's account.
+  const TensorMaker make_state = [make, memory = version.memory](DataType type,
+                                                                 const Shape& shape) {
+    const ChargeTo charge(memory.get());
+    return make(type, shape);
+  };
   version.generator =
-      std::make_shared<Generator>(plan, scheduler_, version.scheduled, make, version.metrics);
+      std::make_shared<Generator>(plan, scheduler_, version.scheduled, make_state, version.metrics);
   constexpr const char* kWays[] = {"one by one", "padded before their tokens",
                                    "padded behind their tokens"};
   LogInfo(StrCat("model '", version.model, "' writes texts: ", plan->context_length,
