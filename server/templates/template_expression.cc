@@ -172,17 +172,19 @@ Result<Expression> ParsePostfix(Reader& reader, Expression holder) {
   }
 }
 
+Result<TemplateArguments> NoArguments(Scope& scope) {
+  TemplateArguments none;
+  none.budget = &scope.budget();
+  return none;
+}
+
 Result<Expression> ParseFilter(Reader& reader, Expression subject) {
   ONNXD_ASSIGN_OR_RETURN(const std::string name, reader.ExpectName());
   if (!HasFilter(name)) {
     return Unimplemented(
         StrCat("line ", reader.Peek().line, ": the filter '", name, "' is not there yet"));
   }
-  TemplateCallArguments arguments = [](Scope& scope) -> Result<TemplateArguments> {
-    TemplateArguments none;
-    none.budget = &scope.budget();
-    return none;
-  };
+  TemplateCallArguments arguments = NoArguments;
   if (reader.IsSign("(")) {
     ONNXD_ASSIGN_OR_RETURN(arguments, ParseArguments(reader));
   }
@@ -214,11 +216,7 @@ Result<Expression> ParseTest(Reader& reader, Expression subject) {
     return Unimplemented(
         StrCat("line ", reader.Peek().line, ": the test '", name, "' is not there yet"));
   }
-  TemplateCallArguments arguments = [](Scope& scope) -> Result<TemplateArguments> {
-    TemplateArguments none;
-    none.budget = &scope.budget();
-    return none;
-  };
+  TemplateCallArguments arguments = NoArguments;
   if (reader.IsSign("(")) {
     ONNXD_ASSIGN_OR_RETURN(arguments, ParseArguments(reader));
   } else if (BeginsArgument(reader)) {
