@@ -95,7 +95,9 @@ void Generator::Advance() {
     DropLost();
     TakeWaiting();
     NoteSequences();
-    if (Begin()) return;
+    const Work work = Begin();
+    if (work == Work::kUnderWay) return;
+    if (work == Work::kDone) continue;
     std::lock_guard lock(mutex_);
     if (!waiting_.empty()) continue;
     busy_ = false;
@@ -109,17 +111,25 @@ void Generator::NoteSequences() {
                          static_cast<int64_t>(waiting_.size()));
 }
 
-bool Generator::Begin() {
+Generator::Work Generator::Begin() {
   const bool may_prompt = active_ == 0 || prompted_tokens_ < plan_->prefill_tokens;
-  if (prompting_ != nullptr && may_prompt) {
-    RunPrompt();
-  } else if (active_ > 0) {
-    prompted_tokens_ = 0;
-    RunStep();
-  } else {
-    return false;
-  }
-  return true;
+  if (prompting_ != nullptr && may_prompt) return RunPrompt();
+  if (active_ == 0) return Work::kNone;
+  prompted_tokens_ = 0;
+  return RunStep();
+}
+
+// The turn goes on with the later of the two, the end of the run and that of this call: a scheduler
+// that refuses answers at once, and many refusals must not call each other.
+Generator::Work Generator::Run(BatchRequest run, std::function<void(BatchResult)> on_end) {
+  const auto one_is_over = std::make_shared<std::atomic<bool>>(false);
+  run.done = [self = shared_from_this(), one_is_over,
+              on_end = std::move(on_end)](BatchResult result) {
+    on_end(std::move(result));
+    if (one_is_over->exchange(true)) self->Advance();
+  };
+  scheduler_.Submit(scheduled_, std::move(run));
+  return one_is_over->exchange(true) ? Work::kDone : Work::kUnderWay;
 }
 
 bool Generator::IsLost(const Sequence& sequence) const {
@@ -190,7 +200,7 @@ BatchRequest Generator::RunOf(std::vector<Value> inputs, const Sequence& sequenc
   return run;
 }
 
-void Generator::RunPrompt() {
+Generator::Work Generator::RunPrompt() {
   Sequence& sequence = *prompting_;
   const auto begin = static_cast<size_t>(sequence.state.length);
   const auto rest = std::span<const int64_t>(sequence.request.prompt).subspan(begin);
@@ -200,15 +210,13 @@ void Generator::RunPrompt() {
   auto inputs = PromptInputs(plan_->decoder, sequence.state, piece);
   if (!inputs.ok()) {
     Fail(std::move(prompting_), inputs.status());
-    return Advance();
+    return Work::kDone;
   }
   BatchRequest run = RunOf(*std::move(inputs), sequence);
   run.cancelled = sequence.request.cancelled;
-  run.done = [self = shared_from_this(), tokens = piece.size()](BatchResult result) {
-    self->OnPrompt(std::move(result), tokens);
-    self->Advance();
-  };
-  scheduler_.Submit(scheduled_, std::move(run));
+  return Run(std::move(run), [this, tokens = piece.size()](BatchResult result) {
+    OnPrompt(std::move(result), tokens);
+  });
 }
 
 void Generator::OnPrompt(BatchResult result, size_t tokens) {
@@ -280,9 +288,9 @@ void Generator::FailAll(std::vector<SequencePtr>& sequences, const Status& statu
   }
 }
 
-void Generator::RunStep() {
+Generator::Work Generator::RunStep() {
   Regroup();
-  if (groups_.empty()) return Advance();  // memory for none of them
+  if (groups_.empty()) return Work::kDone;  // memory for none of them
   next_group_ = (next_group_ + 1) % groups_.size();
   Group& group = *groups_[next_group_];
   std::vector<int64_t> tokens;
@@ -290,15 +298,11 @@ void Generator::RunStep() {
   auto inputs = group.rows.StepInputs(tokens);
   if (!inputs.ok()) {
     OnStep({inputs.status()});
-    return Advance();
+    return Work::kDone;
   }
   BatchRequest run = RunOf(*std::move(inputs), *group.sequences[0]);
   if (group.sequences.size() == 1) run.cancelled = group.sequences[0]->request.cancelled;
-  run.done = [self = shared_from_this()](BatchResult result) {
-    self->OnStep(std::move(result));
-    self->Advance();
-  };
-  scheduler_.Submit(scheduled_, std::move(run));
+  return Run(std::move(run), [this](BatchResult result) { OnStep(std::move(result)); });
 }
 
 void Generator::OnStep(BatchResult result) {

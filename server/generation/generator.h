@@ -79,17 +79,20 @@ class Generator : public std::enable_shared_from_this<Generator> {
 
   // All below belongs to the one who has the turn: who made busy_ true, and then each run's end.
   void Advance();
-  bool Begin();  // a run; false: there is nothing to be done
+  // There is none; it goes on when a run ends; it is done, and there may be more.
+  enum class Work { kNone, kUnderWay, kDone };
+  Work Begin();
+  Work Run(BatchRequest run, std::function<void(BatchResult)> on_end);
   bool IsLost(const Sequence& sequence) const;
   void DropLost();
   void TakeWaiting();
   void NoteSequences();
-  void RunPrompt();
+  Work RunPrompt();
   void OnPrompt(BatchResult result, size_t tokens);
   void Regroup();
   void Regroup(Group& group, SequencePtr only);
   void FailAll(std::vector<SequencePtr>& sequences, const Status& status);
-  void RunStep();
+  Work RunStep();
   void OnStep(BatchResult result);
   void DropEmptyGroups();
   // Writes the next token; why it was the last.

@@ -27,10 +27,10 @@ using Logits = std::vector<std::vector<float>>;  // of each sequence, step after
 
 constexpr int64_t kVocabulary = 64;  // made-up tokens are below it
 
-std::vector<int64_t> MadeUp(size_t tokens, int64_t seed) {
+std::vector<int64_t> MadeUp(size_t tokens, int64_t seed, int64_t vocabulary) {
   std::vector<int64_t> made(tokens);
   for (size_t i = 0; i < tokens; ++i) {
-    made[i] = (static_cast<int64_t>(i) * 7 + seed * 13 + 3) % kVocabulary;
+    made[i] = (static_cast<int64_t>(i) * 7 + seed * 13 + 3) % vocabulary;
   }
   return made;
 }
@@ -41,10 +41,15 @@ class Trial {
       : plan_(std::move(plan)), session_(session) {
     options_.deadline = std::chrono::steady_clock::now() +
                         (session.runs_on_device() ? kDeviceTimeLimit : kTimeLimit);
+    const auto& logits = session.outputs()[plan_.logits].type.shape;
+    if (logits && !logits->empty() && logits->back().known()) {
+      vocabulary_ = std::clamp<int64_t>(logits->back().value, 1, kVocabulary);
+    }
   }
 
   Result<JoiningTrial> Run() {
-    const std::vector<std::vector<int64_t>> prompts = {MadeUp(9, 0), MadeUp(4, 1)};
+    const std::vector<std::vector<int64_t>> prompts = {MadeUp(9, 0, vocabulary_),
+                                                       MadeUp(4, 1, vocabulary_)};
     std::vector<DecoderState> states;
     Logits alone;
     for (const auto& prompt : prompts) {
@@ -94,7 +99,7 @@ class Trial {
     ONNXD_RETURN_IF_ERROR(rows.Change({}, states));
     Logits all(states.size());
     for (int64_t step = 0; step < 3; ++step) {
-      const std::vector<int64_t> tokens(states.size(), 11 + step);
+      const std::vector<int64_t> tokens(states.size(), (11 + step) % vocabulary_);
       ONNXD_ASSIGN_OR_RETURN(const auto inputs, rows.StepInputs(tokens));
       ONNXD_ASSIGN_OR_RETURN(const auto outputs, session_.Run(inputs, options_));
       ONNXD_RETURN_IF_ERROR(rows.SetStates(outputs));
@@ -138,6 +143,7 @@ class Trial {
   const InferenceSession& session_;
   RunOptions options_;
   double most_ = 0;  // that logits may differ by
+  int64_t vocabulary_ = kVocabulary;
 };
 
 }  // namespace

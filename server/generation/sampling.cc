@@ -73,7 +73,7 @@ Status CheckSampling(const SamplingParameters& parameters) {
 Sampler::Sampler(SamplingParameters parameters, std::span<const int64_t> prompt)
     : parameters_(std::move(parameters)),
       random_(parameters_.seed ? *parameters_.seed : std::random_device{}()),
-      there_(prompt.begin(), prompt.end()) {}
+      there_(penalizes_repetition() ? prompt.begin() : prompt.end(), prompt.end()) {}
 
 void Sampler::Penalize(std::span<float> logits) const {
   const auto count = static_cast<int64_t>(logits.size());
@@ -82,7 +82,8 @@ void Sampler::Penalize(std::span<float> logits) const {
     float& logit = logits[static_cast<size_t>(token)];
     logit = static_cast<float>(changed(double{logit}));
   };
-  if (const double penalty = parameters_.repetition_penalty; penalty != 1) {
+  if (penalizes_repetition()) {
+    const double penalty = parameters_.repetition_penalty;
     for (const int64_t token : there_) {
       change(token, [=](double logit) { return logit > 0 ? logit / penalty : logit * penalty; });
     }
@@ -103,7 +104,7 @@ int64_t Sampler::Next(std::span<float> logits) {
   for (float& logit : logits) logit = std::isnan(logit) ? kNever : logit;
   Penalize(logits);
   const int64_t token = parameters_.temperature == 0 ? Largest(logits) : Choose(logits);
-  there_.insert(token);
+  if (penalizes_repetition()) there_.insert(token);
   ++written_[token];
   return token;
 }

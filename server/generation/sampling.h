@@ -49,6 +49,7 @@ class Sampler {
   int64_t Next(std::span<float> logits);
 
  private:
+  bool penalizes_repetition() const { return parameters_.repetition_penalty != 1; }
   void Penalize(std::span<float> logits) const;
   int64_t Choose(std::span<const float> logits);
 

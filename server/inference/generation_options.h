@@ -19,7 +19,7 @@ struct GenerationOptions {
   std::optional<double> temperature, top_p, min_p;
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int64_t> top_k;
-  std::optional<int64_t> max_tokens;  // of an answer; 0, or not said: until the context is full
+  std::optional<int64_t> max_tokens;  // of an answer, 1 at least; not said: the context's rest
   std::optional<uint64_t> seed;
   std::map<int64_t, double> logit_bias;
   std::vector<std::string> stops;

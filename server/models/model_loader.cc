@@ -218,6 +218,11 @@ Result<std::shared_ptr<const TextPlan>> TextPlanOf(const WantedVersion& wanted,
   return none;
 }
 
+// Its model.yaml says how requests with tensors are served.
+bool HasOtherUse(const ModelSettings& settings) {
+  return settings.sequence.enabled || settings.response_cache.enabled || !settings.padding.empty();
+}
+
 // Null: clients send tensors.
 Result<std::shared_ptr<const GenerationPlan>> GenerationPlanOf(const WantedVersion& wanted,
                                                                const InferenceSession& session) {
@@ -225,8 +230,9 @@ Result<std::shared_ptr<const GenerationPlan>> GenerationPlanOf(const WantedVersi
   const GenerationSettings& generation = wanted.settings.generation;
   const std::string folder = TextFolderOf(wanted.path);
   const bool finds = generation.finds_files();
-  if (!generation.active() || (finds && (wanted.settings.sequence.enabled ||
-                                         !HasTokenizer(folder) || !IsDecoder(session.inputs())))) {
+  if (!generation.active()) return none;
+  if (finds &&
+      (HasOtherUse(wanted.settings) || !HasTokenizer(folder) || !IsDecoder(session.inputs()))) {
     return none;
   }
   auto plan = MakeGenerationPlan(generation, folder, session);

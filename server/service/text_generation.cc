@@ -12,6 +12,7 @@ namespace onnxd {
 namespace {
 
 constexpr int64_t kMostTexts = 64;
+constexpr int64_t kLeastBytes = 1 << 16, kMostBytesOfToken = 256;
 
 SamplingParameters SamplingOf(const GenerationOptions& options, SamplingParameters sampling) {
   const auto set = [](auto& field, const auto& said) { field = said.value_or(field); };
@@ -136,8 +137,15 @@ void GenerateTexts(Scheduler& scheduler, std::shared_ptr<const ModelVersion> ver
   if (count < 1 || count > kMostTexts) {
     return done(InvalidArgument(StrCat(count, " texts, expected 1 to ", kMostTexts)));
   }
-  if (asked.options.max_tokens.value_or(0) < 0) {
+  if (asked.options.max_tokens.value_or(1) < 1) {
     return done(InvalidArgument(StrCat("max_tokens is ", *asked.options.max_tokens)));
+  }
+  // More would cost memory and time only to be refused.
+  const int64_t context = version->generator->plan().context_length;
+  for (const std::string& text : asked.texts.elements<std::string>()) {
+    if (static_cast<int64_t>(text.size()) <= kLeastBytes + kMostBytesOfToken * context) continue;
+    return done(InvalidArgument(StrCat("a prompt of ", text.size(), " bytes, more than the ",
+                                       context, " tokens of the context can be")));
   }
   std::make_shared<Writing>(scheduler, std::move(version), std::move(asked), std::move(done))
       ->Start();

@@ -29,7 +29,7 @@ using TemplateBody = std::function<Result<TemplateFlow>(TemplateScope&, std::str
 class Template {
  public:
   // kInvalidArgument names the line; kUnimplemented what is not there, by its name. Templates of
-  // more than 1 MB, and what is nested deeper than 100 levels, are refused.
+  // more than 1 MB, and what is nested deeper than 64 levels, are refused.
   static Result<std::shared_ptr<const Template>> Parse(std::string_view text);
 
   // kInvalidArgument: what the template itself raises, or an expression that has no value;

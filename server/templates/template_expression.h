@@ -47,7 +47,7 @@ class TemplateReader {
    private:
     TemplateReader& reader_;
   };
-  // kInvalidArgument beyond 100 of them.
+  // kInvalidArgument beyond 64 of them.
   Status CheckDepth() const;
 
  private:

@@ -307,18 +307,13 @@ class Parser {
     return Body([name, parameters, body](Scope& scope, std::string&) -> Result<Flow> {
       // It sees the template's own names, at each call as they are then, and may call itself.
       Scope* const globals = &scope.outermost();
-      const auto calls = std::make_shared<int>(0);
-      scope.Set(
-          name, TemplateFunction([name, parameters, body, globals,
-                                  calls](const TemplateArguments& given) -> TemplateResult {
-            if (*calls > Scope::kMostDepth) {
-              return InvalidArgument(StrCat("the macro '", name, "' calls itself too deeply"));
-            }
-            ++*calls;
-            auto written = CallMacro(parameters, body, *globals, given);
-            --*calls;
-            return written;
-          }));
+      scope.Set(name, TemplateFunction([parameters, body,
+                                        globals](const TemplateArguments& given) -> TemplateResult {
+                  ONNXD_RETURN_IF_ERROR(globals->budget().EnterMacro());
+                  auto written = CallMacro(parameters, body, *globals, given);
+                  globals->budget().LeaveMacro();
+                  return written;
+                }));
       return Flow::kGoOn;
     });
   }

@@ -12,7 +12,7 @@ namespace onnxd {
 // Of a template, a loop's round or a macro's call; one within another.
 class TemplateScope {
  public:
-  static constexpr int kMostDepth = 100;
+  static constexpr int kMostDepth = 64;
 
   TemplateScope(TemplateBudget& budget, TemplateScope* outer)
       : budget_(budget), outer_(outer), depth_(outer == nullptr ? 0 : outer->depth_ + 1) {}

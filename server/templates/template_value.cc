@@ -122,6 +122,13 @@ void TemplateDict::Append(std::string name, TemplateValue value) {
   entries_.emplace_back(std::move(name), std::move(value));
 }
 
+Status TemplateBudget::EnterMacro() {
+  constexpr int kMostMacros = 16;
+  if (macros_ == kMostMacros) return InvalidArgument("macros call each other too deeply");
+  ++macros_;
+  return Status::Ok();
+}
+
 TemplateBudget::~TemplateBudget() {
   for (const auto& names : namespaces_) *names = {};
 }

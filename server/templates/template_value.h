@@ -44,11 +44,15 @@ class TemplateBudget {
   TemplateBudget& operator=(const TemplateBudget&) = delete;
   // Before that many bytes are made. kResourceExhausted when there is no more.
   Status Spend(size_t bytes = 0);
+  // Calls of macros within each other. kInvalidArgument beyond 16; else LeaveMacro ends it.
+  Status EnterMacro();
+  void LeaveMacro() { --macros_; }
   // A namespace, which may hold itself or others: emptied at the end.
   std::shared_ptr<TemplateDict> KeepNamespace(TemplateDict names);
 
  private:
   int64_t steps_, bytes_;
+  int macros_ = 0;
   std::vector<std::shared_ptr<TemplateDict>> namespaces_;
 };
 

@@ -176,7 +176,8 @@ class Completions(GenerationCase):
                 ({"prompt": "a" * 96}, "the prompt has 96 tokens, and prompt and answer have 96 together at most"),
                 ({}, 'the body needs "prompt"'),
                 ({"prompt": "a", "temperature": -1}, "temperature is -1, expected 0 to 100"),
-                ({"prompt": "a", "max_tokens": -1}, "max_tokens is -1"),
+                ({"prompt": "a", "max_tokens": -1}, "max_tokens is -1"), ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0"),
+                ({"prompt": "a" * 100_000}, "a prompt of 100000 bytes, more than the 96 tokens of the context can be"),
                 ({"prompt": "a", "max_tokens": "1"}, "max_tokens must be a whole number"),
                 ({"prompt": "a", "stop": ""}, "stop must be"),
                 ({"prompt": "a", "logprobs": 3}, '"logprobs" is not there yet'),
@@ -246,6 +247,13 @@ class Models(GenerationCase):
         plain = self.serve(self.folder)
         self.assertEqual(self.refusal(plain, prompt="a", model="m")[0], 400)
         self.assertEqual(self.get(plain, "/v2/models/m")[1]["inputs"][0]["name"], "input_ids")
+
+    def test_settings_for_tensors_hold(self):
+        """A model.yaml that says how tensors are served is not overruled by the flag."""
+        self.files()
+        self.settings("response_cache: {enabled: true}\n")
+        served = self.serve(self.folder, "--texts")
+        self.assertEqual(self.get(served, "/v2/models/m")[1]["inputs"][0]["name"], "input_ids")
 
     def test_what_cannot_be_served(self):
         self.put(1, decoders.decoder(WEIGHTS))

@@ -68,6 +68,8 @@ class CountingModel {
     generator_ = std::make_shared<Generator>(plan_, scheduler_, scheduled, make, metrics_handle_);
   }
 
+  void Stop() { scheduler_.Abandon(); }
+
   // What a request becomes: its text, or the message of its failure.
   using Answers = std::map<int, std::string>;
   void Submit(int id, std::vector<int64_t> prompt, int64_t max_tokens = 0,
@@ -227,6 +229,17 @@ TEST(Generator, ManyComeAndGo) {
     const std::string rest = all.substr(static_cast<size_t>(id % 5));
     EXPECT_EQ(text, id % 7 == 0 ? rest : rest.substr(0, static_cast<size_t>(id % 7))) << id;
   }
+}
+
+TEST(Generator, ManyThatWaitAreRefusedWhenTheServerStops) {
+  CountingModel model;
+  model.plan().max_sequences = 1;
+  model.plan().queue_requests = 20'000;
+  model.plan().prefill_tokens = 1;
+  model.Start();
+  for (int id = 0; id < 20'000; ++id) model.Submit(id, {0});
+  model.Stop();
+  model.Wait(20'000);
 }
 
 }  // namespace

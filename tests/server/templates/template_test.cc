@@ -127,7 +127,7 @@ TEST(Template, TakesNoMoreTimeAndMemoryThanItMay) {
                       "%}{% endfor %}"),
               HasSubstr("nested too deeply"));
   EXPECT_THAT(Refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
-              HasSubstr("calls itself too deeply"));
+              HasSubstr("call each other too deeply"));
   EXPECT_THAT(Refusal(std::string(5000, '{')), HasSubstr("line 1"));
   EXPECT_THAT(Refusal("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
               HasSubstr("nested too deeply"));
