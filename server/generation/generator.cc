@@ -13,6 +13,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Joining = DecoderPlan::Joining;
 
+constexpr auto kLookAtWaiting = std::chrono::milliseconds(100);
+
 bool IsCancelled(const GenerationRequest& request) {
   return request.cancelled != nullptr && request.cancelled->load(std::memory_order_relaxed);
 }
@@ -149,7 +151,8 @@ void Generator::DropLost() {
       }
     }
   };
-  {
+  if (const auto now = Clock::now(); now - looked_ >= kLookAtWaiting) {
+    looked_ = now;
     std::lock_guard lock(mutex_);
     take_lost(waiting_);
   }
@@ -184,6 +187,10 @@ void Generator::TakeWaiting() {
     if (waiting_.empty()) return;
     next = std::move(waiting_.front());
     waiting_.pop_front();
+  }
+  if (IsLost(*next)) {
+    const Status why = WhyLost(next->request);
+    return Fail(std::move(next), why);
   }
   next->begun = Clock::now();
   auto state = EmptyState(plan_->decoder);

@@ -112,6 +112,7 @@ class Generator : public std::enable_shared_from_this<Generator> {
   std::deque<SequencePtr> waiting_;   // guarded by mutex_
   bool busy_ = false;                 // guarded by mutex_
   SequencePtr prompting_;             // whose prompt is computed; null: none
+  SteadyTime looked_{};               // for those that wait and are lost
   int64_t prompted_tokens_ = 0;       // since the last step
   std::vector<SequencePtr> joining_;  // whose prompts were, and that take the next step
   std::vector<std::unique_ptr<Group>> groups_;
