@@ -49,14 +49,9 @@ inline std::string TypeName(JsonElement of) { return TextOf(of, "type"); }
 
 class JsonObject {
  public:
-  // `name`: as the message calls it when it is no object.
-  Status Parse(std::string_view json, std::string_view name) {
-    if (parser_.parse(json.data(), json.size()).get(root_) == simdjson::SUCCESS &&
-        root_.is_object()) {
-      return Status::Ok();
-    }
-    return InvalidArgument(StrCat(name, " is no JSON object"));
-  }
+  // `name`: as the message calls it when it is no object. Whole numbers of more than 64 bits are read
+  // as real ones.
+  Status Parse(std::string_view json, std::string_view name);
   JsonElement root() const { return root_; }
 
  private:

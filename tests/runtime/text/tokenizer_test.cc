@@ -37,6 +37,16 @@ TEST(TokenizerJson, GoesThroughAllSteps) {
                           TextSpan{10, 15}, TextSpan{16, 17}, TextSpan{17, 21}, TextSpan{0, 0}));
 }
 
+TEST(TokenizerJson, TakesAConfigurationWithoutALimit) {
+  for (const char* config :
+       {R"({"model_max_length": 1000000000000000019884624838656, "a": "\\\"12345678901234567890"})",
+        R"({"model_max_length": 1e30, "a": [123456789012345678901234567890, -12345678901234567890.5]})"}) {
+    const auto made = ParseTokenizerJson(kBert, config);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+  }
+  EXPECT_FALSE(ParseTokenizerJson(kBert, R"({"a": 1000000000000000019884624838656)").ok());
+}
+
 TEST(TokenizerJson, PutsTwoTextsTogetherAndCutsTheLonger) {
   constexpr std::string_view kPairs = R"({
     "pre_tokenizer": {"type": "BertPreTokenizer"},

@@ -1,0 +1,48 @@
+"""Texts are those that transformers' generate() writes, and OpenAI's client, unmodified, gets them.
+
+scripts/compat makes the environment of these libraries, whose interpreter is TEST_COMPAT_PYTHON, and runs this.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
+import daemon  # noqa: E402
+
+PYTHON = os.environ.get("TEST_COMPAT_PYTHON", "")
+SCRIPT = str(pathlib.Path(__file__).with_name("language_models.py"))
+
+
+def run(*arguments, text=None):
+    done = subprocess.run([PYTHON, "-W", "ignore", SCRIPT, *arguments], input=text, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout
+
+
+@unittest.skipUnless(PYTHON, "scripts/compat has not made TEST_COMPAT_PYTHON")
+class LanguageModels(unittest.TestCase):
+    def test_texts_are_those_of_the_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("make", folder)
+            for name in ("gpt2", "llama", "qwen2"):
+                with self.subTest(model=name), daemon.Daemon(pathlib.Path(folder) / name, "--texts") as served:
+                    self.assertTrue(served.logged("sequences take steps padded before their tokens, with a chat template"))
+                    cases = (pathlib.Path(folder) / name / "cases.json").read_text()
+                    expected, answer = json.loads(cases), json.loads(run("ask", served.url, name, text=cases))
+                    self.assertEqual(answer["models"], [name])
+                    for way in ("written", "in_pieces", "at_once"):
+                        self.assertEqual(answer[way], expected["written"], way)
+                    for way in ("answers", "answers_in_pieces"):
+                        self.assertEqual(answer[way], expected["answers"], way)
+                    self.assertEqual(answer["talk_tokens"], expected["talk_tokens"])
+                    self.assertIn("prompt and answer have 256 together at most", answer["failure"])
+
+
+if __name__ == "__main__":
+    unittest.main()
