@@ -60,6 +60,12 @@ class TextCase(RepositoryCase):
 
 
 class Scores(TextCase):
+    def test_a_tokenizer_without_a_limit(self):
+        """As transformers says that there is none."""
+        self.texts(config={"pad_token": "[PAD]", "model_max_length": 1000000000000000019884624838656})
+        served = self.serve()
+        self.assertEqual(self.predictions(served, {"input": TEXTS}), [[1.5], [-2], [1], [0]])
+
     def test_texts_are_scored(self):
         self.texts()
         served = self.serve()
