@@ -6,7 +6,7 @@
 //        {"inputs": [[1.0, 2.0], ..]} or {"x": .., "y": ..}                   columns
 //        -> {"outputs": ..}                       a tensor, or an object by output
 //   GET  /v1/models/NAME[/versions/N|/labels/LABEL][/metadata]
-//   GET  /v1/models                               KServe's list
+//   GET  /v1/models                               KServe's list and OpenAI's
 //
 // Texts may be {"b64": ".."}; those of outputs whose names end in "_bytes" are. NaN, Infinity and
 // -Infinity are taken and given as these tokens.

@@ -140,7 +140,9 @@ class TensorFlowServing(RepositoryCase):
         self.assertTrue(document["model_version_status"][0]["status"]["error_message"])
 
     def test_kserves_list(self):
-        self.assertEqual(self.get(self.served, "/v1/models"), (200, {"models": ["half_plus_two", "m", "named", "text"]}))
+        names = ["half_plus_two", "m", "named", "text"]
+        openai = [{"id": name, "object": "model", "created": 0, "owned_by": "onnxd"} for name in names]
+        self.assertEqual(self.get(self.served, "/v1/models"), (200, {"models": names, "object": "list", "data": openai}))
 
     def test_metadata(self):
         def tensor(name, *sizes):
