@@ -117,9 +117,8 @@ TEST(Template, SaysWhatIsWrongAndWhere) {
 }
 
 TEST(Template, TakesNoMoreTimeAndMemoryThanItMay) {
-  EXPECT_THAT(
-      Refusal("{% for i in range(1000000) %}{% for j in range(1000000) %}{% endfor %}{% endfor %}"),
-      HasSubstr("the template"));
+  EXPECT_THAT(Refusal("{% for i in range(1000) %}{% set x = range(100000)|list %}{% endfor %}"),
+              HasSubstr("the template makes too much text"));
   EXPECT_THAT(Refusal("{% set s = namespace(t='ab') %}{% for i in range(40) %}{% set s.t = s.t + "
                       "s.t %}{% endfor %}"),
               HasSubstr("too much text"));
