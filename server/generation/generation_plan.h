@@ -1,7 +1,6 @@
 // GenerationPlan: how a model writes texts: its tokenizer, its way of taking steps, where it ends.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>

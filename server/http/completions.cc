@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "runtime/base/str_cat.h"

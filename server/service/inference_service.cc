@@ -129,6 +129,14 @@ bool HaveSameNames(const ModelVersion& a, const ModelVersion& b) {
           std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(), same));
 }
 
+// `known`, or where there are none the version's tokenizer and itself.
+std::shared_ptr<const ModelSteps> StepsOfTexts(const ModelVersion& version,
+                                               std::shared_ptr<const ModelSteps> known) {
+  if (known != nullptr) return known;
+  return std::make_shared<const ModelSteps>(
+      ModelSteps{version.tokenizing.get(), version.scheduled.get()});
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const ModelRegistry& registry, ModelManager& manager,
@@ -570,10 +578,7 @@ void InferenceService::Tokenize(Version version, Checked checked, InferenceCallb
   if (version->texts == nullptr) {
     return Submit(std::move(version), std::move(checked), std::move(finish));
   }
-  if (checked.asker.steps == nullptr) {
-    checked.asker.steps = std::make_shared<const ModelSteps>(
-        ModelSteps{version->tokenizing.get(), version->scheduled.get()});
-  }
+  checked.asker.steps = StepsOfTexts(*version, checked.asker.steps);
   BatchRequest texts;
   texts.inputs = std::move(checked.request.inputs);
   texts.deadline = checked.request.deadline;
@@ -603,10 +608,7 @@ void InferenceService::WriteTexts(Version version, Checked checked, InferenceCal
   asked.priority = checked.request.priority;
   asked.deadline = checked.request.deadline;
   asked.cancelled = checked.request.cancelled;
-  asked.steps = checked.asker.steps != nullptr
-                    ? checked.asker.steps
-                    : std::make_shared<const ModelSteps>(
-                          ModelSteps{version->tokenizing.get(), version->scheduled.get()});
+  asked.steps = StepsOfTexts(*version, checked.asker.steps);
   GenerateTexts(
       scheduler_, version, std::move(asked),
       [version, id = std::move(checked.id),

@@ -4,37 +4,26 @@ scripts/compat makes the environment of these libraries, whose interpreter is TE
 """
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
 import daemon  # noqa: E402
-
-PYTHON = os.environ.get("TEST_COMPAT_PYTHON", "")
-SCRIPT = str(pathlib.Path(__file__).with_name("language_models.py"))
+import libraries  # noqa: E402
 
 
-def run(*arguments, text=None):
-    done = subprocess.run([PYTHON, "-W", "ignore", SCRIPT, *arguments], input=text, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return done.stdout
-
-
-@unittest.skipUnless(PYTHON, "scripts/compat has not made TEST_COMPAT_PYTHON")
+@unittest.skipUnless(libraries.PYTHON, libraries.WHY_NOT)
 class LanguageModels(unittest.TestCase):
     def test_texts_are_those_of_the_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            run("make", folder)
+            libraries.run("language_models.py", "make", folder)
             for name in ("gpt2", "llama", "qwen2"):
                 with self.subTest(model=name), daemon.Daemon(pathlib.Path(folder) / name, "--texts") as served:
                     self.assertTrue(served.logged("sequences take steps padded before their tokens, with a chat template"))
                     cases = (pathlib.Path(folder) / name / "cases.json").read_text()
-                    expected, answer = json.loads(cases), json.loads(run("ask", served.url, name, text=cases))
+                    expected, answer = json.loads(cases), json.loads(libraries.run("language_models.py", "ask", served.url, name, text=cases))
                     self.assertEqual(answer["models"], [name])
                     for way in ("written", "in_pieces", "at_once"):
                         self.assertEqual(answer[way], expected["written"], way)

@@ -4,9 +4,7 @@ scripts/compat makes the environment of these libraries, whose interpreter is TE
 """
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -15,28 +13,19 @@ import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
 import daemon  # noqa: E402
-
-PYTHON = os.environ.get("TEST_COMPAT_PYTHON", "")
-SCRIPT = str(pathlib.Path(__file__).with_name("sentence_encoders.py"))
+import libraries  # noqa: E402
 
 
-def run(*arguments, text=None):
-    done = subprocess.run([PYTHON, "-W", "ignore", SCRIPT, *arguments], input=text, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return done.stdout
-
-
-@unittest.skipUnless(PYTHON, "scripts/compat has not made TEST_COMPAT_PYTHON")
+@unittest.skipUnless(libraries.PYTHON, libraries.WHY_NOT)
 class SentenceTransformers(unittest.TestCase):
     def test_embeddings_are_those_of_the_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            run("make", folder)
+            libraries.run("sentence_encoders.py", "make", folder)
             for pooling in ("mean", "cls", "lasttoken"):
                 with self.subTest(pooling=pooling), daemon.Daemon(pathlib.Path(folder) / pooling, "--texts") as served:
                     texts = (pathlib.Path(folder) / pooling / "texts.json").read_text()
                     expected = numpy.load(f"{folder}/{pooling}/expected.npy")
-                    answer = json.loads(run("ask", served.url, pooling, text=texts))
+                    answer = json.loads(libraries.run("sentence_encoders.py", "ask", served.url, pooling, text=texts))
                     numpy.testing.assert_allclose(answer["vectors"], expected, atol=1e-6)
                     self.assertGreater(answer["tokens"], 2 * len(expected))
                     self.assertIn("'no_such_model' is not found", answer["failure"])
