@@ -98,7 +98,7 @@ void CleanUp(std::string& text) {
   for (const auto& [from, to] : kChanges) ReplaceAll(text, from, to);
 }
 
-const std::unordered_map<char32_t, char>& BytesOfCharacters() {
+const std::unordered_map<char32_t, char>& ByteOfCharacter() {
   static const auto* const bytes = [] {
     auto* const made = new std::unordered_map<char32_t, char>;
     for (size_t i = 0; i < 256; ++i) made->emplace(ByteCharacters()[i], static_cast<char>(i));
@@ -108,12 +108,12 @@ const std::unordered_map<char32_t, char>& BytesOfCharacters() {
 }
 
 // A token that is not written in such characters is its own bytes.
-std::string BytesOf(const std::string& token) {
+std::string BytesOfCharacters(const std::string& token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
     const auto [value, length] = CodePointAt(token, at);
-    const auto found = BytesOfCharacters().find(value);
-    if (found == BytesOfCharacters().end()) return token;
+    const auto found = ByteOfCharacter().find(value);
+    if (found == ByteOfCharacter().end()) return token;
     bytes += found->second;
     at += length;
   }
@@ -123,7 +123,7 @@ std::string BytesOf(const std::string& token) {
 DecoderStep ByteLevel() {
   return [](Texts& texts) {
     std::string bytes;
-    for (const std::string& token : texts) bytes += BytesOf(token);
+    for (const std::string& token : texts) bytes += BytesOfCharacters(token);
     texts = {WellFormed(bytes)};
   };
 }
@@ -290,6 +290,19 @@ Result<std::vector<DecoderStep>> ParseSteps(JsonElement json, bool within) {
   return std::vector<DecoderStep>{std::move(step)};
 }
 
+TokenDecoder::Bytes BytesOf(JsonElement decoder) {
+  const auto of_step = [](JsonElement step) {
+    const std::string type = TypeName(step);
+    if (type == "ByteLevel") return TokenDecoder::Bytes::kCharacters;
+    return type == "ByteFallback" ? TokenDecoder::Bytes::kTokens : TokenDecoder::Bytes::kNone;
+  };
+  if (TypeName(decoder) != "Sequence") return of_step(decoder);
+  for (const JsonElement step : ItemsOf(Member(decoder, "decoders"))) {
+    if (const auto bytes = of_step(step); bytes != TokenDecoder::Bytes::kNone) return bytes;
+  }
+  return TokenDecoder::Bytes::kNone;
+}
+
 // {"token": number, ...} or, of a Unigram model, [["token", score], ...].
 Result<TokenDecoder::Tokens> ParseTokens(JsonElement root) {
   TokenDecoder::Tokens tokens;
@@ -334,6 +347,21 @@ std::string TokenDecoder::Decode(std::span<const int64_t> ids, bool skip_special
   return out;
 }
 
+std::string TokenDecoder::BytesOf(int64_t id) const {
+  const WrittenToken* const token = Find(id);
+  if (token == nullptr) return {};
+  if (token->special) return token->text;
+  if (bytes_ == Bytes::kCharacters) return BytesOfCharacters(token->text);
+  if (bytes_ == Bytes::kTokens) {
+    if (const int byte = ByteOfToken(token->text); byte >= 0) return {static_cast<char>(byte)};
+  }
+  // Of the first one the blank before it may be left out.
+  const std::array<int64_t, 2> twice = {id, id};
+  const std::string once = Decode(std::span(twice).first(1), false);
+  const std::string both = Decode(twice, false);
+  return both.starts_with(once) ? both.substr(once.size()) : once;
+}
+
 const WrittenToken* TokenDecoder::Find(int64_t id) const {
   const auto found = tokens_.find(id);
   return found == tokens_.end() ? nullptr : &found->second;
@@ -351,10 +379,12 @@ Result<std::shared_ptr<const TokenDecoder>> ParseTokenDecoder(std::string_view j
   ONNXD_RETURN_IF_ERROR(document.Parse(json, "the tokenizer"));
   ONNXD_ASSIGN_OR_RETURN(auto tokens, ParseTokens(document.root()));
   std::vector<DecoderStep> steps;
+  auto bytes = TokenDecoder::Bytes::kNone;
   if (const auto decoder = Member(document.root(), "decoder")) {
     ONNXD_ASSIGN_OR_RETURN(steps, ParseSteps(*decoder));
+    bytes = BytesOf(*decoder);
   }
-  return std::make_shared<const TokenDecoder>(std::move(tokens), std::move(steps));
+  return std::make_shared<const TokenDecoder>(std::move(tokens), std::move(steps), bytes);
 }
 
 }  // namespace onnxd

@@ -29,13 +29,18 @@ struct WrittenToken {
 class TokenDecoder {
  public:
   using Tokens = std::unordered_map<int64_t, WrittenToken>;
+  // How tokens write bytes that need not be characters.
+  enum class Bytes { kNone, kCharacters, kTokens };  // each as one character; as <0xE2>
   // `steps` empty: the texts with a blank between them.
-  TokenDecoder(Tokens tokens, std::vector<DecoderStep> steps)
-      : tokens_(std::move(tokens)), steps_(std::move(steps)) {}
+  TokenDecoder(Tokens tokens, std::vector<DecoderStep> steps, Bytes bytes = Bytes::kNone)
+      : tokens_(std::move(tokens)), steps_(std::move(steps)), bytes_(bytes) {}
 
   // UTF-8. Numbers without a token write nothing. Bytes that are not yet a character, or are none,
   // become U+FFFD.
   std::string Decode(std::span<const int64_t> ids, bool skip_special) const;
+  // What the token writes behind others, which may be a part of a character; of special ones their
+  // own text. Empty: there is none of that number.
+  std::string BytesOf(int64_t id) const;
   // Null: there is none of that number.
   const WrittenToken* Find(int64_t id) const;
   std::optional<int64_t> NumberOf(std::string_view token) const;
@@ -43,6 +48,7 @@ class TokenDecoder {
  private:
   const Tokens tokens_;
   const std::vector<DecoderStep> steps_;
+  const Bytes bytes_;
 };
 
 // Of a tokenizer.json. kInvalidArgument for what is no such file; kUnimplemented, by its name, for

@@ -24,6 +24,16 @@ Status WhyLost(const GenerationRequest& request) {
   return DeadlineExceeded("the deadline passed while the text was written");
 }
 
+// Of one token, as floats. `logits`: [..., vocabulary].
+Result<Tensor> LogitsOf(const Tensor& logits, int64_t row) {
+  const int64_t vocabulary = logits.shape()[logits.shape().rank() - 1];
+  const size_t unit = logits.bytes() / static_cast<size_t>(logits.ElementCount());
+  auto* const from = const_cast<std::byte*>(static_cast<const std::byte*>(logits.raw())) +
+                     static_cast<size_t>(row * vocabulary) * unit;
+  return Converted(Tensor::Wrap(logits.type(), Shape{vocabulary}, from, logits.owner()),
+                   DataType::kFloat);
+}
+
 }  // namespace
 
 struct Generator::Sequence {
@@ -39,9 +49,10 @@ struct Generator::Sequence {
   Sampler sampler;
   TextStream text;
   SteadyTime submitted = Clock::now(), begun{}, last_token{};
-  DecoderState state;      // while its prompt is computed
-  int64_t next_token = 0;  // written, and not computed
-  int64_t generated = 0;   // tokens
+  DecoderState state;               // while its prompt is computed
+  int64_t next_token = 0;           // written, and not computed
+  int64_t generated = 0;            // tokens
+  std::vector<TokenScores> scored;  // that no piece had yet
 };
 
 struct Generator::Group {
@@ -64,7 +75,8 @@ Generator::~Generator() = default;
 Status Generator::Check(const GenerationRequest& request) const {
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   if (tokens == 0) return InvalidArgument("the prompt has no tokens");
-  if (tokens >= plan_->context_length) {
+  const int64_t written = request.max_tokens == 0 ? 0 : 1;
+  if (tokens + written > plan_->context_length) {
     return InvalidArgument(StrCat("the prompt has ", tokens, " tokens, and prompt and answer have ",
                                   plan_->context_length, " together at most"));
   }
@@ -229,11 +241,19 @@ Generator::Work Generator::RunPrompt() {
 void Generator::OnPrompt(BatchResult result, size_t tokens) {
   if (!result.outputs.ok()) return Fail(std::move(prompting_), result.outputs.status());
   Sequence& sequence = *prompting_;
+  if (sequence.request.on_prompt != nullptr) {
+    const Status scored = ScorePrompt(sequence, (*result.outputs)[plan_->decoder.logits],
+                                      static_cast<size_t>(sequence.state.length), tokens);
+    if (!scored.ok()) return Fail(std::move(prompting_), scored);
+  }
   auto state = StateAfter(plan_->decoder, *result.outputs,
                           sequence.state.length + static_cast<int64_t>(tokens));
   if (!state.ok()) return Fail(std::move(prompting_), state.status());
   sequence.state = *std::move(state);
   if (sequence.state.length < static_cast<int64_t>(sequence.request.prompt.size())) return;
+  if (sequence.request.max_tokens == 0) {
+    return Finish(std::move(prompting_), FinishReason::kLength);
+  }
   auto logits = LastLogits(*result.outputs, 1);
   if (!logits.ok()) return Fail(std::move(prompting_), logits.status());
   const std::span<float> numbers(logits->mutable_data<float>(),
@@ -241,6 +261,25 @@ void Generator::OnPrompt(BatchResult result, size_t tokens) {
   if (const auto finish = Write(sequence, numbers)) return Finish(std::move(prompting_), *finish);
   ++active_;
   joining_.push_back(std::move(prompting_));
+}
+
+// The tokens behind those of the piece: each is told by the logits of the one before it.
+Status Generator::ScorePrompt(const Sequence& sequence, const Value& logits, size_t begin,
+                              size_t tokens) {
+  const GenerationRequest& request = sequence.request;
+  const Shape shape = logits.is_tensor() ? logits.tensor().shape() : Shape();
+  const bool has_all = shape.rank() == 3 && shape[0] == 1 &&
+                       shape[1] == static_cast<int64_t>(tokens) && shape[2] > 0;
+  if (!has_all) return Unimplemented("the model says nothing of the tokens of a prompt");
+  std::vector<TokenScores> scores;
+  for (size_t i = 0; i < tokens && begin + i + 1 < request.prompt.size(); ++i) {
+    ONNXD_ASSIGN_OR_RETURN(const Tensor row, LogitsOf(logits.tensor(), static_cast<int64_t>(i)));
+    const std::span<const float> numbers(row.data<float>(), static_cast<size_t>(shape[2]));
+    scores.push_back(
+        ScoreToken(numbers, request.prompt[begin + i + 1], request.likeliest.value_or(0)));
+  }
+  request.on_prompt(std::move(scores));
+  return Status::Ok();
 }
 
 // Those that join have rows, those that are over have none any more. Rows are copied once for all
@@ -346,14 +385,9 @@ Result<Tensor> Generator::LastLogits(const std::vector<Value>& outputs, int64_t 
     return Internal(StrCat("the logits have shape ", shape.ToString(), ", expected [", rows,
                            ", tokens, vocabulary]"));
   }
-  const Tensor& logits = value.tensor();
   ONNXD_ASSIGN_OR_RETURN(Tensor last, Tensor::Create(DataType::kFloat, Shape{rows, shape[2]}));
-  const size_t unit = logits.bytes() / static_cast<size_t>(logits.ElementCount());
   for (int64_t row = 0; row < rows; ++row) {
-    const auto offset = static_cast<size_t>(((row + 1) * shape[1] - 1) * shape[2]) * unit;
-    auto* const from = const_cast<std::byte*>(static_cast<const std::byte*>(logits.raw())) + offset;
-    const Tensor own = Tensor::Wrap(logits.type(), Shape{shape[2]}, from, logits.owner());
-    ONNXD_ASSIGN_OR_RETURN(const Tensor floats, Converted(own, DataType::kFloat));
+    ONNXD_ASSIGN_OR_RETURN(const Tensor floats, LogitsOf(value.tensor(), (row + 1) * shape[1] - 1));
     std::copy_n(floats.data<float>(), shape[2], last.mutable_data<float>() + row * shape[2]);
   }
   return last;
@@ -366,25 +400,37 @@ std::optional<FinishReason> Generator::Write(Sequence& sequence, std::span<float
       sequence.generated == 0,
       now - (sequence.generated == 0 ? sequence.submitted : sequence.last_token));
   sequence.last_token = now;
+  // The choice changes the logits.
+  const std::vector<float> before =
+      request.likeliest ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
   const int64_t token = sequence.sampler.Next(logits);
   ++sequence.generated;
   sequence.next_token = token;
-  const auto give = [&](std::string text) {
-    if (!text.empty()) request.on_text(std::move(text));
-  };
   const auto& stops = plan_->stop_tokens;
   if (!request.ignores_stop_tokens && std::binary_search(stops.begin(), stops.end(), token)) {
-    give(sequence.text.Finish());
+    Give(sequence, sequence.text.Finish(), true);
     return FinishReason::kStop;
   }
-  give(sequence.text.Add(token));
-  if (sequence.text.stopped()) return FinishReason::kStop;
+  if (request.likeliest) {
+    sequence.scored.push_back(ScoreToken(before, token, *request.likeliest));
+  }
+  Give(sequence, sequence.text.Add(token));
+  if (sequence.text.stopped()) {
+    Give(sequence, {}, true);
+    return FinishReason::kStop;
+  }
   const int64_t all = static_cast<int64_t>(request.prompt.size()) + sequence.generated;
-  const bool is_full = (request.max_tokens > 0 && sequence.generated >= request.max_tokens) ||
+  const bool is_full = (request.max_tokens && sequence.generated >= *request.max_tokens) ||
                        all >= plan_->context_length;
   if (!is_full) return std::nullopt;
-  give(sequence.text.Finish());
+  Give(sequence, sequence.text.Finish(), true);
   return FinishReason::kLength;
+}
+
+// Tokens come with the text that they write; what they leave open comes later.
+void Generator::Give(Sequence& sequence, std::string text, bool is_last) {
+  if (text.empty() && (!is_last || sequence.scored.empty())) return;
+  sequence.request.on_text({std::move(text), std::exchange(sequence.scored, {})});
 }
 
 void Generator::Fail(SequencePtr sequence, Status status) {

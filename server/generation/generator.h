@@ -16,6 +16,7 @@
 #include "server/generation/generation_plan.h"
 #include "server/generation/sampling.h"
 #include "server/generation/text_stream.h"
+#include "server/generation/token_scores.h"
 
 namespace onnxd {
 
@@ -28,19 +29,28 @@ struct GenerationResult {
   std::chrono::nanoseconds queue_time{0}, compute_time{0};
 };
 
+// Of a text that is written.
+struct GenerationPiece {
+  std::string text;
+  std::vector<TokenScores> tokens;  // of the text, and of what is still to come of it
+};
+
 struct GenerationRequest {
   std::vector<int64_t> prompt;
   SamplingParameters sampling;
-  int64_t max_tokens = 0;          // 0: until the context is full
-  std::vector<std::string> stops;  // texts that end the answer, and are no part of it
+  std::optional<int64_t> max_tokens;  // not said: until the context is full
+  std::vector<std::string> stops;     // texts that end the answer, and are no part of it
   bool ignores_stop_tokens = false;
   bool skips_special_tokens = true;
+  std::optional<int64_t> likeliest;  // as of ScoreToken, for each token; not said: pieces have none
   int64_t priority = 0;
   std::optional<SteadyTime> deadline;
   std::shared_ptr<std::atomic<bool>> cancelled;  // may be null
   std::shared_ptr<const ModelSteps> steps;       // as of BatchRequest
   // One after another, from any thread; none after `done`. Must not throw.
-  std::function<void(std::string text)> on_text;  // never empty
+  // May be null; else the tokens of the prompt but for the first one, in order, before any text.
+  std::function<void(std::vector<TokenScores> tokens)> on_prompt;
+  std::function<void(GenerationPiece piece)> on_text;  // never without anything
   std::function<void(Result<GenerationResult>)> done;
 };
 
@@ -60,6 +70,7 @@ class Generator : public std::enable_shared_from_this<Generator> {
   Generator& operator=(const Generator&) = delete;
 
   // `done` gets kInvalidArgument for a prompt without tokens, or with no room behind it;
+  // kUnimplemented where `on_prompt` wants what the model does not say, of its last tokens alone;
   // kUnavailable beyond `queue_requests`; kDeadlineExceeded, kCancelled, and what runs return.
   void Submit(GenerationRequest request, std::shared_ptr<const void> keep);
 
@@ -89,6 +100,7 @@ class Generator : public std::enable_shared_from_this<Generator> {
   void NoteSequences();
   Work RunPrompt();
   void OnPrompt(BatchResult result, size_t tokens);
+  Status ScorePrompt(const Sequence& sequence, const Value& logits, size_t begin, size_t tokens);
   void Regroup();
   void Regroup(Group& group, SequencePtr only);
   void FailAll(std::vector<SequencePtr>& sequences, const Status& status);
@@ -97,6 +109,7 @@ class Generator : public std::enable_shared_from_this<Generator> {
   void DropEmptyGroups();
   // Writes the next token; why it was the last.
   std::optional<FinishReason> Write(Sequence& sequence, std::span<float> logits);
+  void Give(Sequence& sequence, std::string text, bool is_last = false);
   void Finish(SequencePtr sequence, FinishReason reason);
   void Fail(SequencePtr sequence, Status status);
   BatchRequest RunOf(std::vector<Value> inputs, const Sequence& sequence) const;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/base/str_cat.h"
+#include "runtime/math/simd.h"
 
 namespace onnxd {
 namespace {
@@ -113,10 +114,13 @@ int64_t Sampler::Choose(std::span<const float> logits) {
   const float largest = *std::max_element(logits.begin(), logits.end());
   if (!std::isfinite(largest)) return Largest(logits);
   const auto scale = static_cast<float>(1 / std::max(parameters_.temperature, 1e-6));
+  weights_.resize(logits.size());
+  math::CurrentSimd().exp_sum(logits.data(), weights_.data(), static_cast<int64_t>(logits.size()),
+                              largest, scale);
   likely_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    const float weight = std::exp((logits[i] - largest) * scale);
-    if (weight > 0) likely_.emplace_back(weight, static_cast<int64_t>(i));
+    const bool may_come = weights_[i] > 0 && logits[i] > kNever;
+    if (may_come) likely_.emplace_back(weights_[i], static_cast<int64_t>(i));
   }
   if (parameters_.top_k > 0 && static_cast<size_t>(parameters_.top_k) < likely_.size()) {
     const auto most = static_cast<size_t>(parameters_.top_k);

@@ -55,9 +55,11 @@ class Sampler {
 
   const SamplingParameters parameters_;
   std::mt19937_64 random_;
-  std::unordered_set<int64_t> there_;              // of the prompt, and written
-  std::unordered_map<int64_t, int64_t> written_;   // how often
-  std::vector<std::pair<float, int64_t>> likely_;  // kept for its memory
+  std::unordered_set<int64_t> there_;             // of the prompt, and written
+  std::unordered_map<int64_t, int64_t> written_;  // how often
+  // Kept for their memory.
+  std::vector<std::pair<float, int64_t>> likely_;
+  std::vector<float> weights_;
 };
 
 }  // namespace onnxd

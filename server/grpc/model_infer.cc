@@ -175,17 +175,17 @@ Result<std::string> WritePredict(const InferenceResponse& result) {
 }
 
 // What turns pieces of a text into responses.
-std::function<void(std::string)> PartWriter(const ModelVersion& version, const std::string& id,
-                                            const SharedMemory& memory, ModelInferPart part) {
+std::function<void(TextPiece)> PartWriter(const ModelVersion& version, const std::string& id,
+                                          const SharedMemory& memory, ModelInferPart part) {
   const InferenceResponse empty{version.model, version.version, id, {}};
-  return
-      [empty, name = version.outputs[0].name, &memory, part = std::move(part)](std::string text) {
-        InferenceResponse piece = empty;
-        piece.outputs.push_back({name, Tensor::Of<std::string>(Shape{1}, {std::move(text)})});
-        NonFiniteNumbers none;
-        auto response = WriteInferResponse(piece, {}, memory, none);
-        if (response.ok()) part(*std::move(response));
-      };
+  return [empty, name = version.outputs[0].name, &memory, part = std::move(part)](TextPiece piece) {
+    if (piece.text.empty()) return;
+    InferenceResponse written = empty;
+    written.outputs.push_back({name, Tensor::Of<std::string>(Shape{1}, {std::move(piece.text)})});
+    NonFiniteNumbers none;
+    auto response = WriteInferResponse(written, {}, memory, none);
+    if (response.ok()) part(*std::move(response));
+  };
 }
 
 }  // namespace
@@ -202,17 +202,16 @@ void ModelInfer(InferenceService& service, const GrpcCall& call, ModelInferDone 
     return RouteModelInfer(service, call, message);
   }();
   auto metrics = routed.ok() ? routed->version->metrics : nullptr;
-  const bool in_parts = part != nullptr && routed.ok() && routed->version->writes_texts;
+  const bool in_parts = part != nullptr && routed.ok() && routed->version->writes_texts &&
+                        HasOneText(routed->request);
   if (in_parts) {
     routed->request.generation.on_text =
         PartWriter(*routed->version, message.id(), service.shared_memory(), std::move(part));
   }
   Infer(service, call, std::move(routed),
         [&service, done = std::move(done), id = message.id(), metrics = std::move(metrics),
-         forms = std::move(forms), in_parts](Result<InferenceResponse> result) {
+         forms = std::move(forms)](Result<InferenceResponse> result) {
           if (!result.ok()) return done(result.status(), id);
-          const bool was_given = in_parts && result->outputs[0].value.tensor().ElementCount() == 1;
-          if (was_given) result->outputs[0].value = Tensor::Of<std::string>(Shape{1}, {""});
           NonFiniteNumbers non_finite{service.json().non_finite};
           auto response = WriteInferResponse(*result, forms, service.shared_memory(), non_finite);
           metrics->CountNonFinite(non_finite.count);

@@ -11,15 +11,16 @@
 namespace onnxd {
 namespace {
 
-constexpr int64_t kMostChoices = 64;
+constexpr size_t kMostChoices = 64;
 constexpr size_t kMostTokens = size_t{1} << 24;
 // What a completion of a text may be if nothing says so.
 constexpr int64_t kFewTokens = 16;
+constexpr const char* kPromptForm = "\"prompt\" must be a text, or an array of texts or tokens";
 
 // Known to the API, and not there: what means the same as leaving it out is taken.
-constexpr std::array<std::string_view, 10> kNotThere = {
-    "logprobs",  "top_logprobs",  "suffix", "tools",      "tool_choice",
-    "functions", "function_call", "audio",  "prediction", "response_format"};
+constexpr std::array<std::string_view, 9> kNotThere = {
+    "suffix",        "tools", "tool_choice", "functions",      "echo",
+    "function_call", "audio", "prediction",  "response_format"};
 
 // false, 0, "", [], {"type": "text"}, "none" and "auto".
 bool MeansNothing(std::string_view json) {
@@ -41,21 +42,23 @@ class Reader {
     ONNXD_RETURN_IF_ERROR(ReadJsonObject(
         body, [&](std::string_view key, JsonValue value) { return ReadField(key, value); }));
     if (form_ == CompletionForm::kChat) ONNXD_RETURN_IF_ERROR(WriteConversation());
-    if (prompts_.empty() && parsed_.options.prompt_tokens.empty()) {
+    const auto choices = static_cast<size_t>(parsed_.choices);
+    const size_t answers = std::max(prompts_.size(), tokens_.size()) * choices;
+    if (answers == 0) {
       return InvalidArgument("the body needs \"prompt\": a text, or an array of texts or tokens");
     }
-    if (prompts_.empty()) prompts_.emplace_back();  // its tokens count
-    const auto choices = static_cast<size_t>(parsed_.choices);
+    if (answers > kMostChoices) {
+      return InvalidArgument(StrCat(answers, " answers, of which ", kMostChoices, " are the most"));
+    }
     for (const std::string& prompt : prompts_) {
       parsed_.prompts.insert(parsed_.prompts.end(), choices, prompt);
     }
-    if (parsed_.streams && parsed_.prompts.size() != 1) {
-      return Unimplemented("a stream has one prompt, and one answer to it");
+    for (const auto& tokens : tokens_) {
+      auto& all = parsed_.options.prompt_tokens;
+      all.insert(all.end(), choices, tokens);
     }
-    if (static_cast<int64_t>(parsed_.prompts.size()) > kMostChoices) {
-      return InvalidArgument(
-          StrCat(parsed_.prompts.size(), " answers, of which ", kMostChoices, " are the most"));
-    }
+    parsed_.prompts.resize(answers);
+    ONNXD_RETURN_IF_ERROR(SetLikeliest());
     return std::move(parsed_);
   }
 
@@ -75,7 +78,15 @@ class Reader {
     if (key == "model") return ReadText(key, value, parsed_.model);
     if (key == "n" || key == "best_of") return ReadChoices(key, value);
     if (key == "stream") return ReadSwitch(key, value, parsed_.streams);
-    if (key == "echo") return ReadSwitch(key, value, parsed_.echoes);
+    if (key == "echo" && form_ == CompletionForm::kText) {
+      return ReadSwitch(key, value, parsed_.options.echoes_prompt);
+    }
+    if (key == "logprobs" && form_ == CompletionForm::kChat) {
+      return ReadSwitch(key, value, wants_scores_);
+    }
+    if (key == "logprobs" || (key == "top_logprobs" && form_ == CompletionForm::kChat)) {
+      return ReadLikeliest(key, value);
+    }
     if (key == "stream_options") return ReadStreamOptions(value);
     if (std::find(kNotThere.begin(), kNotThere.end(), key) == kNotThere.end()) {
       return CheckIgnored(value, max_depth_);
@@ -103,11 +114,33 @@ class Reader {
   Status ReadChoices(std::string_view key, JsonValue value) {
     int64_t choices;
     if (value.get_int64().get(choices) != simdjson::SUCCESS || choices < 1 ||
-        choices > kMostChoices) {
+        choices > int64_t{kMostChoices}) {
       return InvalidArgument(StrCat("\"", key, "\" must be 1 to ", kMostChoices));
     }
     if (key == "n") parsed_.choices = choices;
     if (key == "best_of" && choices > 1) return Unimplemented("\"best_of\" is not there yet");
+    return Status::Ok();
+  }
+
+  Status ReadLikeliest(std::string_view key, JsonValue value) {
+    int64_t count;
+    if (value.get_int64().get(count) != simdjson::SUCCESS || count < 0 || count > kMostLikeliest) {
+      return InvalidArgument(StrCat("\"", key, "\" must be 0 to ", kMostLikeliest));
+    }
+    likeliest_ = count;
+    return Status::Ok();
+  }
+
+  Status SetLikeliest() {
+    GenerationOptions& options = parsed_.options;
+    if (form_ == CompletionForm::kText) {
+      options.likeliest = likeliest_;
+      return Status::Ok();
+    }
+    if (!wants_scores_ && likeliest_.value_or(0) > 0) {
+      return InvalidArgument("\"top_logprobs\" needs \"logprobs\": true");
+    }
+    if (wants_scores_) options.likeliest = likeliest_.value_or(0);
     return Status::Ok();
   }
 
@@ -122,34 +155,54 @@ class Reader {
     });
   }
 
-  // A text; texts; tokens; or one array of tokens within another.
-  Status ReadPrompt(JsonValue value, int depth = 0) {
-    constexpr const char* kForm = "\"prompt\" must be a text, or an array of texts or tokens";
-    std::string_view text;
-    if (value.get_string().get(text) == simdjson::SUCCESS) {
-      prompts_.emplace_back(text);
-      return prompts_.size() <= static_cast<size_t>(kMostChoices)
-                 ? Status::Ok()
-                 : InvalidArgument(StrCat("more than ", kMostChoices, " prompts"));
-    }
-    int64_t token;
-    if (depth > 0 && value.get_int64().get(token) == simdjson::SUCCESS) {
-      auto& tokens = parsed_.options.prompt_tokens;
-      tokens.push_back(token);
-      if (token < 0) return InvalidArgument("\"prompt\" has a token below 0");
-      return tokens.size() <= kMostTokens ? Status::Ok() : InvalidArgument("too many tokens");
-    }
+  // A text; texts; tokens; or several arrays of tokens.
+  Status ReadPrompt(JsonValue value) {
     JsonArray array;
-    if (depth > 1 || value.get_array().get(array) != simdjson::SUCCESS) {
-      return InvalidArgument(kForm);
+    if (value.get_array().get(array) != simdjson::SUCCESS) return ReadPromptText(value);
+    return ForEachElement(array, [&](JsonValue one) {
+      JsonArray tokens;
+      int64_t token;
+      if (one.get_array().get(tokens) == simdjson::SUCCESS) {
+        if (has_plain_tokens_) return InvalidArgument(kPromptForm);
+        ONNXD_RETURN_IF_ERROR(AddTokens());
+        return ForEachElement(tokens, [&](JsonValue inner) {
+          return inner.get_int64().get(token) == simdjson::SUCCESS ? AddToken(token)
+                                                                   : InvalidArgument(kPromptForm);
+        });
+      }
+      if (one.get_int64().get(token) != simdjson::SUCCESS) return ReadPromptText(one);
+      if (!has_plain_tokens_) ONNXD_RETURN_IF_ERROR(AddTokens());
+      if (tokens_.size() > 1) return InvalidArgument(kPromptForm);
+      has_plain_tokens_ = true;
+      return AddToken(token);
+    });
+  }
+
+  Status ReadPromptText(JsonValue value) {
+    std::string_view text;
+    if (value.get_string().get(text) != simdjson::SUCCESS || !tokens_.empty()) {
+      return InvalidArgument(kPromptForm);
     }
-    const size_t texts = prompts_.size(), tokens = parsed_.options.prompt_tokens.size();
-    ONNXD_RETURN_IF_ERROR(
-        ForEachElement(array, [&](JsonValue one) { return ReadPrompt(one, depth + 1); }));
-    const bool has_texts = prompts_.size() > texts || texts > 0;
-    const bool has_tokens = !parsed_.options.prompt_tokens.empty();
-    if (has_texts && has_tokens) return InvalidArgument(kForm);
-    if (depth == 1 && tokens > 0) return Unimplemented("several prompts of tokens");
+    if (prompts_.size() == kMostChoices) {
+      return InvalidArgument(StrCat("more than ", kMostChoices, " prompts"));
+    }
+    prompts_.emplace_back(text);
+    return Status::Ok();
+  }
+
+  Status AddTokens() {
+    if (!prompts_.empty()) return InvalidArgument(kPromptForm);
+    if (tokens_.size() == kMostChoices) {
+      return InvalidArgument(StrCat("more than ", kMostChoices, " prompts"));
+    }
+    tokens_.emplace_back();
+    return Status::Ok();
+  }
+
+  Status AddToken(int64_t token) {
+    if (token < 0) return InvalidArgument("\"prompt\" has a token below 0");
+    if (++token_count_ > kMostTokens) return InvalidArgument("too many tokens");
+    tokens_.back().push_back(token);
     return Status::Ok();
   }
 
@@ -177,6 +230,11 @@ class Reader {
   const int64_t max_depth_;
   CompletionBody parsed_;
   std::vector<std::string> prompts_;
+  std::vector<std::vector<int64_t>> tokens_;
+  size_t token_count_ = 0;
+  bool has_plain_tokens_ = false;
+  bool wants_scores_ = false;
+  std::optional<int64_t> likeliest_;
   std::string messages_, variables_;
 };
 

@@ -12,12 +12,11 @@ namespace onnxd {
 struct CompletionBody {
   std::string model;
   // One for each answer: those of one prompt follow each other.
-  std::vector<std::string> prompts;
+  std::vector<std::string> prompts;  // empty texts where the options have tokens
   GenerationOptions options;
   int64_t choices = 1;  // of a prompt
   bool streams = false;
   bool reports_usage = false;  // at the end of a stream
-  bool echoes = false;         // the prompt stands before its text
 };
 
 // kInvalidArgument; kUnimplemented for what the API knows and is not there. Nesting of more than

@@ -8,6 +8,7 @@
 #include "server/http/completion_body.h"
 #include "server/http/event_stream.h"
 #include "server/http/find_model.h"
+#include "server/http/log_probabilities.h"
 #include "server/http/openai_error.h"
 #include "server/http/request_timeout.h"
 #include "server/http/server_timing.h"
@@ -38,26 +39,30 @@ class AnswerWriter {
       json += StrCat(i == 0 ? "" : ",", "{\"index\":", i, ",");
       json += is_chat() ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":";
       AppendJsonString(json, texts[i]);
-      json += StrCat(is_chat() ? "}" : "",
-                     ",\"logprobs\":null,\"finish_reason\":", FinishOf(counts.cut[i]), "}");
+      size_t offset = 0;
+      json += StrCat(is_chat() ? "}" : "", ",\"logprobs\":",
+                     counts.tokens.empty() ? "null" : Scores(counts.tokens[i], offset),
+                     ",\"finish_reason\":", counts.cut[i] ? "\"length\"" : "\"stop\"", "}");
     }
     return json + StrCat("],\"usage\":", UsageOf(counts), "}");
   }
 
-  // Events of a stream: what a conversation's answer begins with, pieces of the text, why it ends,
-  // and what it came to.
-  std::string Begin() const {
-    return Event(R"("delta":{"role":"assistant","content":""})", "null");
+  // Events of a stream: what an answer to a conversation begins with, pieces of the text, why it
+  // ends, and what all came to. `offset`: characters of the answer's tokens before; it grows.
+  std::string Begin(size_t answer) const {
+    return Event(answer, R"("delta":{"role":"assistant","content":""})", "null", "null");
   }
-  std::string Piece(std::string_view text) const {
-    std::string value;
-    AppendJsonString(value, text);
+  std::string Piece(const TextPiece& piece, size_t& offset) const {
+    std::string text;
+    AppendJsonString(text, piece.text);
     return Event(
-        is_chat() ? StrCat("\"delta\":{\"content\":", value, "}") : StrCat("\"text\":", value),
-        "null");
+        piece.answer,
+        is_chat() ? StrCat("\"delta\":{\"content\":", text, "}") : StrCat("\"text\":", text),
+        piece.tokens.empty() ? "null" : Scores(piece.tokens, offset), "null");
   }
-  std::string End(const GeneratedTexts& counts) const {
-    return Event(is_chat() ? "\"delta\":{}" : "\"text\":\"\"", FinishOf(counts.cut[0]));
+  std::string End(const TextPiece& piece) const {
+    return Event(piece.answer, is_chat() ? "\"delta\":{}" : "\"text\":\"\"", "null",
+                 piece.end == TextPiece::End::kLength ? "\"length\"" : "\"stop\"");
   }
   std::string Usage(const GeneratedTexts& counts) const {
     return StrCat("{", Head(), ",\"choices\":[],\"usage\":", UsageOf(counts), "}");
@@ -69,11 +74,14 @@ class AnswerWriter {
     return StrCat("\"object\":\"", is_chat() ? "chat.completion.chunk" : "text_completion", "\",",
                   begin_);
   }
-  std::string Event(std::string_view content, std::string_view finish) const {
-    return StrCat("{", Head(), ",\"choices\":[{\"index\":0,", content,
-                  ",\"logprobs\":null,\"finish_reason\":", finish, "}]}");
+  std::string Event(size_t answer, std::string_view content, std::string_view scores,
+                    std::string_view finish) const {
+    return StrCat("{", Head(), ",\"choices\":[{\"index\":", answer, ",", content,
+                  ",\"logprobs\":", scores, ",\"finish_reason\":", finish, "}]}");
   }
-  static const char* FinishOf(bool is_cut) { return is_cut ? "\"length\"" : "\"stop\""; }
+  std::string Scores(std::span<const ScoredToken> tokens, size_t& offset) const {
+    return LogProbabilities(form_, tokens, offset);
+  }
   static std::string UsageOf(const GeneratedTexts& counts) {
     return StrCat("{\"prompt_tokens\":", counts.prompt_tokens,
                   ",\"completion_tokens\":", counts.generated_tokens,
@@ -91,44 +99,46 @@ class StreamedAnswer {
       : is_chat_(form == CompletionForm::kChat),
         writer_(std::move(writer)),
         reports_usage_(asked.reports_usage),
-        echoed_(asked.echoes ? asked.prompts[0] : ""),
+        answers_(asked.prompts.size()),
         events_(std::move(respond)) {}
 
-  void Write(std::string_view text) {
-    Begin();
-    events_.Send(writer_.Piece(text));
+  void Write(const TextPiece& piece) {
+    Begin(piece.answer);
+    const bool has_content = !piece.text.empty() || !piece.tokens.empty();
+    if (has_content) events_.Send(writer_.Piece(piece, answers_[piece.answer].offset));
+    if (piece.end != TextPiece::End::kNot) events_.Send(writer_.End(piece));
   }
 
   void Finish(const Result<InferenceResponse>& result) {
     if (!result.ok()) return events_.Fail(OpenAiRefusal(result.status()));
-    Begin();
-    events_.Send(writer_.End(*result->generated));
     if (reports_usage_) events_.Send(writer_.Usage(*result->generated));
     events_.Send("[DONE]");
     events_.End();
   }
 
  private:
-  void Begin() {
-    if (events_.begun()) return;
-    if (is_chat_) events_.Send(writer_.Begin());
-    if (!echoed_.empty()) events_.Send(writer_.Piece(echoed_));
+  struct Answer {
+    bool begun = false;
+    size_t offset = 0;
+  };
+
+  void Begin(size_t i) {
+    Answer& answer = answers_[i];
+    if (std::exchange(answer.begun, true)) return;
+    if (is_chat_) events_.Send(writer_.Begin(i));
   }
 
   const bool is_chat_;
   const AnswerWriter writer_;
   const bool reports_usage_;
-  const std::string echoed_;
+  std::vector<Answer> answers_;
   EventStream events_;
 };
 
-HttpResponse WholeAnswer(const AnswerWriter& writer, const CompletionBody& asked,
-                         const InferenceResponse& result) {
-  const auto written = result.outputs[0].value.tensor().elements<std::string>();
-  std::vector<std::string> texts(written.begin(), written.end());
-  for (size_t i = 0; asked.echoes && i < texts.size(); ++i) texts[i] = asked.prompts[i] + texts[i];
+HttpResponse WholeAnswer(const AnswerWriter& writer, const InferenceResponse& result) {
+  const auto texts = result.outputs[0].value.tensor().elements<std::string>();
   HttpResponse response;
-  response.body = writer.Whole(texts, *result.generated);
+  response.body = writer.Whole({texts.begin(), texts.end()}, *result.generated);
   response.may_compress = true;
   AddServerTiming(result, response);
   return response;
@@ -171,16 +181,16 @@ void HandleCompletions(InferenceService& service, CompletionForm form, HttpReque
   if (body->streams) {
     const auto stream =
         std::make_shared<StreamedAnswer>(form, std::move(writer), *body, std::move(respond));
-    inference.generation.on_text = [stream](const std::string& text) { stream->Write(text); };
+    inference.generation.on_text = [stream](const TextPiece& piece) { stream->Write(piece); };
     return service.Infer(version, std::move(inference), Protocol::kHttp,
                          [stream, ticket = *std::move(ticket)](
                              const Result<InferenceResponse>& result) { stream->Finish(result); });
   }
   service.Infer(version, std::move(inference), Protocol::kHttp,
-                [writer = std::move(writer), asked = *std::move(body), ticket = *std::move(ticket),
+                [writer = std::move(writer), ticket = *std::move(ticket),
                  respond = std::move(respond)](const Result<InferenceResponse>& result) {
                   if (!result.ok()) return respond(OpenAiRefusal(result.status()));
-                  respond(WholeAnswer(writer, asked, *result));
+                  respond(WholeAnswer(writer, *result));
                 });
 }
 

@@ -163,23 +163,24 @@ void StreamAnswer(InferenceService& service, std::shared_ptr<const ModelVersion>
     if (!text.ok()) return events->Fail(ErrorResponse(text.status()));
     events->Send(*text);
   };
-  if (version->writes_texts) {
-    const InferenceResponse piece{version->model, version->version, inference.id, {}};
-    inference.generation.on_text = [piece, send,
-                                    name = version->outputs[0].name](const std::string& text) {
-      InferenceResponse answer = piece;
-      answer.outputs.push_back({name, Tensor::Of<std::string>(Shape{1}, {text})});
+  const bool in_pieces = version->writes_texts && HasOneText(inference);
+  if (in_pieces) {
+    const InferenceResponse empty{version->model, version->version, inference.id, {}};
+    inference.generation.on_text = [empty, send, name = version->outputs[0].name](TextPiece piece) {
+      if (piece.text.empty()) return;
+      InferenceResponse answer = empty;
+      answer.outputs.push_back({name, Tensor::Of<std::string>(Shape{1}, {std::move(piece.text)})});
       send(answer);
     };
   }
-  service.Infer(
-      version, std::move(inference), Protocol::kHttp,
-      [version, events, send, ticket = std::move(ticket)](const Result<InferenceResponse>& result) {
-        if (!result.ok()) return events->Fail(ErrorResponse(result.status()));
-        const bool was_sent = version->writes_texts && events->begun();
-        if (!was_sent) send(*result);
-        events->End();
-      });
+  service.Infer(version, std::move(inference), Protocol::kHttp,
+                [in_pieces, events, send,
+                 ticket = std::move(ticket)](const Result<InferenceResponse>& result) {
+                  if (!result.ok()) return events->Fail(ErrorResponse(result.status()));
+                  const bool was_sent = in_pieces && events->begun();
+                  if (!was_sent) send(*result);
+                  events->End();
+                });
 }
 
 }  // namespace

@@ -42,6 +42,12 @@ struct InferenceRequest {
   GenerationOptions generation;  // counts where the model writes texts
 };
 
+// Whether a model that writes texts gets one prompt.
+inline bool HasOneText(const InferenceRequest& request) {
+  return request.inputs.size() == 1 && request.inputs[0].value.is_tensor() &&
+         request.inputs[0].value.tensor().ElementCount() == 1;
+}
+
 struct InferenceResponse {
   std::string model, version, id;
   std::vector<NamedValue> outputs;  // in the requested order, else the model's

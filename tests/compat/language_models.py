@@ -103,13 +103,20 @@ def make(folder):
                 out = model.generate(rows, attention_mask=torch.ones_like(rows), do_sample=False, max_new_tokens=TOKENS)
             return tokenizer.decode(out[0, len(ids):], skip_special_tokens=True)
 
+        def score(text):
+            """How likely each token of a text was, but for the first one."""
+            ids = torch.tensor([tokenizer(text).input_ids])
+            with torch.no_grad():
+                scores = torch.log_softmax(model(ids).logits[0].double(), -1)
+            return [scores[i, token].item() for i, token in enumerate(ids[0, 1:])]
+
         def of_talk(talk):
             return tokenizer.encode(tokenizer.apply_chat_template(talk, add_generation_prompt=True, tokenize=False),
                                     add_special_tokens=False)
 
         with open(f"{target}/cases.json", "w") as out:
             json.dump({"prompts": PROMPTS, "written": [write(tokenizer(prompt).input_ids) for prompt in PROMPTS], "talks": TALKS,
-                       "answers": [write(of_talk(talk)) for talk in TALKS],
+                       "scores": [score(prompt) for prompt in PROMPTS], "answers": [write(of_talk(talk)) for talk in TALKS],
                        "talk_tokens": [len(of_talk(talk)) for talk in TALKS]}, out)
         export(model, f"{target}/model.onnx")  # which leaves a GPT-2 that computes something else
 
@@ -127,15 +134,24 @@ def ask(url, model, cases):
         pieces = client.chat.completions.create(messages=talk, stream=True, stream_options={"include_usage": True}, **options)
         return "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
 
+    def scored(prompt):
+        choice = client.completions.create(prompt=prompt, logprobs=2, echo=True, **{**options, "max_tokens": 0}).choices[0]
+        return choice.text, choice.logprobs.token_logprobs, [max(top.values()) for top in choice.logprobs.top_logprobs[1:]]
+
+    def scored_talk(talk):
+        choice = client.chat.completions.create(messages=talk, logprobs=True, top_logprobs=2, **options).choices[0]
+        return [(one.bytes, one.logprob, one.top_logprobs[0].logprob) for one in choice.logprobs.content]
+
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         written = pool.map(lambda prompt: client.completions.create(prompt=prompt, **options).choices[0].text, cases["prompts"])
         in_pieces = pool.map(streamed, cases["prompts"])
         talks = list(pool.map(lambda talk: client.chat.completions.create(messages=talk, **options), cases["talks"]))
+        scores, talk_scores = pool.map(scored, cases["prompts"]), pool.map(scored_talk, cases["talks"])
         talks_in_pieces = pool.map(streamed_talk, cases["talks"])
         answer = {
             "models": [one.id for one in client.models.list()], "written": list(written), "in_pieces": list(in_pieces),
             "at_once": [one.text for one in client.completions.create(prompt=cases["prompts"], **options).choices],
-            "answers": [talk.choices[0].message.content for talk in talks], "answers_in_pieces": list(talks_in_pieces),
+            "scores": list(scores), "talk_scores": list(talk_scores), "answers": [talk.choices[0].message.content for talk in talks], "answers_in_pieces": list(talks_in_pieces),
             "talk_tokens": [talk.usage.prompt_tokens for talk in talks]}
     try:
         client.completions.create(prompt="a" * 5000, **options)

@@ -29,6 +29,14 @@ class LanguageModels(unittest.TestCase):
                         self.assertEqual(answer[way], expected["written"], way)
                     for way in ("answers", "answers_in_pieces"):
                         self.assertEqual(answer[way], expected["answers"], way)
+                    for prompt, scores, (text, written, best) in zip(expected["prompts"], expected["scores"], answer["scores"]):
+                        self.assertEqual(text, prompt)
+                        self.assertIsNone(written[0])
+                        self.assertLess(max(abs(a - b) for a, b in zip(scores, written[1:], strict=True)), 1e-3)
+                        self.assertTrue(all(a >= b - 1e-6 for a, b in zip(best, written[1:], strict=True)))
+                    for text, scores in zip(expected["answers"], answer["talk_scores"]):
+                        self.assertEqual(b"".join(bytes(token) for token, _, _ in scores).decode(errors="replace"), text)
+                        self.assertTrue(all(own == best for _, own, best in scores))
                     self.assertEqual(answer["talk_tokens"], expected["talk_tokens"])
                     self.assertIn("prompt and answer have 256 together at most", answer["failure"])
 

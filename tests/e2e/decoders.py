@@ -51,6 +51,12 @@ def logits(weights, ids):
     return (mixed.transpose(1, 0, 2).reshape(WIDTH) + rows[-1]) @ weights.out + weights.bias
 
 
+def log_probabilities(weights, ids):
+    """Of all tokens behind the last one."""
+    row = logits(weights, ids)
+    return row - row.max() - numpy.log(numpy.exp(row - row.max()).sum())
+
+
 def greedy(weights, text, tokens):
     """The bytes of as many tokens behind the text, the likeliest each."""
     ids = list(text.encode())

@@ -97,7 +97,10 @@ class Completions(GenerationCase):
         self.assertEqual(self.texts(served, ["x", "abc"], n=2), [written(text) for text in ("x", "x", "abc", "abc")])
         self.assertEqual(self.texts(served, list(b"hello")), [written("hello")])
         self.assertEqual(self.texts(served, [list(b"hello")]), [written("hello")])
-        self.assertEqual(self.texts(served, "hello", echo=True), ["hello" + written("hello")])
+        self.assertEqual(self.texts(served, [list(b"hello"), list(b"x")], n=2), [written(text) for text in ("hello", "hello", "x", "x")])
+        for prompt in ("hello", list(b"hello")):
+            self.assertEqual(self.texts(served, prompt, echo=True), ["hello" + written("hello")])
+            self.assertEqual(self.texts(served, prompt, 0, echo=True), ["hello"])
 
     def test_what_the_answer_says_besides(self):
         self.files()
@@ -180,11 +183,14 @@ class Completions(GenerationCase):
                 ({"prompt": "a" * 100_000}, "a prompt of 100000 bytes, more than the 96 tokens of the context can be"),
                 ({"prompt": "a", "max_tokens": "1"}, "max_tokens must be a whole number"),
                 ({"prompt": "a", "stop": ""}, "stop must be"),
-                ({"prompt": "a", "logprobs": 3}, '"logprobs" is not there yet'),
-                ({"prompt": ["a", 1]}, '"prompt" must be a text'),
+                ({"prompt": "a", "logprobs": 21}, '"logprobs" must be 0 to 20'),
+                ({"prompt": "a", "logprobs": True}, '"logprobs" must be 0 to 20'),
+                *(({"prompt": prompt}, '"prompt" must be a text')
+                  for prompt in (["a", 1], [1, "a"], [[1], "a"], ["a", [1]], [1, [2]], [[1], 2], [[[1]]], [["a"]], 1, [1.5], [None])),
+                ({"prompt": [[1], [-1]]}, "a token below 0"), ({"prompt": []}, 'the body needs "prompt"'),
+                ({"prompt": [[1], []]}, "the prompt has no tokens"), ({"prompt": [[]] * 65}, "more than 64 prompts"),
                 ({"prompt": [-1]}, "a token below 0"),
                 ({"prompt": "a", "n": 65}, '"n" must be 1 to 64'),
-                ({"prompt": ["a", "b"], "stream": True}, "a stream has one prompt"),
                 ({"prompt": "a", "model": "other"}, "other")):
             self.assertIn(message, self.refusal(served, **fields)[1])
         self.assertEqual(self.texts(served, "hello", logprobs=None, user="somebody", best_of=1), [written("hello")])
@@ -303,6 +309,18 @@ class Streams(GenerationCase):
         self.assertTrue(all("�" in chunk["choices"][0]["text"] or chunk["choices"][0]["text"].isascii() or
                             "é" in chunk["choices"][0]["text"] for chunk in chunks))
 
+    def test_several_answers_come_beside_each_other(self):
+        self.files()
+        served = self.serve()
+        _, pieces = self.stream(served, "/v1/completions", {
+            "prompt": ["x", "abc def"], "n": 2, "max_tokens": 30, "temperature": 0, "stream": True, "echo": True})
+        self.assertEqual(pieces.pop(), "[DONE]")
+        choices = [json.loads(piece)["choices"][0] for piece in pieces]
+        for index, prompt in enumerate(["x", "x", "abc def", "abc def"]):
+            own = [choice for choice in choices if choice["index"] == index]
+            self.assertEqual("".join(choice["text"] for choice in own), prompt + written(prompt, 30))
+            self.assertEqual([choice["finish_reason"] for choice in own], [None] * (len(own) - 1) + ["length"])
+
     def test_a_connection_goes_on_behind_a_stream(self):
         self.files()
         served = self.serve()
@@ -370,6 +388,102 @@ class Streams(GenerationCase):
         self.assertEqual(served.process.wait(20), 0)
 
 
+def token_text(token):
+    """As OpenAI's API writes bytes that are no character."""
+    return "<|end|>" if token == decoders.END else chr(token) if token < 128 else f"bytes:\\x{token:02x}"
+
+
+class LogProbabilities(GenerationCase):
+    def check(self, scores, prompt, answer, likeliest, echo=False):
+        """Against those computed without a cache, one token after the other."""
+        ids = [*prompt, *answer]
+        first = 0 if echo else len(prompt)
+        self.assertEqual(scores["tokens"], [token_text(token) for token in ids[first:]])
+        for i, token in enumerate(ids[first:], first):
+            own, top = scores["token_logprobs"][i - first], scores["top_logprobs"][i - first]
+            if i == 0:
+                self.assertEqual((own, top), (None, None))
+                continue
+            expected = decoders.log_probabilities(WEIGHTS, ids[:i])
+            order = numpy.argsort(-expected)[:likeliest]
+            self.assertAlmostEqual(own, expected[token], delta=1e-3)
+            self.assertEqual(list(top), list(dict.fromkeys([token_text(int(one)) for one in order] + [token_text(token)])))
+            for one in order:
+                self.assertAlmostEqual(top[token_text(int(one))], expected[one], delta=1e-3)
+
+    def test_of_texts(self):
+        self.files()
+        served = self.serve()
+        for prompt in PROMPTS:
+            answer = decoders.greedy(WEIGHTS, prompt, 20)
+            for likeliest in (0, 3):
+                scores = self.complete(served, prompt, logprobs=likeliest)["choices"][0]["logprobs"]
+                self.check(scores, prompt.encode(), answer, likeliest)
+        offsets = self.complete(served, "é", logprobs=0, echo=True)["choices"][0]["logprobs"]["text_offset"]
+        self.assertEqual(offsets[:3], [0, 1, 1])
+        self.assertIsNone(self.complete(served, "x")["choices"][0]["logprobs"])
+
+    def test_they_are_the_model_s_before_penalties(self):
+        self.files()
+        served = self.serve()
+        choice = self.complete(served, "hello", logprobs=2, temperature=1.5, seed=3, presence_penalty=1.5, top_k=9)["choices"][0]
+        answer = [ord(token) if len(token) == 1 else int(token[-2:], 16) for token in choice["logprobs"]["tokens"]]
+        self.assertNotEqual(bytes(answer), decoders.greedy(WEIGHTS, "hello", 20))
+        self.check(choice["logprobs"], b"hello", answer, 2)
+
+    def test_of_a_prompt(self):
+        self.files("  prefill_tokens: 3\n")
+        served = self.serve()
+        prompts = [text.encode() for text in PROMPTS]
+        for asked in (PROMPTS, [list(prompt) for prompt in prompts]):
+            for tokens in (0, 5):
+                choices = self.complete(served, asked, tokens, echo=True, logprobs=2)["choices"]
+                for choice, prompt, text in zip(choices, prompts, PROMPTS):
+                    self.assertEqual(choice["text"], (prompt + decoders.greedy(WEIGHTS, text, tokens)).decode(errors="replace"))
+                    self.check(choice["logprobs"], prompt, decoders.greedy(WEIGHTS, text, tokens), 2, echo=True)
+
+    def test_in_pieces(self):
+        self.files()
+        served = self.serve()
+        body = {"prompt": "é", "max_tokens": 40, "temperature": 0, "logprobs": 2, "echo": True}
+        whole = self.post(served, "/v1/completions", body)[1]["choices"][0]
+        _, pieces = self.stream(served, "/v1/completions", {**body, "stream": True})
+        scores = [choice["logprobs"] for piece in pieces[:-1] for choice in json.loads(piece)["choices"]]
+        for field in whole["logprobs"]:
+            self.assertEqual([one for score in scores if score for one in score[field]], whole["logprobs"][field])
+
+    def test_where_a_text_ends(self):
+        self.files()
+        served = self.serve()
+        answer = decoders.greedy(WEIGHTS, "hello", 40)
+        scores = self.complete(served, "hello", 40, logprobs=1, stop=answer[5:8].decode())["choices"][0]["logprobs"]
+        self.check(scores, b"hello", answer[:8], 1)
+
+    def test_of_conversations(self):
+        self.files(tokenizer_config={"chat_template": "{{ messages[0].content }}"})
+        served = self.serve()
+        body = {"messages": [{"role": "user", "content": "abc def"}], "max_tokens": 20, "temperature": 0, "logprobs": True}
+        answer = decoders.greedy(WEIGHTS, "abc def", 20)
+        for likeliest in (0, 4):
+            scores = self.post(served, "/v1/chat/completions", {**body, "top_logprobs": likeliest})[1]["choices"][0]["logprobs"]
+            self.assertEqual([one["bytes"] for one in scores["content"]], [[token] for token in answer])
+            self.assertEqual([one["token"] for one in scores["content"]], [token_text(token) for token in answer])
+            for i, one in enumerate(scores["content"]):
+                expected = decoders.log_probabilities(WEIGHTS, [*b"abc def", *answer[:i]])
+                self.assertAlmostEqual(one["logprob"], expected[answer[i]], delta=1e-3)
+                self.assertEqual([top["token"] for top in one["top_logprobs"]],
+                                 [token_text(int(token)) for token in numpy.argsort(-expected)[:likeliest]])
+        _, pieces = self.stream(served, "/v1/chat/completions", {**body, "stream": True})
+        scores = [choice["logprobs"] for piece in pieces[:-1] for choice in json.loads(piece)["choices"]]
+        self.assertEqual([one["bytes"][0] for score in scores if score for one in score["content"]], list(answer))
+
+    def test_more_than_an_answer_may_have(self):
+        self.files("  context_length: 100000\n")
+        served = self.serve()
+        status, message = self.refusal(served, prompt="a", logprobs=20, max_tokens=90_000)
+        self.assertIn("up to 1890000 log probabilities, of which 1048576 are the most", message)
+
+
 CHAT = "{% for message in messages %}{{ message.role[0] }}:{{ message.content }}|{% endfor %}{% if add_generation_prompt %}a:{% endif %}"
 
 
@@ -425,6 +539,9 @@ class Chat(GenerationCase):
             self.assertEqual(status, 400)
             self.assertIn(message, text)
         for fields, message in (({"messages": "a"}, 'the body needs "messages"'), ({}, 'the body needs "messages"'),
+                                ({"messages": [good], "top_logprobs": 2}, '"top_logprobs" needs "logprobs": true'),
+                                ({"messages": [good], "logprobs": 2}, '"logprobs" must be true or false'),
+                                ({"messages": [good], "echo": True}, '"echo" is not there yet'),
                                 ({"messages": [good], "tools": [{"type": "function"}]}, '"tools" is not there yet'),
                                 ({"messages": [good], "response_format": {"type": "json_object"}}, '"response_format" is not there yet')):
             self.assertIn(message, self.refusal(served, "/v1/chat/completions", **fields)[1])

@@ -47,6 +47,28 @@ TEST(TokenDecoder, TakesTheStepsOfSentencepieceModels) {
   EXPECT_EQ(Decode(*llama, {0, 2, 1}), "a\xef\xbf\xbd b");
 }
 
+TEST(TokenDecoder, SaysWhatBytesATokenWrites) {
+  const auto bytes = Decoder(R"({"type": "ByteLevel"})", R"({"a": 0, "Ġb": 1, "Ã": 2, "中": 3})");
+  EXPECT_EQ(bytes->BytesOf(1), " b");
+  EXPECT_EQ(bytes->BytesOf(2), "\xc3");
+  EXPECT_EQ(bytes->BytesOf(3), "中");
+  EXPECT_EQ(bytes->BytesOf(9), "<s>");
+  EXPECT_EQ(bytes->BytesOf(77), "");
+  const auto llama = Decoder(R"({"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+      {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})",
+                             R"([["▁a", 0], ["b", 0], ["<0xC3>", 0]])");
+  EXPECT_EQ(llama->BytesOf(0), " a");
+  EXPECT_EQ(llama->BytesOf(1), "b");
+  EXPECT_EQ(llama->BytesOf(2), "\xc3");
+  const auto pieces = Decoder(R"({"type": "Metaspace"})", R"([["▁a", 0], ["b", 0]])");
+  EXPECT_EQ(pieces->BytesOf(0), " a");
+  EXPECT_EQ(pieces->BytesOf(1), "b");
+  const auto words = Decoder(R"({"type": "WordPiece"})", R"({"a": 0, "##b": 1})");
+  EXPECT_EQ(words->BytesOf(0), " a");
+  EXPECT_EQ(words->BytesOf(1), "b");
+}
+
 TEST(TokenDecoder, NamesWhatIsNotThere) {
   const auto refusal = [](const std::string& json) {
     return std::string(ParseTokenDecoder(json).status().message());

@@ -2,14 +2,17 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 namespace onnxd {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int64_t kVocabulary = 8;
@@ -72,17 +75,21 @@ class CountingModel {
 
   // What a request becomes: its text, or the message of its failure.
   using Answers = std::map<int, std::string>;
-  void Submit(int id, std::vector<int64_t> prompt, int64_t max_tokens = 0,
+  void Submit(int id, std::vector<int64_t> prompt, std::optional<int64_t> max_tokens = {},
               std::shared_ptr<std::atomic<bool>> cancelled = nullptr) {
     GenerationRequest request;
     request.prompt = std::move(prompt);
     request.sampling = plan_->sampling;
     request.max_tokens = max_tokens;
     request.cancelled = std::move(cancelled);
-    request.on_text = [this, id](const std::string& text) {
+    request.on_text = [this, id](const GenerationPiece& piece) {
       std::lock_guard lock(mutex_);
-      texts_[id] += text;
+      texts_[id] += piece.text;
     };
+    SubmitRequest(id, std::move(request));
+  }
+
+  void SubmitRequest(int id, GenerationRequest request) {
     request.done = [this, id](const Result<GenerationResult>& result) {
       std::lock_guard lock(mutex_);
       answers_[id] = result.ok() ? texts_[id] : std::string(result.status().message());
@@ -149,6 +156,45 @@ TEST(Generator, WritesUntilATokenThatEndsIt) {
   EXPECT_EQ(model.Wait(2).at(1), "123");
 }
 
+TEST(Generator, SaysHowLikelyTokensWere) {
+  CountingModel model;
+  model.Start();
+  std::vector<int64_t> tokens, prompt;
+  GenerationRequest request;
+  request.prompt = {1, 2, 3};
+  request.sampling = model.plan().sampling;
+  request.likeliest = 1;
+  const float likely = 1 - std::log(kVocabulary - 1 + std::exp(1.0f));
+  request.on_prompt = [&](const std::vector<TokenScores>& scores) {
+    for (const TokenScores& score : scores) {
+      prompt.push_back(score.own.token);
+      EXPECT_EQ(score.likeliest[0].token, score.own.token);
+      EXPECT_NEAR(score.own.log_probability, likely, 1e-5);
+    }
+  };
+  request.on_text = [&](const GenerationPiece& piece) {
+    EXPECT_EQ(piece.tokens.size(), 1);
+    for (const TokenScores& score : piece.tokens) {
+      tokens.push_back(score.own.token);
+      EXPECT_EQ(score.likeliest[0].token, score.own.token);
+      EXPECT_NEAR(score.own.log_probability, likely, 1e-5);
+    }
+  };
+  model.SubmitRequest(0, std::move(request));
+  model.Wait(1);
+  EXPECT_THAT(prompt, ElementsAre(2, 3));
+  EXPECT_THAT(tokens, ElementsAre(4, 5, 6));
+}
+
+TEST(Generator, WritesNothingWhereNoTokenMayCome) {
+  CountingModel model;
+  model.Start();
+  std::vector<int64_t> prompt(100);  // all of the context
+  std::iota(prompt.begin(), prompt.end(), 0);
+  model.Submit(0, prompt, 0);
+  EXPECT_EQ(model.Wait(1).at(0), "");
+}
+
 TEST(Generator, RefusesPromptsWithoutRoomForAnAnswer) {
   CountingModel model;
   model.Start();
@@ -193,7 +239,7 @@ TEST(Generator, TextsOfClientsThatAreGoneEnd) {
   model.plan().max_sequences = 1;
   model.Start();
   const auto gone = std::make_shared<std::atomic<bool>>(true);
-  model.Submit(0, {0, 1}, 0, gone);
+  model.Submit(0, {0, 1}, {}, gone);
   model.Submit(1, {0, 1});
   const auto answers = model.Wait(2);
   EXPECT_THAT(answers.at(0), HasSubstr("the client is gone"));
@@ -222,7 +268,7 @@ TEST(Generator, ManyComeAndGo) {
   for (int id = 0; id < 200; ++id) {
     std::vector<int64_t> prompt;
     for (int64_t token = 0; token <= id % 5; ++token) prompt.push_back(token);
-    model.Submit(id, prompt, id % 7);
+    model.Submit(id, prompt, id % 7 == 0 ? std::nullopt : std::optional<int64_t>(id % 7));
   }
   const std::string all = "123456";
   for (const auto& [id, text] : model.Wait(200)) {
