@@ -85,7 +85,7 @@ constexpr int64_t kMostFewColumns = 4;
 constexpr int64_t kMostPairColumns = 24, kPairColumns = 8;
 
 constexpr int64_t kFewRowsPanel = 64;  // columns
-constexpr int64_t kMostFewRows = 12;
+constexpr int64_t kMostFewRows = 64;
 
 // Row-major C[m, n] = A[m, k] * B (+ bias) (+ C when accumulate), m up to kMostFewRows. B in panels
 // of kFewRowsPanel columns, the last one padded: element [row, column] of a panel is at

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -333,9 +334,8 @@ TEST_P(EverySimd, GemmKeepsWhatIsNoNumber) {
 }
 
 // Small whole numbers, so that sums are exact in any order.
-TEST_P(EverySimd, FewRowsAgreeWithThreeLoops) {
-  if (CurrentSimd().few_rows == nullptr) GTEST_SKIP() << "no 512-bit registers";
-  const int64_t k = 37, n = 150, panels = (n + kFewRowsPanel - 1) / kFewRowsPanel;
+void CompareFewRows(int64_t k, std::vector<int64_t> rows) {
+  const int64_t n = 150, panels = (n + kFewRowsPanel - 1) / kFewRowsPanel;
   const int64_t stride = (k + 3) * kFewRowsPanel;
   const auto number = [](int64_t i) { return static_cast<float>(i % 7 - 3); };
   std::vector<float> b(static_cast<size_t>(panels * stride));
@@ -347,7 +347,7 @@ TEST_P(EverySimd, FewRowsAgreeWithThreeLoops) {
   }
   std::vector<float> bias(static_cast<size_t>(n));
   for (int64_t j = 0; j < n; ++j) bias[static_cast<size_t>(j)] = number(5 * j);
-  for (int64_t m = 1; m <= kMostFewRows; ++m) {
+  for (const int64_t m : rows) {
     std::vector<float> a(static_cast<size_t>(m * k));
     for (size_t i = 0; i < a.size(); ++i) a[i] = number(static_cast<int64_t>(3 * i));
     for (const bool accumulate : {false, true}) {
@@ -368,6 +368,16 @@ TEST_P(EverySimd, FewRowsAgreeWithThreeLoops) {
       }
     }
   }
+}
+
+TEST_P(EverySimd, FewRowsAgreeWithThreeLoops) {
+  if (CurrentSimd().few_rows == nullptr) GTEST_SKIP() << "no 512-bit registers";
+  std::vector<int64_t> all(kMostFewRows);
+  std::iota(all.begin(), all.end(), 1);
+  CompareFewRows(37, all);
+  CompareFewRows(0, {1, 13});
+  // In several blocks of depth, where several tiles share them.
+  for (const int64_t k : {512, 513, 1500}) CompareFewRows(k, {6, 7, 18, 30});
 }
 
 // What has parameters, in every length and near 0.

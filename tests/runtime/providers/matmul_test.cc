@@ -72,14 +72,19 @@ TEST(Gemm, LargeConstantMatricesAgreeWithThoseOfTheRun) {
 TEST(Gemm, FewRowsAndMoreTakeBiasResidualAndActivation) {
   constexpr int64_t k = 160, n = 150;
   const Tensor b = Random(Shape{k, n}, 2), row = Random(Shape{n}, 3);
-  for (const int64_t m : {1, 6, 7, 12, 13}) {
+  const std::vector<std::pair<int64_t, int>> cases = {{1, 1},  {6, 1},  {7, 2},  {12, 8},
+                                                      {13, 2}, {40, 8}, {64, 8}, {65, 2}};
+  for (const auto& [rows, threads] : cases) {
+    const int64_t m = rows;
     const Tensor a = Random(Shape{m, k}, 1), z = Random(Shape{m, n}, 4);
     TestModel model;
     model.Input("a", DataType::kFloat, {m, k}).Input("z", DataType::kFloat, {m, n});
     model.Constant("b", b).Constant("c", row);
     model.Node("MatMul", {"a", "b"}, {"ab"}).Node("Add", {"ab", "c"}, {"abc"});
     model.Node("Add", {"abc", "z"}, {"sum"}).Node("Relu", {"sum"}, {"y"}).Output("y");
-    const auto session = InferenceSession::FromModel(model.model(), DefaultSession());
+    SessionOptions options = DefaultSession();
+    options.pool = std::make_shared<ThreadPool>(threads);
+    const auto session = InferenceSession::FromModel(model.model(), options);
     ASSERT_TRUE(session.ok()) << session.status().ToString();
     const std::vector<Value> inputs = {a, z};
     const F got = Elements((*session)->Run(inputs, {}));

@@ -3,29 +3,31 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/ceil_divide.h"
 #include "runtime/math/simd.h"
 
 namespace onnxd::onednn {
 namespace {
 
-constexpr int64_t kLeastElements = 1 << 16;  // of the matrix, for a thread
+// Elements of the matrix, times tiles of rows, that are worth a thread.
+constexpr int64_t kLeastOfOneTile = 1 << 16, kLeastOfTiles = 1 << 15;
+constexpr int64_t kTileRows = 6;  // that few_rows takes at a time
 
-void RunPanels(const FewRowsProduct& product, const KernelContext& k, int64_t first, int64_t last) {
+// Rows [row, row + rows), panels [first, last).
+void RunPanels(const FewRowsProduct& product, const KernelContext& k, int64_t row, int64_t rows,
+               int64_t first, int64_t last) {
   const int64_t n = product.n, column = first * math::kFewRowsPanel;
   const int64_t width = std::min(n, last * math::kFewRowsPanel) - column;
-  float* const y = k.output<float>(0);
-  const float* const z = product.has_sum ? k.input<float>(3) : y;
-  for (int64_t row = 0; z != y && row < product.m; ++row) {
-    std::memcpy(y + row * n + column, z + row * n + column,
-                static_cast<size_t>(width) * sizeof(float));
+  float* const y = k.output<float>(0) + row * n;
+  const float* const z = product.has_sum ? k.input<float>(3) + row * n : y;
+  for (int64_t i = 0; z != y && i < rows; ++i) {
+    std::memcpy(y + i * n + column, z + i * n + column, static_cast<size_t>(width) * sizeof(float));
   }
   math::CurrentSimd().few_rows(
-      {product.m, n, product.k, k.input<float>(0), product.k, product.panels.data,
+      {rows, n, product.k, k.input<float>(0) + row * product.k, product.k, product.panels.data,
        product.panels.stride, y, n, k.input<float>(2), product.has_sum},
       first, last);
-  for (int64_t row = 0; row < product.m; ++row) {
-    product.activation.Apply(y + row * n + column, width);
-  }
+  for (int64_t i = 0; i < rows; ++i) product.activation.Apply(y + i * n + column, width);
 }
 
 }  // namespace
@@ -52,16 +54,26 @@ std::optional<Panels> PanelsOf(const dnnl::memory& weights) {
 PreparedKernel PrepareFewRows(const FewRowsProduct& product) {
   PreparedKernel prepared;
   if (product.has_sum) prepared.in_place = {{0, 3}};
-  const int64_t panels = (product.n + math::kFewRowsPanel - 1) / math::kFewRowsPanel;
-  const int64_t each = std::max<int64_t>(product.k * math::kFewRowsPanel, 1);
-  const int64_t threads = std::clamp<int64_t>(panels * each / kLeastElements, 1, product.threads);
-  const int64_t grain = (panels + threads - 1) / threads;
-  prepared.compute = [product, panels, grain](const KernelContext& k) {
-    if (grain == panels) {
-      RunPanels(product, k, 0, panels);
+  const int64_t panels = CeilDivide(product.n, math::kFewRowsPanel);
+  const int64_t tiles = CeilDivide(product.m, kTileRows);
+  const int64_t elements = std::max<int64_t>(panels * product.k * math::kFewRowsPanel, 1);
+  const int64_t least = tiles == 1 ? kLeastOfOneTile : kLeastOfTiles;
+  const int64_t threads = std::clamp<int64_t>(elements * tiles / least, 1, product.threads);
+  // Panels first, whose elements are read once then; rows where there are fewer of them.
+  const int64_t parts = std::min(panels, threads), blocks = std::min(tiles, threads / parts);
+  prepared.compute = [=](const KernelContext& k) {
+    const auto run = [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t block = unit / parts, part = unit % parts;
+        const int64_t row = product.m * block / blocks;
+        RunPanels(product, k, row, product.m * (block + 1) / blocks - row, panels * part / parts,
+                  panels * (part + 1) / parts);
+      }
+    };
+    if (parts * blocks == 1) {
+      run(0, 1);
     } else {
-      k.pool().ParallelFor(
-          panels, grain, [&](int64_t first, int64_t last) { RunPanels(product, k, first, last); });
+      k.pool().ParallelFor(parts * blocks, 1, run);
     }
     return Status::Ok();
   };

@@ -39,6 +39,12 @@ struct ChunkStates : KernelState {
   std::vector<onednn::Arguments> arguments;  // one per chunk
 };
 
+// Than oneDNN's products, and than those by digits.
+bool FewRowsAreFaster(int64_t m, int64_t k, int64_t n) {
+  constexpr int64_t kMostBesideDigits = 12;
+  return m <= (onednn::DigitsAreFaster(m, k, n) ? kMostBesideDigits : math::kMostFewRows);
+}
+
 // Whether the bias and Z fit a matrix of n columns.
 Status CheckOperands(const PrepareContext& context, int64_t n) {
   if (context.HasInput(3) && !(context.InputShape(3) == context.OutputShape(0))) {
@@ -135,7 +141,7 @@ class ConstantProduct : public Kernel {
       return prepared;
     }
     bool activation_done = true;
-    if (m <= math::kMostFewRows) {
+    if (FewRowsAreFaster(m, k_, n_)) {
       ONNXD_ASSIGN_OR_RETURN(const onednn::Primitive whole,
                              MakePrimitive(m, has_bias, has_sum, activation_done));
       if (const auto panels = onednn::PanelsOf(whole.weights)) {
