@@ -382,6 +382,9 @@ struct Simd {
   int64_t gemm_width;
   // The same for n from 1 to kMostFewColumns, with packed_b [n, panel_rows or k], a row per column.
   void (*few_columns)(const GemmArguments& arguments);
+  // out[c] = the sum of weights[row] * rows[row * stride + c], of `count` rows.
+  void (*weigh_rows)(const float* rows, int64_t stride, int64_t count, const float* weights,
+                     float* out, int64_t n);
   // The same for n from 1 to kMostPairColumns and an even k, with B[n, k] packed by pack_pairs, of
   // PackedPairsSize floats. Null where registers have less than 512 bits.
   void (*pack_pairs)(const float* b, int64_t k, int64_t n, float* out);

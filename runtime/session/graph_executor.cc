@@ -157,6 +157,21 @@ size_t GraphExecutor::constant_bytes() const {
   return bytes;
 }
 
+namespace {
+
+// Of the host, with what blocks are rounded up by.
+size_t OutputBytes(const ExecutionPlan& plan) {
+  size_t bytes = 0;
+  for (const OutputSource& output : plan.outputs) {
+    if (output.kind == OutputSource::Kind::kValue || output.slot.on_device) continue;
+    const auto own = TensorBytes(output.slot.type, output.shape.ElementCount());
+    bytes += static_cast<size_t>(own.value_or(0));
+  }
+  return bytes + bytes / RecycledBuffers::kSteps;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
     std::span<const Value> inputs, bool outputs_on_device) const {
   const auto matches = [&](const ExecutionPlan& plan) {
@@ -189,10 +204,20 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
   std::lock_guard lock(mutex_);
   plans_.push_front(made);
   if (plans_.size() > options_.max_plans) plans_.pop_back();
-  size_t largest = 1;
-  for (const auto& entry : plans_) largest = std::max(largest, entry->plan->arena_bytes);
-  arenas_.LimitTo(largest);
+  size_t arena = 1, outputs = RecycledBuffers::kMostIdle;
+  for (const auto& entry : plans_) {
+    arena = std::max(arena, entry->plan->arena_bytes);
+    outputs = std::max(outputs, OutputBytes(*entry->plan));
+  }
+  arenas_.LimitTo(arena);
+  buffers_->LimitTo(outputs);
   return made;
+}
+
+std::function<void()> GraphExecutor::MemoryRelease() const {
+  return [weak = std::weak_ptr(buffers_)] {
+    if (const auto buffers = weak.lock()) buffers->DropIdle();
+  };
 }
 
 Result<std::unique_ptr<GraphExecutor::Context>> GraphExecutor::MakeContext(

@@ -2,6 +2,7 @@
 // run in flight.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -48,6 +49,7 @@ class GraphExecutor {
   Result<Tensor> MakeInput(DataType type, const Shape& shape) const;
   Result<Value> MoveInput(const Value& value) const;
   bool runs_on_device() const { return copies_in_; }
+  std::function<void()> MemoryRelease() const;
 
   const Graph& graph() const { return *graph_; }
   const std::vector<CompiledNode>& nodes() const { return nodes_; }

@@ -163,6 +163,8 @@ Result<Value> InferenceSession::MoveInput(const Value& value) const {
   return executor_->MoveInput(value);
 }
 
+std::function<void()> InferenceSession::MemoryRelease() const { return executor_->MemoryRelease(); }
+
 bool InferenceSession::runs_on_device() const { return executor_->runs_on_device(); }
 
 Status InferenceSession::SaveToCache() const {

@@ -4,6 +4,7 @@
 //   auto outputs = (*session)->Run({input}, {});
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -106,6 +107,11 @@ class InferenceSession {
   // other, and the first one of each combination of shapes takes long: ways to compute them are
   // timed.
   bool runs_on_device() const;
+
+  // What gives memory back to the system that is kept for the outputs of the next run: as much as
+  // one run's that were given and are gone. Calls may come from any thread, and outlive the
+  // session.
+  std::function<void()> MemoryRelease() const;
 
   // Puts the prepared model into the cache, with the weights packed so far: call it after a first
   // run. Does nothing without a cache, when Load found the model there, or after the first call.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "runtime/base/address_sanitizer.h"
@@ -11,11 +12,10 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kLeastBytes = 64 << 10;  // malloc keeps smaller ones by itself
-constexpr size_t kSteps = 8;              // sizes between a power of two and the next
 
 // So that shapes that differ by a little from run to run take the same blocks.
 size_t RoundedUp(size_t bytes) {
-  const size_t step = std::bit_floor(bytes) / kSteps;
+  const size_t step = std::bit_floor(bytes) / RecycledBuffers::kSteps;
   return (bytes + step - 1) / step * step;
 }
 
@@ -26,7 +26,7 @@ std::shared_ptr<RecycledBuffers> RecycledBuffers::Make(size_t most_idle) {
 }
 
 Buffer RecycledBuffers::Take(size_t bytes) {
-  if (!IsUsed() || bytes < kLeastBytes || bytes > most_idle_) return AllocateBuffer(bytes);
+  if (!IsUsed() || bytes < kLeastBytes) return AllocateBuffer(bytes);
   const size_t rounded = RoundedUp(bytes);
   Buffer memory = TakeIdle(rounded);
   if (memory == nullptr) memory = AllocateBuffer(rounded);
@@ -59,29 +59,45 @@ size_t RecycledBuffers::idle_bytes() const {
 
 Buffer RecycledBuffers::TakeIdle(size_t bytes) {
   std::lock_guard lock(mutex_);
-  const auto found = idle_.find(bytes);
+  const auto found = std::find_if(idle_.begin(), idle_.end(),
+                                  [bytes](const Idle& idle) { return idle.bytes == bytes; });
   if (found == idle_.end()) return nullptr;
-  Buffer memory = std::move(found->second);
+  Buffer memory = std::move(found->memory);
   idle_.erase(found);
   idle_bytes_ -= bytes;
   return memory;
 }
 
-void RecycledBuffers::Return(Buffer memory, size_t bytes) {
-  std::multimap<size_t, Buffer> dropped;  // freed without the lock
-  std::lock_guard lock(mutex_);
-  // The largest first: they make room for most.
-  while (!idle_.empty() && idle_bytes_ + bytes > most_idle_) {
-    auto node = idle_.extract(std::prev(idle_.end()));
-    idle_bytes_ -= node.key();
-    dropped.insert(std::move(node));
+std::list<RecycledBuffers::Idle> RecycledBuffers::Excess(size_t more) {
+  std::list<Idle> excess;
+  while (!idle_.empty() && idle_bytes_ + more > most_idle_) {
+    idle_bytes_ -= idle_.back().bytes;
+    excess.splice(excess.begin(), idle_, std::prev(idle_.end()));
   }
-  idle_.emplace(bytes, std::move(memory));
+  return excess;
+}
+
+void RecycledBuffers::Return(Buffer memory, size_t bytes) {
+  std::list<Idle> dropped;  // freed without the lock
+  std::lock_guard lock(mutex_);
+  if (bytes > most_idle_) {
+    dropped.push_back({bytes, std::move(memory)});
+    return;
+  }
+  dropped = Excess(bytes);
+  idle_.push_front({bytes, std::move(memory)});
   idle_bytes_ += bytes;
 }
 
+void RecycledBuffers::LimitTo(size_t most_idle) {
+  std::list<Idle> dropped;
+  std::lock_guard lock(mutex_);
+  most_idle_ = most_idle;
+  dropped = Excess(0);
+}
+
 void RecycledBuffers::DropIdle() {
-  std::multimap<size_t, Buffer> dropped;
+  std::list<Idle> dropped;
   std::lock_guard lock(mutex_);
   dropped.swap(idle_);
   idle_bytes_ = 0;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 
@@ -15,8 +15,14 @@ namespace onnxd {
 // Any thread.
 class RecycledBuffers : public std::enable_shared_from_this<RecycledBuffers> {
  public:
-  // At most `most_idle` bytes are kept that no tensor uses.
-  static std::shared_ptr<RecycledBuffers> Make(size_t most_idle = size_t{32} << 20);
+  static constexpr size_t kSteps = 8;  // sizes of blocks between a power of two and the next
+  static constexpr size_t kMostIdle = size_t{32} << 20;
+  // At most `most_idle` bytes are kept that no tensor uses: those that were used last.
+  static std::shared_ptr<RecycledBuffers> Make(size_t most_idle = kMostIdle);
+  // From now on.
+  void LimitTo(size_t most_idle);
+  // Gives what no tensor uses back to the system.
+  void DropIdle();
 
   // At least `bytes`, with any content; null when the thread's MemoryAccount or the system refuses.
   // Small blocks are AllocateBuffer's. May outlive this object.
@@ -35,12 +41,17 @@ class RecycledBuffers : public std::enable_shared_from_this<RecycledBuffers> {
 
   Buffer TakeIdle(size_t bytes);
   void Return(Buffer memory, size_t bytes);
-  void DropIdle();
+  struct Idle {
+    size_t bytes;
+    Buffer memory;
+  };
+  // Takes the oldest ones out until the others, and so many bytes more, are no more than may be.
+  std::list<Idle> Excess(size_t more);
 
-  const size_t most_idle_;
   mutable std::mutex mutex_;
-  std::multimap<size_t, Buffer> idle_;  // by size; guarded by mutex_
-  size_t idle_bytes_ = 0;               // guarded by mutex_
+  size_t most_idle_;       // guarded by mutex_
+  std::list<Idle> idle_;   // the latest first; guarded by mutex_
+  size_t idle_bytes_ = 0;  // guarded by mutex_
 };
 
 }  // namespace onnxd

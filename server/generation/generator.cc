@@ -63,11 +63,12 @@ struct Generator::Group {
 
 Generator::Generator(std::shared_ptr<const GenerationPlan> plan, Scheduler& scheduler,
                      std::shared_ptr<ScheduledModel> scheduled, TensorMaker make,
-                     std::shared_ptr<ModelMetrics> metrics)
+                     std::function<void()> on_idle, std::shared_ptr<ModelMetrics> metrics)
     : plan_(std::move(plan)),
       scheduler_(scheduler),
       scheduled_(std::move(scheduled)),
       make_(std::move(make)),
+      on_idle_(std::move(on_idle)),
       metrics_(std::move(metrics)) {}
 
 Generator::~Generator() = default;
@@ -112,10 +113,12 @@ void Generator::Advance() {
     const Work work = Begin();
     if (work == Work::kUnderWay) return;
     if (work == Work::kDone) continue;
-    std::lock_guard lock(mutex_);
-    if (!waiting_.empty()) continue;
-    busy_ = false;
-    return;
+    {
+      std::lock_guard lock(mutex_);
+      if (!waiting_.empty()) continue;
+      busy_ = false;
+    }
+    return on_idle_();
   }
 }
 

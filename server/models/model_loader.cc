@@ -448,7 +448,8 @@ void ModelLoader::AddGenerator(const std::shared_ptr<const GenerationPlan>& plan
     return make(type, shape);
   };
   version.generator =
-      std::make_shared<Generator>(plan, scheduler_, version.scheduled, make_state, version.metrics);
+      std::make_shared<Generator>(plan, scheduler_, version.scheduled, make_state,
+                                  version.session->MemoryRelease(), version.metrics);
   constexpr const char* kWays[] = {"one by one", "padded before their tokens",
                                    "padded behind their tokens"};
   LogInfo(StrCat("model '", version.model, "' writes texts: ", plan->context_length,

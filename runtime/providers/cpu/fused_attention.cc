@@ -1,6 +1,6 @@
 // onnxd::FusedAttention (ops/fused_attention.h), in float, or with operands in bfloat16 whose
 // products and softmax are floats. Queries are taken in blocks, so that their scores stay in the
-// cache.
+// cache; a single one by itself.
 #include "runtime/ops/fused_attention.h"
 
 #include <algorithm>
@@ -102,9 +102,29 @@ void Divide(const FusedAttentionPlan& sizes, float* line, float sum) {
   }
 }
 
+// As a text is written, token after token: keys and values are read once, where they lie.
+void RunOneQuery(const FusedAttentionPlan& sizes, const Head<float>& head, float* scores) {
+  const math::Simd& simd = math::CurrentSimd();
+  math::GemmArguments products{};
+  products.m = sizes.keys;
+  products.n = 1;
+  products.k = sizes.width;
+  products.a = head.key;
+  products.lda = sizes.key_stride;
+  products.packed_b = head.query;
+  products.c = scores;
+  products.ldc = 1;
+  simd.few_columns(products);
+  float sum;
+  Weigh(sizes, head.masks, 0, {scores, 1, sizes.keys, sizes.keys}, &sum);
+  simd.weigh_rows(head.value, sizes.value_stride, sizes.keys, scores, head.out, sizes.value_width);
+  Divide(sizes, head.out, sum);
+}
+
 void RunHead(const Plan& plan, const Head<float>& head, float* scratch) {
   const math::Simd& simd = math::CurrentSimd();
   const FusedAttentionPlan& sizes = plan.sizes;
+  if (sizes.queries == 1) return RunOneQuery(sizes, head, scratch);
   const int64_t keys = sizes.keys, width = sizes.value_width;
   float* packed_values = scratch + plan.packed_keys;
   float* sums = packed_values + plan.packed_values;
@@ -232,6 +252,8 @@ Result<Plan> MakePlan(const PrepareContext& context) {
     plan.packed_keys = Aligned(math::PackedBfloat16Size(simd, sizes.width, sizes.keys) / 2);
     plan.packed_values = Aligned(math::PackedBfloat16Size(simd, sizes.keys, sizes.value_width) / 2);
     plan.chunk_floats = Bfloat16Scratch::Floats(plan);
+  } else if (sizes.queries == 1) {
+    plan.chunk_floats = Aligned(sizes.keys);
   } else {
     plan.block = BlockOf(sizes.queries, kFloatRows);
     plan.packed_keys = Aligned(math::PackedBSize(simd, sizes.width, sizes.keys));

@@ -323,6 +323,27 @@ TEST_P(EverySimd, GemmStoresEveryWidth) {
   }
 }
 
+TEST_P(EverySimd, RowsAreWeighed) {
+  const auto number = [](size_t i) { return static_cast<float>(i % 7) - 3; };
+  for (const size_t n : {1, 7, 16, 64, 80, 131}) {
+    for (const size_t count : {0, 1, 2, 9}) {
+      const size_t stride = n + 3;
+      std::vector<float> rows(count * stride + n), weights(count), out(n + 1, 9.0f);
+      for (size_t i = 0; i < rows.size(); ++i) rows[i] = number(i);
+      for (size_t i = 0; i < count; ++i) weights[i] = number(3 * i + 1);
+      CurrentSimd().weigh_rows(rows.data(), static_cast<int64_t>(stride),
+                               static_cast<int64_t>(count), weights.data(), out.data(),
+                               static_cast<int64_t>(n));
+      for (size_t c = 0; c < n; ++c) {
+        float wanted = 0;
+        for (size_t i = 0; i < count; ++i) wanted += weights[i] * rows[i * stride + c];
+        EXPECT_EQ(out[c], wanted) << n << " " << count << " " << c;
+      }
+      EXPECT_EQ(out[n], 9.0f);
+    }
+  }
+}
+
 TEST_P(EverySimd, GemmKeepsWhatIsNoNumber) {
   const int64_t n = CurrentSimd().gemm_width + 1;
   std::vector<float> b(static_cast<size_t>(n), 1.0f), c(static_cast<size_t>(n));

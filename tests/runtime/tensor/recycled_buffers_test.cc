@@ -52,6 +52,26 @@ TEST_F(RecycledBuffersTest, KeepsNoMoreThanItMay) {
   EXPECT_EQ(buffers->idle_bytes(), 2 * kMegabyte);
   buffers->Take(3 * kMegabyte).reset();
   EXPECT_EQ(buffers->idle_bytes(), 2 * kMegabyte);
+  buffers->LimitTo(kMegabyte);
+  EXPECT_EQ(buffers->idle_bytes(), kMegabyte);
+  buffers->LimitTo(3 * kMegabyte);
+  buffers->Take(3 * kMegabyte).reset();
+  EXPECT_EQ(buffers->idle_bytes(), 3 * kMegabyte);
+  buffers->DropIdle();
+  EXPECT_EQ(buffers->idle_bytes(), 0u);
+}
+
+// Shapes that grow from run to run leave blocks behind that nothing takes any more.
+TEST_F(RecycledBuffersTest, KeepsThoseThatWereUsedLast) {
+  const auto buffers = RecycledBuffers::Make(3 * kMegabyte);
+  Buffer oldest = buffers->Take(kMegabyte / 2), large = buffers->Take(2 * kMegabyte),
+         latest = buffers->Take(kMegabyte);
+  const std::byte* const at = large.get();
+  oldest.reset();
+  large.reset();
+  latest.reset();
+  EXPECT_EQ(buffers->idle_bytes(), 3 * kMegabyte);
+  EXPECT_EQ(buffers->Take(2 * kMegabyte).get(), at);
 }
 
 TEST_F(RecycledBuffersTest, LeavesSmallOnesToMalloc) {

@@ -68,7 +68,8 @@ class CountingModel {
       if (shape[0] > most_joined) return ResourceExhausted("no memory");
       return Tensor::Create(type, shape);
     };
-    generator_ = std::make_shared<Generator>(plan_, scheduler_, scheduled, make, metrics_handle_);
+    generator_ = std::make_shared<Generator>(
+        plan_, scheduler_, scheduled, make, [this] { ++idle_; }, metrics_handle_);
   }
 
   void Stop() { scheduler_.Abandon(); }
@@ -107,6 +108,7 @@ class CountingModel {
 
   GenerationPlan& plan() { return *plan_; }
   int runs_of(int64_t rows) { return runs_of_[rows]; }
+  int idle() const { return idle_; }
 
  private:
   static Result<std::vector<Value>> Compute(std::span<const Value> inputs) {
@@ -143,6 +145,7 @@ class CountingModel {
   std::map<int, std::string> texts_;  // guarded by mutex_
   Answers answers_;                   // guarded by mutex_
   std::map<int64_t, std::atomic<int>> runs_of_;
+  std::atomic<int> idle_ = 0;
   Scheduler scheduler_{{2, 64, 0}, metrics_};
   std::shared_ptr<Generator> generator_;
 };
