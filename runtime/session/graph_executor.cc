@@ -65,6 +65,7 @@ void* GraphExecutor::DeviceAddress(const Context& context, size_t offset) {
 struct GraphExecutor::PlanEntry {
   std::shared_ptr<const ExecutionPlan> plan;
   std::vector<std::unique_ptr<Context>> idle;  // guarded by GraphExecutor::mutex_
+  size_t given_bytes = 0;                      // of the last run's outputs; guarded by it as well
 };
 
 GraphExecutor::~GraphExecutor() = default;
@@ -159,13 +160,11 @@ size_t GraphExecutor::constant_bytes() const {
 
 namespace {
 
-// Of the host, with what blocks are rounded up by.
-size_t OutputBytes(const ExecutionPlan& plan) {
+// With what blocks are rounded up by.
+size_t HostBytes(const std::vector<Value>& outputs) {
   size_t bytes = 0;
-  for (const OutputSource& output : plan.outputs) {
-    if (output.kind == OutputSource::Kind::kValue || output.slot.on_device) continue;
-    const auto own = TensorBytes(output.slot.type, output.shape.ElementCount());
-    bytes += static_cast<size_t>(own.value_or(0));
+  for (const Value& output : outputs) {
+    if (IsDense(output) && output.tensor().device() == nullptr) bytes += output.tensor().bytes();
   }
   return bytes + bytes / RecycledBuffers::kSteps;
 }
@@ -204,14 +203,25 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
   std::lock_guard lock(mutex_);
   plans_.push_front(made);
   if (plans_.size() > options_.max_plans) plans_.pop_back();
-  size_t arena = 1, outputs = RecycledBuffers::kMostIdle;
-  for (const auto& entry : plans_) {
-    arena = std::max(arena, entry->plan->arena_bytes);
-    outputs = std::max(outputs, OutputBytes(*entry->plan));
-  }
+  size_t arena = 1;
+  for (const auto& entry : plans_) arena = std::max(arena, entry->plan->arena_bytes);
   arenas_.LimitTo(arena);
-  buffers_->LimitTo(outputs);
+  LimitBuffers();
   return made;
+}
+
+void GraphExecutor::LimitBuffers() const {
+  size_t most = RecycledBuffers::kMostIdle;
+  for (const auto& entry : plans_) most = std::max(most, entry->given_bytes);
+  buffers_->LimitTo(most);
+}
+
+void GraphExecutor::NoteGiven(PlanEntry& entry, const std::vector<Value>& outputs) const {
+  const size_t bytes = HostBytes(outputs);
+  std::lock_guard lock(mutex_);
+  if (bytes == entry.given_bytes) return;
+  entry.given_bytes = bytes;
+  LimitBuffers();
 }
 
 std::function<void()> GraphExecutor::MemoryRelease() const {
@@ -317,7 +327,10 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
     const Status ended = Finish(plan, *context);
     if (status.ok()) status = ended;
   }
-  if (status.ok()) TakeOutputs(plan, *context, inputs, outputs);
+  if (status.ok()) {
+    TakeOutputs(plan, *context, inputs, outputs);
+    NoteGiven(*entry, outputs);
+  }
   for (Value& cell : context->cells) cell = Value();
   arenas_.Return(std::exchange(context->arena, {}));
   {
@@ -560,12 +573,7 @@ Status GraphExecutor::RunUnplanned(size_t index, const ExecutionPlan& plan, Cont
     PreparedNode::Request request{
         *step.kernel,          *step.node, operands, types, options_.pool->threads(),
         options_.max_run_bytes};
-    // What callers are given is theirs for as long as they like.
-    const auto& made = step.node->outputs;
-    const bool is_given = std::any_of(made.begin(), made.end(), [this](ValueId id) {
-      return id != kNoValue && graph_->IsOutput(id);
-    });
-    if (!is_given) request.buffers = buffers_.get();
+    request.buffers = buffers_.get();
     request.side = step.side;
     request.device = device_;
     if (step.side != Side::kHost) request.stream = context.stream.get();

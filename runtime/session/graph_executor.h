@@ -77,6 +77,8 @@ class GraphExecutor {
   Status RunRecorded(size_t index, const ExecutionPlan& plan, Context& context,
                      const RunOptions& options) const;
   Status Finish(const ExecutionPlan& plan, Context& context) const;
+  void LimitBuffers() const;  // requires mutex_
+  void NoteGiven(PlanEntry& entry, const std::vector<Value>& outputs) const;
   static void TakeOutputs(const ExecutionPlan& plan, const Context& context,
                           std::span<const Value> inputs, std::vector<Value>& outputs);
   static void* DeviceAddress(const Context& context, size_t offset);

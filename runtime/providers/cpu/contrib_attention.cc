@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "runtime/base/ceil_divide.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
 #include "runtime/providers/cpu/type_dispatch.h"
@@ -14,6 +15,8 @@ namespace {
 
 using Values = std::vector<Value>;
 
+constexpr int64_t kLeastCopied = 1 << 14;      // floats, for a thread
+constexpr int64_t kLeastMultiplied = 1 << 16;  // products, for a thread
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 Status Fail(const Node& node, std::string_view why) {
@@ -45,21 +48,43 @@ struct Head {
   float scale;
 };
 
+// scores[key] = q k, as the keys lie in memory.
+void MultiplyQuery(const Head& h, float* scores) {
+  math::GemmArguments g{};
+  g.m = h.keys;
+  g.n = 1;
+  g.k = h.size;
+  g.a = h.k;
+  g.lda = h.size;
+  g.packed_b = h.q;
+  g.c = scores;
+  g.ldc = 1;
+  math::CurrentSimd().few_columns(g);
+}
+
 // Changes the scores of one query in place.
 using ChangeRow = std::function<void(int64_t query, float* scores)>;
 
+// One thread. A single query, as a text is written, reads keys and values once; more of them are
+// worth packing these.
 class HeadRunner {
  public:
   // `extra`: added to the denominator of the softmax, as a logarithm; -infinity: nothing.
   void Run(const Head& h, float extra, const ChangeRow& change) {
     const math::Simd& simd = math::CurrentSimd();
     Prepare(scores_, h.queries * h.keys);
-    Prepare(packed_, std::max(math::PackedBSize(simd, h.size, h.keys),
-                              math::PackedBSize(simd, h.keys, h.value)));
+    const bool packs = h.queries > 1;
     float* scores = scores_.mutable_data<float>();
-    float* packed = packed_.mutable_data<float>();
-    simd.pack_b(h.k, h.size, true, h.size, h.keys, packed);
-    simd.gemm({h.queries, h.keys, h.size, h.q, h.q_stride, packed, scores, h.keys});
+    float* packed = nullptr;
+    if (packs) {
+      Prepare(packed_, std::max(math::PackedBSize(simd, h.size, h.keys),
+                                math::PackedBSize(simd, h.keys, h.value)));
+      packed = packed_.mutable_data<float>();
+      simd.pack_b(h.k, h.size, true, h.size, h.keys, packed);
+      simd.gemm({h.queries, h.keys, h.size, h.q, h.q_stride, packed, scores, h.keys});
+    } else if (h.queries == 1) {
+      MultiplyQuery(h, scores);
+    }
     simd.affine(scores, scores, h.queries * h.keys, h.scale, 0.0f);
     for (int64_t i = 0; i < h.queries; ++i) {
       float* row = scores + i * h.keys;
@@ -73,8 +98,12 @@ class HeadRunner {
       if (extra != kMinusInfinity) sum += std::exp(extra - largest);
       simd.affine(row, row, h.keys, 1.0f / sum, 0.0f);
     }
-    simd.pack_b(h.v, h.value, false, h.keys, h.value, packed);
-    simd.gemm({h.queries, h.value, h.keys, scores, h.keys, packed, h.out, h.out_stride});
+    if (packs) {
+      simd.pack_b(h.v, h.value, false, h.keys, h.value, packed);
+      simd.gemm({h.queries, h.value, h.keys, scores, h.keys, packed, h.out, h.out_stride});
+    } else if (h.queries == 1) {
+      simd.weigh_rows(h.v, h.value, h.keys, scores, h.out, h.value);
+    }
   }
 
  private:
@@ -373,21 +402,26 @@ Result<std::vector<float>> Gather(const GroupPlan& p, const Tensor& x, int64_t f
   return out;
 }
 
-// The cache with the new rows written behind the valid ones of each batch entry.
-Result<Tensor> Present(const GroupPlan& p, const Tensor* past, const std::vector<float>& fresh) {
-  ONNXD_ASSIGN_OR_RETURN(
-      Tensor out, Tensor::Create(DataType::kFloat, Shape{p.batch, p.key_heads, p.total, p.size}));
-  float* to = out.mutable_data<float>();
-  std::fill_n(to, out.ElementCount(), 0.0f);
-  for (int64_t lane = 0; lane < p.batch * p.key_heads; ++lane) {
-    float* rows = to + lane * p.total * p.size;
-    if (past != nullptr) {
-      std::copy_n(past->data<float>() + lane * p.held * p.size, p.held * p.size, rows);
+// The cache, output `index`, with the new rows written behind the valid ones of each batch entry.
+Result<Tensor> Present(const GroupPlan& p, const EagerCall& call, const Tensor* past,
+                       const std::vector<float>& fresh, size_t index) {
+  ONNXD_ASSIGN_OR_RETURN(Tensor out, call.MakeOutput(index, DataType::kFloat,
+                                                     Shape{p.batch, p.key_heads, p.total, p.size}));
+  float* const to = out.mutable_data<float>();
+  const auto fill = [&](int64_t first, int64_t last) {
+    for (int64_t lane = first; lane < last; ++lane) {
+      float* rows = to + lane * p.total * p.size;
+      if (past != nullptr) {
+        std::copy_n(past->data<float>() + lane * p.held * p.size, p.held * p.size, rows);
+      }
+      std::fill_n(rows + p.held * p.size, (p.total - p.held) * p.size, 0.0f);
+      const int64_t begin = p.past[static_cast<size_t>(lane / p.key_heads)];
+      std::copy_n(fresh.data() + lane * p.sequence * p.size, p.sequence * p.size,
+                  rows + begin * p.size);
     }
-    const int64_t begin = p.past[static_cast<size_t>(lane / p.key_heads)];
-    std::copy_n(fresh.data() + lane * p.sequence * p.size, p.sequence * p.size,
-                rows + begin * p.size);
-  }
+  };
+  const int64_t lanes = p.batch * p.key_heads;
+  call.pool.ParallelFor(lanes, std::max<int64_t>(1, kLeastCopied / (p.total * p.size + 1)), fill);
   return out;
 }
 
@@ -458,28 +492,43 @@ Result<GroupRows> GatherRows(const GroupPlan& p, std::span<const Value> inputs,
 using ChangeGroupRow =
     std::function<void(int64_t batch, int64_t head, int64_t query, float* scores, int64_t keys)>;
 
+struct GroupRun {
+  const std::vector<float>& q;
+  const Tensor &keys, &values;
+  float scale;
+  std::function<float(int64_t head)> extra;
+  ChangeGroupRow change;
+};
+
 // Every head of the query over the rows of its key head: [batch, sequence, heads * size].
-Result<Tensor> RunGroups(const GroupPlan& p, const std::vector<float>& q, const Tensor& keys,
-                         const Tensor& values, float scale,
-                         const std::function<float(int64_t head)>& extra,
-                         const ChangeGroupRow& change) {
+Result<Tensor> RunGroups(const GroupPlan& p, const EagerCall& call, const GroupRun& run) {
   const int64_t width = p.heads * p.size, share = p.heads / p.key_heads;
   ONNXD_ASSIGN_OR_RETURN(Tensor out,
-                         Tensor::Create(DataType::kFloat, Shape{p.batch, p.sequence, width}));
-  HeadRunner runner;
-  for (int64_t lane = 0; lane < p.batch * p.heads; ++lane) {
-    const int64_t b = lane / p.heads, h = lane % p.heads;
-    const int64_t at = (b * p.key_heads + h / share) * p.total * p.size;
-    const int64_t length = p.past[static_cast<size_t>(b)] + p.sequence;
-    runner.Run({p.sequence, length, p.size, p.size, q.data() + lane * p.sequence * p.size, p.size,
-                keys.data<float>() + at, values.data<float>() + at,
-                out.mutable_data<float>() + b * p.sequence * width + h * p.size, width, scale},
-               extra(h), [&](int64_t i, float* scores) { change(b, h, i, scores, length); });
-  }
+                         call.MakeOutput(0, DataType::kFloat, Shape{p.batch, p.sequence, width}));
+  float* const to = out.mutable_data<float>();
+  const auto run_lanes = [&](int64_t first, int64_t last) {
+    HeadRunner runner;
+    for (int64_t lane = first; lane < last; ++lane) {
+      const int64_t b = lane / p.heads, h = lane % p.heads;
+      const int64_t at = (b * p.key_heads + h / share) * p.total * p.size;
+      const int64_t length = p.past[static_cast<size_t>(b)] + p.sequence;
+      runner.Run({p.sequence, length, p.size, p.size, run.q.data() + lane * p.sequence * p.size,
+                  p.size, run.keys.data<float>() + at, run.values.data<float>() + at,
+                  to + b * p.sequence * width + h * p.size, width, run.scale},
+                 run.extra(h),
+                 [&](int64_t i, float* scores) { run.change(b, h, i, scores, length); });
+    }
+  };
+  const int64_t lanes = p.batch * p.heads, products = p.sequence * p.total * p.size;
+  const int64_t fair = CeilDivide(lanes, call.pool.threads());
+  call.pool.ParallelFor(lanes, std::max({int64_t{1}, kLeastMultiplied / (products + 1), fair}),
+                        run_lanes);
   return out;
 }
 
-Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inputs) {
+Result<Values> GroupQueryAttention(const EagerCall& call) {
+  const Node& node = call.node;
+  const std::span<const Value> inputs = call.inputs;
   const Attributes& a = node.attributes;
   if (TensorAt(inputs, 12) != nullptr || TensorAt(inputs, 13) != nullptr ||
       a.Int("sliding_window_cache", 0) != 0) {
@@ -495,8 +544,8 @@ Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inpu
   ONNXD_ASSIGN_OR_RETURN(const RotateRow turn_key,
                          WithHeadNorm(node, p, TensorAt(inputs, 15), rotate));
   ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, turn_query, turn_key));
-  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), rows.k));
-  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), rows.v));
+  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, call, TensorAt(inputs, 3), rows.k, 1));
+  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, call, TensorAt(inputs, 4), rows.v, 2));
   int64_t longest = p.sequence;
   for (const int64_t past : p.past) longest = std::max(longest, past + p.sequence);
   ONNXD_ASSIGN_OR_RETURN(
@@ -527,7 +576,8 @@ Result<Values> GroupQueryAttention(const Node& node, std::span<const Value> inpu
       if (hidden) scores[j] = kMinusInfinity;
     }
   };
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, RunGroups(p, rows.q, keys, values, scale, extra, change));
+  ONNXD_ASSIGN_OR_RETURN(Tensor out,
+                         RunGroups(p, call, {rows.q, keys, values, scale, extra, change}));
   return Values{std::move(out), std::move(keys), std::move(values)};
 }
 
@@ -591,14 +641,16 @@ Result<GroupPlan> PlanSparse(const Node& node, std::span<const Value> inputs) {
   return p;
 }
 
-Result<Values> SparseAttention(const Node& node, std::span<const Value> inputs) {
+Result<Values> SparseAttention(const EagerCall& call) {
+  const Node& node = call.node;
+  const std::span<const Value> inputs = call.inputs;
   const Attributes& a = node.attributes;
   ONNXD_ASSIGN_OR_RETURN(const GroupPlan p, PlanSparse(node, inputs));
   ONNXD_ASSIGN_OR_RETURN(const RotateRow rotate,
                          MakeRotation(node, p, TensorAt(inputs, 9), TensorAt(inputs, 10), nullptr));
   ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, rotate, rotate));
-  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, TensorAt(inputs, 3), rows.k));
-  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, TensorAt(inputs, 4), rows.v));
+  ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, call, TensorAt(inputs, 3), rows.k, 1));
+  ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, call, TensorAt(inputs, 4), rows.v, 2));
   ONNXD_ASSIGN_OR_RETURN(const BlockLayouts layouts,
                          BlockLayouts::Make(node, inputs[5].tensor(), inputs[6].tensor()));
   const int64_t block = a.Int("sparse_block_size", 0);
@@ -607,38 +659,38 @@ Result<Values> SparseAttention(const Node& node, std::span<const Value> inputs) 
   }
   float scale = a.Float("scale", 0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<float>(p.size));
-  std::vector<char> seen(static_cast<size_t>(layouts.rows()));
   const auto change = [&](int64_t b, int64_t h, int64_t i, float* scores, int64_t length) {
+    std::vector<char> seen(static_cast<size_t>(layouts.rows()));
     const int64_t query = p.past[static_cast<size_t>(b)] + i;
     layouts.Seen(h, query / block, seen);
     for (int64_t j = 0; j < length; ++j) {
       if (j > query || seen[static_cast<size_t>(j / block)] == 0) scores[j] = kMinusInfinity;
     }
   };
-  ONNXD_ASSIGN_OR_RETURN(Tensor out, RunGroups(
-                                         p, rows.q, keys, values, scale,
-                                         [](int64_t) { return kMinusInfinity; }, change));
+  const auto extra = [](int64_t) { return kMinusInfinity; };
+  ONNXD_ASSIGN_OR_RETURN(Tensor out,
+                         RunGroups(p, call, {rows.q, keys, values, scale, extra, change}));
   return Values{std::move(out), std::move(keys), std::move(values)};
 }
 
-Result<std::unique_ptr<Kernel>> FloatOnly(const KernelInfo& info, EagerFunction function) {
+Result<std::unique_ptr<Kernel>> FloatOnly(const KernelInfo& info, std::unique_ptr<Kernel> kernel) {
   if (info.InputType(0) != DataType::kFloat) {
     return DeclineType(info.node.op_type, info.InputType(0));
   }
-  return MakeEagerKernel(std::move(function));
+  return kernel;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeMultiHeadAttention(const KernelInfo& info) {
-  return FloatOnly(info, MultiHeadAttention);
+  return FloatOnly(info, MakeEagerKernel(MultiHeadAttention));
 }
 Result<std::unique_ptr<Kernel>> MakeGroupQueryAttention(const KernelInfo& info) {
   if (info.node.output(3) != kNoValue) return Unimplemented("output_qk is not supported");
-  return FloatOnly(info, GroupQueryAttention);
+  return FloatOnly(info, MakeEagerCallKernel(GroupQueryAttention));
 }
 Result<std::unique_ptr<Kernel>> MakeSparseAttention(const KernelInfo& info) {
-  return FloatOnly(info, SparseAttention);
+  return FloatOnly(info, MakeEagerCallKernel(SparseAttention));
 }
 
 }  // namespace onnxd

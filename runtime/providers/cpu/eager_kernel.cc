@@ -32,11 +32,10 @@ std::vector<Operand> Describe(std::span<const OperandInfo> infos) {
 }
 
 // Working memory of these functions is the standard library's, which throws when there is none.
-Result<std::vector<Value>> Call(const EagerFunction& function, const Node& node,
-                                std::span<const Value> inputs) {
-  auto results = CatchExceptions([&] { return function(node, inputs); });
+Result<std::vector<Value>> Call(const EagerCallFunction& function, const EagerCall& call) {
+  auto results = CatchExceptions([&] { return function(call); });
   if (results.ok() || results.status().message().starts_with("node")) return results;
-  return results.status().WithContext(Describe(node));
+  return results.status().WithContext(Describe(call.node));
 }
 
 Status Deliver(const Node& node, size_t index, const Operand& operand, Value value,
@@ -52,14 +51,38 @@ Status Deliver(const Node& node, size_t index, const Operand& operand, Value val
                            Describe(operand.type, *operand.shape)));
   }
   const Tensor& tensor = value.tensor();
+  if (tensor.raw() == k.output<void>(index)) return Status::Ok();
   if (tensor.bytes() > 0) std::memcpy(k.output<void>(index), tensor.raw(), tensor.bytes());
   return Status::Ok();
 }
 
+std::vector<Tensor> PlacesOf(const std::vector<Operand>& outputs, const KernelContext& k) {
+  std::vector<Tensor> places;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Operand& output = outputs[i];
+    places.push_back(output.present && output.shape
+                         ? Tensor::Wrap(output.type, *output.shape, k.output<void>(i), nullptr)
+                         : Tensor());
+  }
+  return places;
+}
+
 }  // namespace
 
+Result<Tensor> EagerCall::MakeOutput(size_t i, DataType type, const Shape& shape) const {
+  const bool fits = i < places.size() && places[i].defined() && places[i].type() == type &&
+                    places[i].shape() == shape;
+  return fits ? places[i] : Tensor::Create(type, shape);
+}
+
 std::unique_ptr<Kernel> MakeEagerKernel(EagerFunction function) {
-  auto shared = std::make_shared<const EagerFunction>(std::move(function));
+  return MakeEagerCallKernel([function = std::move(function)](const EagerCall& call) {
+    return function(call.node, call.inputs);
+  });
+}
+
+std::unique_ptr<Kernel> MakeEagerCallKernel(EagerCallFunction function) {
+  auto shared = std::make_shared<const EagerCallFunction>(std::move(function));
   return MakeKernel([shared](const PrepareContext& context) -> Result<PreparedKernel> {
     PreparedKernel prepared;
     prepared.compute = [shared, node = &context.node, inputs = Describe(context.inputs),
@@ -75,7 +98,9 @@ std::unique_ptr<Kernel> MakeEagerKernel(EagerFunction function) {
           values.push_back(k.input_value(i));
         }
       }
-      ONNXD_ASSIGN_OR_RETURN(std::vector<Value> results, Call(*shared, *node, values));
+      const std::vector<Tensor> places = PlacesOf(outputs, k);
+      ONNXD_ASSIGN_OR_RETURN(std::vector<Value> results,
+                             Call(*shared, {*node, values, k.pool(), places}));
       results.resize(outputs.size());
       for (size_t i = 0; i < outputs.size(); ++i) {
         ONNXD_RETURN_IF_ERROR(Deliver(*node, i, outputs[i], std::move(results[i]), k));

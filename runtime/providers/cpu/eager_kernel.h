@@ -20,6 +20,20 @@ using EagerFunction =
 
 std::unique_ptr<Kernel> MakeEagerKernel(EagerFunction function);
 
+// The same for functions that share their work among threads, or whose results are large.
+struct EagerCall {
+  const Node& node;
+  std::span<const Value> inputs;
+  ThreadPool& pool;
+  std::span<const Tensor> places;  // of outputs whose shapes are known, where the run wants them
+
+  // For output i, with any elements: in its place, if that fits.
+  Result<Tensor> MakeOutput(size_t i, DataType type, const Shape& shape) const;
+};
+using EagerCallFunction = std::function<Result<std::vector<Value>>(const EagerCall& call)>;
+
+std::unique_ptr<Kernel> MakeEagerCallKernel(EagerCallFunction function);
+
 // The elements of a tensor of numbers as a C++ type (see ConvertElements); vector<bool> is none.
 template <typename T>
 std::vector<T> ElementsAs(const Tensor& tensor) {
