@@ -18,6 +18,34 @@ Dimension Quotient(const Dimension& a, int64_t by) {
 }
 
 // [batch, sequence, heads * head size]; the present tensors are [batch, heads, total, head size].
+// Output 1 or 2 of MultiHeadAttention, keys or values behind the past ones (input 6 or 7): of
+// [batch, length, heads * size], [batch, heads, length, size], or packed with the query,
+// [batch, length, heads, 3, size].
+void SetPresent(InferenceContext& context, int64_t heads, size_t index) {
+  const SymbolicShape* x = context.shape(context.HasInput(1) ? index : 0);
+  const bool has_past = context.HasInput(5 + index);
+  const SymbolicShape* past = context.shape(5 + index);
+  if (x == nullptr || (has_past && (past == nullptr || past->size() != 4))) return;
+  Dimension length, size;
+  if (x->size() == 3) {
+    length = (*x)[1];
+    size = Quotient((*x)[2], heads);
+  } else if (x->size() == 4) {
+    length = (*x)[2];
+    size = (*x)[3];
+  } else if (x->size() == 5) {
+    length = (*x)[1];
+    size = (*x)[4];
+  } else {
+    return;
+  }
+  if (has_past) {
+    const bool known = length.known() && (*past)[2].known();
+    length = known ? Dimension((*past)[2].value + length.value) : Dimension();
+  }
+  context.SetShape(index, {(*x)[0], heads, length, size});
+}
+
 Status MultiHeadAttention(InferenceContext& context) {
   const SymbolicShape* q = context.shape(0);
   const SymbolicShape* v = context.shape(2);
@@ -36,6 +64,8 @@ Status MultiHeadAttention(InferenceContext& context) {
   if (q->size() != 3 && q->size() != 5) return context.Fail("query must have rank 3 or 5");
   out[2] = Product(value_head, heads);
   context.SetShape(0, std::move(out));
+  SetPresent(context, heads, 1);
+  SetPresent(context, heads, 2);
   return Status::Ok();
 }
 

@@ -17,6 +17,7 @@
 namespace onnxd {
 namespace {
 
+constexpr int64_t kLeastCopied = 1 << 14;  // floats, for a thread
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 enum class ScoresOutput { kProduct = 0, kSoftcapped = 1, kMasked = 2, kProbabilities = 3 };
@@ -64,21 +65,21 @@ struct Plan {
 };
 
 // present[b, h] = past rows, then new rows.
-void Concatenate(const AttentionSizes& s, const float* past, const float* fresh, int64_t size,
-                 float* present) {
+void Concatenate(const AttentionSizes& s, ThreadPool& pool, const float* past, const float* fresh,
+                 int64_t size, float* present) {
   const Layout layout = LayoutOf(s.split_heads, s.key_heads, s.keys, size);
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.key_heads; ++h) {
-      float* to = present + (b * s.key_heads + h) * s.total() * size;
-      if (past != nullptr) {
-        std::copy_n(past + (b * s.key_heads + h) * s.past * size, s.past * size, to);
-      }
-      const float* from = layout.At(fresh, b, h);
+  const auto fill = [&](int64_t first, int64_t last) {
+    for (int64_t lane = first; lane < last; ++lane) {
+      float* to = present + lane * s.total() * size;
+      if (past != nullptr) std::copy_n(past + lane * s.past * size, s.past * size, to);
+      const float* from = layout.At(fresh, lane / s.key_heads, lane % s.key_heads);
       for (int64_t row = 0; row < s.keys; ++row) {
         std::copy_n(from + row * layout.row, size, to + (s.past + row) * size);
       }
     }
-  }
+  };
+  pool.ParallelFor(s.batch * s.key_heads,
+                   std::max<int64_t>(1, kLeastCopied / (s.total() * size + 1)), fill);
 }
 
 class HeadRun {
@@ -95,8 +96,12 @@ class HeadRun {
     const AttentionSizes& s = plan_.sizes;
     const math::Simd& simd = math::CurrentSimd();
     const int64_t total = s.total();
-    simd.pack_b(key.data, key.stride, true, s.head, total, packed_keys_);
-    simd.gemm({s.queries, total, s.head, q.data, q.stride, packed_keys_, scores_, total});
+    if (s.queries == 1) {
+      MultiplyQuery(q, key);
+    } else {
+      simd.pack_b(key.data, key.stride, true, s.head, total, packed_keys_);
+      simd.gemm({s.queries, total, s.head, q.data, q.stride, packed_keys_, scores_, total});
+    }
     simd.affine(scores_, scores_, s.queries * total, plan_.settings.scale, 0.0f);
     float* report = plan_.wants_scores
                         ? k_.output<float>(3) + (b * s.query_heads + h) * s.queries * total
@@ -110,11 +115,28 @@ class HeadRun {
     Report(ScoresOutput::kSoftcapped, report);
     for (int64_t row = 0; row < s.queries; ++row) MaskAndNormalize(b, h, row, report);
     Report(ScoresOutput::kProbabilities, report);
+    if (s.queries == 1) {
+      return simd.weigh_rows(value.data, value.stride, total, scores_, out, s.value_head);
+    }
     simd.pack_b(value.data, value.stride, false, total, s.value_head, packed_values_);
     simd.gemm({s.queries, s.value_head, total, scores_, total, packed_values_, out, out_stride});
   }
 
  private:
+  // As the keys lie in memory: one query is not worth packing them.
+  void MultiplyQuery(Rows q, Rows key) {
+    math::GemmArguments g{};
+    g.m = plan_.sizes.total();
+    g.n = 1;
+    g.k = plan_.sizes.head;
+    g.a = key.data;
+    g.lda = key.stride;
+    g.packed_b = q.data;
+    g.c = scores_;
+    g.ldc = 1;
+    math::CurrentSimd().few_columns(g);
+  }
+
   void Report(ScoresOutput stage, float* report) const {
     if (report == nullptr || plan_.settings.scores_output != stage) return;
     std::copy_n(scores_, plan_.sizes.queries * plan_.sizes.total(), report);
@@ -133,23 +155,37 @@ class HeadRun {
     return number;
   }
 
-  // Fills bias_ for one query; false when no key is allowed.
-  bool FillBias(int64_t b, int64_t h, int64_t row) {
+  // Which keys a query sees, but for the mask: [begin, end).
+  struct Seen {
+    int64_t begin, end;
+  };
+  Seen SeenBy(int64_t b, int64_t row) const {
     const AttentionSizes& s = plan_.sizes;
     const Settings& settings = plan_.settings;
     const int64_t valid =
         plan_.has_lengths ? std::clamp<int64_t>(k_.input<int64_t>(6)[b], 0, s.total()) : s.total();
-    const int64_t offset = plan_.has_lengths ? valid - s.queries : s.past;
-    const int64_t position = row + offset;
-    bool any = false;
-    for (int64_t j = 0; j < s.total(); ++j) {
-      const bool hidden = (settings.causal && j > position) || j >= valid ||
-                          (settings.left_window >= 0 && position - j > settings.left_window) ||
-                          (settings.right_window >= 0 && j - position > settings.right_window);
-      bias_[j] = hidden ? kMinusInfinity : plan_.mask.present ? MaskAt(b, h, row, j) : 0.0f;
-      any = any || bias_[j] != kMinusInfinity;
+    const int64_t position = row + (plan_.has_lengths ? valid - s.queries : s.past);
+    Seen seen{0, valid};
+    if (settings.causal) seen.end = std::min(seen.end, position + 1);
+    if (settings.left_window >= 0 && settings.left_window < position) {
+      seen.begin = position - settings.left_window;
     }
-    return any;
+    if (settings.right_window >= 0 && settings.right_window < seen.end - position) {
+      seen.end = position + settings.right_window + 1;
+    }
+    seen.end = std::min(seen.end, valid);
+    return seen.begin < seen.end ? seen : Seen{0, 0};
+  }
+
+  // Adds the mask; false when it leaves no key.
+  bool AddMask(int64_t b, int64_t h, int64_t row, const Seen& seen, float* scores) {
+    const math::Simd& simd = math::CurrentSimd();
+    const int64_t count = seen.end - seen.begin;
+    for (int64_t j = seen.begin; j < seen.end; ++j) bias_[j] = MaskAt(b, h, row, j);
+    simd.binary(math::Binary::kAdd, scores + seen.begin, bias_ + seen.begin, scores + seen.begin,
+                count, 1, 1);
+    return std::any_of(bias_ + seen.begin, bias_ + seen.end,
+                       [](float bias) { return bias != kMinusInfinity; });
   }
 
   void MaskAndNormalize(int64_t b, int64_t h, int64_t row, float* report) {
@@ -157,8 +193,11 @@ class HeadRun {
     const math::Simd& simd = math::CurrentSimd();
     const int64_t total = s.total();
     float* scores = scores_ + row * total;
-    const bool any = FillBias(b, h, row);
-    simd.binary(math::Binary::kAdd, scores, bias_, scores, total, 1, 1);
+    const Seen seen = SeenBy(b, row);
+    std::fill(scores, scores + seen.begin, kMinusInfinity);
+    std::fill(scores + seen.end, scores + total, kMinusInfinity);
+    const bool any =
+        seen.begin < seen.end && (!plan_.mask.present || AddMask(b, h, row, seen, scores));
     if (report != nullptr && plan_.settings.scores_output == ScoresOutput::kMasked) {
       std::copy_n(scores, total, report + row * total);
     }
@@ -204,14 +243,14 @@ Status Compute(const Plan& plan, const KernelContext& k) {
   float* scratch = k.scratch<float>();
   if (plan.wants_key || s.past > 0) {
     float* present = plan.wants_key ? k.output<float>(1) : scratch;
-    Concatenate(s, k.input<float>(4), keys, s.head, present);
+    Concatenate(s, k.pool(), k.input<float>(4), keys, s.head, present);
     keys = present;
     key_layout = LayoutOf(true, s.key_heads, s.total(), s.head);
   }
   scratch += plan.present_key_floats;
   if (plan.wants_value || s.past > 0) {
     float* present = plan.wants_value ? k.output<float>(2) : scratch;
-    Concatenate(s, k.input<float>(5), values, s.value_head, present);
+    Concatenate(s, k.pool(), k.input<float>(5), values, s.value_head, present);
     values = present;
     value_layout = LayoutOf(true, s.key_heads, s.total(), s.value_head);
   }

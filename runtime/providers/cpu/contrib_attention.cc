@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "runtime/base/ceil_divide.h"
 #include "runtime/math/simd.h"
@@ -36,13 +38,24 @@ void Rotate(const float* in, float* out, int64_t size, int64_t rotated, bool int
   std::copy_n(in + rotated, size - rotated, out + rotated);
 }
 
+// Rows of heads, [batch, heads, length, size], wherever they lie.
+struct HeadRows {
+  const float* first = nullptr;
+  int64_t batch = 0, head = 0, row = 0;  // strides
+
+  const float* At(int64_t b, int64_t h) const { return first + b * batch + h * head; }
+};
+
+// Rows that lie behind each other, as caches have them.
+HeadRows CacheRows(const float* first, int64_t heads, int64_t length, int64_t size) {
+  return {first, heads * length * size, length * size, size};
+}
+
 // One head: out[queries, value] = softmax(scale * q k^T, changed by `change`) v.
 struct Head {
   int64_t queries, keys, size, value;
-  const float* q;
-  int64_t q_stride;
-  const float* k;  // [keys, size]
-  const float* v;  // [keys, value]
+  const float *q, *k, *v;
+  int64_t q_stride, k_stride, v_stride;
   float* out;
   int64_t out_stride;
   float scale;
@@ -55,7 +68,7 @@ void MultiplyQuery(const Head& h, float* scores) {
   g.n = 1;
   g.k = h.size;
   g.a = h.k;
-  g.lda = h.size;
+  g.lda = h.k_stride;
   g.packed_b = h.q;
   g.c = scores;
   g.ldc = 1;
@@ -66,29 +79,45 @@ void MultiplyQuery(const Head& h, float* scores) {
 using ChangeRow = std::function<void(int64_t query, float* scores)>;
 
 // One thread. A single query, as a text is written, reads keys and values once; more of them are
-// worth packing these.
+// worth packing these, and are taken in blocks whose scores stay in the cache.
 class HeadRunner {
  public:
   // `extra`: added to the denominator of the softmax, as a logarithm; -infinity: nothing.
   void Run(const Head& h, float extra, const ChangeRow& change) {
     const math::Simd& simd = math::CurrentSimd();
-    Prepare(scores_, h.queries * h.keys);
-    const bool packs = h.queries > 1;
-    float* scores = scores_.mutable_data<float>();
-    float* packed = nullptr;
-    if (packs) {
-      Prepare(packed_, std::max(math::PackedBSize(simd, h.size, h.keys),
-                                math::PackedBSize(simd, h.keys, h.value)));
-      packed = packed_.mutable_data<float>();
-      simd.pack_b(h.k, h.size, true, h.size, h.keys, packed);
-      simd.gemm({h.queries, h.keys, h.size, h.q, h.q_stride, packed, scores, h.keys});
-    } else if (h.queries == 1) {
+    const int64_t block = std::min(h.queries, kMostQueries);
+    Prepare(scores_, block * h.keys);
+    float* const scores = scores_.mutable_data<float>();
+    if (h.queries == 1) {
       MultiplyQuery(h, scores);
+      Weigh(h, 0, 1, scores, extra, change);
+      return simd.weigh_rows(h.v, h.v_stride, h.keys, scores, h.out, h.value);
     }
-    simd.affine(scores, scores, h.queries * h.keys, h.scale, 0.0f);
-    for (int64_t i = 0; i < h.queries; ++i) {
+    Prepare(keys_, math::PackedBSize(simd, h.size, h.keys));
+    Prepare(values_, math::PackedBSize(simd, h.keys, h.value));
+    float *const keys = keys_.mutable_data<float>(), *const values = values_.mutable_data<float>();
+    simd.pack_b(h.k, h.k_stride, true, h.size, h.keys, keys);
+    simd.pack_b(h.v, h.v_stride, false, h.keys, h.value, values);
+    for (int64_t first = 0; first < h.queries; first += block) {
+      const int64_t rows = std::min(block, h.queries - first);
+      simd.gemm({rows, h.keys, h.size, h.q + first * h.q_stride, h.q_stride, keys, scores, h.keys});
+      Weigh(h, first, rows, scores, extra, change);
+      simd.gemm({rows, h.value, h.keys, scores, h.keys, values, h.out + first * h.out_stride,
+                 h.out_stride});
+    }
+  }
+
+ private:
+  static constexpr int64_t kMostQueries = 60;
+
+  // What becomes of scores, of queries from `first` on.
+  static void Weigh(const Head& h, int64_t first, int64_t rows, float* scores, float extra,
+                    const ChangeRow& change) {
+    const math::Simd& simd = math::CurrentSimd();
+    simd.affine(scores, scores, rows * h.keys, h.scale, 0.0f);
+    for (int64_t i = 0; i < rows; ++i) {
       float* row = scores + i * h.keys;
-      change(i, row);
+      change(first + i, row);
       const float largest = std::max(simd.max(row, h.keys), extra);
       if (largest == kMinusInfinity) {
         std::fill_n(row, h.keys, 0.0f);
@@ -98,15 +127,8 @@ class HeadRunner {
       if (extra != kMinusInfinity) sum += std::exp(extra - largest);
       simd.affine(row, row, h.keys, 1.0f / sum, 0.0f);
     }
-    if (packs) {
-      simd.pack_b(h.v, h.value, false, h.keys, h.value, packed);
-      simd.gemm({h.queries, h.value, h.keys, scores, h.keys, packed, h.out, h.out_stride});
-    } else if (h.queries == 1) {
-      simd.weigh_rows(h.v, h.value, h.keys, scores, h.out, h.value);
-    }
   }
 
- private:
   static void Prepare(Tensor& tensor, int64_t floats) {
     if (tensor.defined() && tensor.ElementCount() >= floats) return;
     auto created = Tensor::Create(DataType::kFloat, Shape{floats});
@@ -114,55 +136,80 @@ class HeadRunner {
     tensor = std::move(*created);
   }
 
-  Tensor scores_, packed_;
+  Tensor scores_, keys_, values_;
 };
 
-// [batch, heads, length, size] from a projection, with its bias.
-struct Projection {
-  std::vector<float> elements;
-  int64_t length = 0, size = 0;
-};
-
-// `x` is [batch, length, heads * size], or [batch, heads, length, size] as it is.
-Projection Split(const Tensor& x, int64_t heads, const float* bias) {
-  const Shape& shape = x.shape();
-  Projection p;
-  if (shape.rank() == 4) {
-    p.elements = ElementsAs<float>(x);
-    p.length = shape[2];
-    p.size = shape[3];
-    return p;
-  }
-  p.length = shape[1];
-  p.size = shape[2] / heads;
-  p.elements.resize(static_cast<size_t>(shape.ElementCount()));
-  for (int64_t b = 0; b < shape[0]; ++b) {
-    for (int64_t s = 0; s < p.length; ++s) {
-      for (int64_t h = 0; h < heads; ++h) {
-        const float* from = x.data<float>() + ((b * p.length + s) * heads + h) * p.size;
-        float* to = p.elements.data() + ((b * heads + h) * p.length + s) * p.size;
-        for (int64_t d = 0; d < p.size; ++d) to[d] = from[d] + (bias ? bias[h * p.size + d] : 0.0f);
-      }
-    }
-  }
-  return p;
+// Calls run(runner, lane) for all heads of all batch entries, each of so many products.
+template <typename Run>
+void ForLanes(ThreadPool& pool, int64_t lanes, int64_t products, const Run& run) {
+  const auto run_some = [&](int64_t first, int64_t last) {
+    HeadRunner runner;
+    for (int64_t lane = first; lane < last; ++lane) run(runner, lane);
+  };
+  const int64_t fair = CeilDivide(lanes, pool.threads());
+  pool.ParallelFor(lanes, std::max({int64_t{1}, kLeastMultiplied / (products + 1), fair}),
+                   run_some);
 }
 
-// Past rows, then new rows, of every head.
-Projection Append(const Tensor* past, const Projection& fresh, int64_t lanes) {
-  if (past == nullptr) return fresh;
-  Projection p;
-  const int64_t held = past->shape()[2];
-  p.length = held + fresh.length;
-  p.size = fresh.size;
-  p.elements.resize(static_cast<size_t>(lanes * p.length * p.size));
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    float* to = p.elements.data() + lane * p.length * p.size;
-    std::copy_n(past->data<float>() + lane * held * p.size, held * p.size, to);
-    std::copy_n(fresh.elements.data() + lane * fresh.length * p.size, fresh.length * p.size,
-                to + held * p.size);
-  }
-  return p;
+struct Projection {
+  HeadRows rows;
+  int64_t length = 0, size = 0;
+  Tensor made;  // whose elements they are; undefined: those of an input
+};
+
+// Of x, [batch, length, heads * size] or [batch, heads, length, size].
+Projection RowsOf(const Tensor& x, int64_t heads) {
+  const Shape& s = x.shape();
+  if (s.rank() == 4) return {CacheRows(x.data<float>(), heads, s[2], s[3]), s[2], s[3], {}};
+  const int64_t size = s[2] / heads;
+  return {{x.data<float>(), s[1] * s[2], size, s[2]}, s[1], size, {}};
+}
+
+struct ProjectionSource {
+  const Tensor& x;
+  const float* bias;             // [heads * size]; null: none
+  const Tensor* past;            // whose rows come first; null: none
+  std::optional<size_t> output;  // that the rows become
+};
+
+// Where nothing is done to the rows they stay where they are.
+Result<Projection> Project(const EagerCall& call, int64_t heads, const ProjectionSource& source) {
+  Projection fresh = RowsOf(source.x, heads);
+  // Those that come as rows of heads have theirs already.
+  const float* const bias = source.x.shape().rank() == 4 ? nullptr : source.bias;
+  if (bias == nullptr && source.past == nullptr && !source.output) return fresh;
+  const int64_t batch = source.x.shape()[0], size = fresh.size;
+  const int64_t held = source.past != nullptr ? source.past->shape()[2] : 0;
+  Projection all;
+  all.length = held + fresh.length;
+  all.size = size;
+  const Shape shape{batch, heads, all.length, size};
+  ONNXD_ASSIGN_OR_RETURN(all.made, source.output
+                                       ? call.MakeOutput(*source.output, DataType::kFloat, shape)
+                                       : Tensor::Create(DataType::kFloat, shape));
+  float* const made = all.made.mutable_data<float>();
+  all.rows = CacheRows(made, heads, all.length, size);
+  const auto fill = [&](int64_t first, int64_t last) {
+    for (int64_t lane = first; lane < last; ++lane) {
+      const int64_t b = lane / heads, h = lane % heads;
+      float* to = made + lane * all.length * size;
+      if (held > 0) {
+        std::copy_n(source.past->data<float>() + lane * held * size, held * size, to);
+        to += held * size;
+      }
+      const float* from = fresh.rows.At(b, h);
+      for (int64_t i = 0; i < fresh.length; ++i, from += fresh.rows.row, to += size) {
+        if (bias == nullptr) {
+          std::copy_n(from, size, to);
+        } else {
+          math::CurrentSimd().binary(math::Binary::kAdd, from, bias + h * size, to, size, 1, 1);
+        }
+      }
+    }
+  };
+  const int64_t lanes = batch * heads;
+  call.pool.ParallelFor(lanes, std::max<int64_t>(1, kLeastCopied / (all.length * size + 1)), fill);
+  return all;
 }
 
 // A tensor that is added to the scores, broadcast from [batch, heads, queries, keys].
@@ -214,8 +261,10 @@ class PaddingMask {
     return mask;
   }
 
+  bool given() const { return rank_ > 0; }
+
+  // Requires given().
   bool Hides(int64_t b, int64_t query, int64_t key) const {
-    if (rank_ == 0) return false;
     if (rank_ == 1) return key >= values_[static_cast<size_t>(b)];
     const int64_t row = rank_ == 2 ? b : b * queries_ + query;
     return values_[static_cast<size_t>(row * keys_ + key)] == 0;
@@ -249,7 +298,14 @@ Status CheckPast(const Node& node, const Tensor* past, int64_t batch, int64_t he
   return Fail(node, StrCat("past of shape ", s.ToString()));
 }
 
-Result<Values> MultiHeadAttention(const Node& node, std::span<const Value> inputs) {
+// What becomes an output, if it is one.
+Value ValueOf(const Projection& projection) {
+  return projection.made.defined() ? Value(projection.made) : Value();
+}
+
+Result<Values> MultiHeadAttention(const EagerCall& call) {
+  const Node& node = call.node;
+  const std::span<const Value> inputs = call.inputs;
   const int64_t heads = node.attributes.Int("num_heads", 0);
   Tensor parts[3];
   if (TensorAt(inputs, 1) == nullptr) {
@@ -279,16 +335,22 @@ Result<Values> MultiHeadAttention(const Node& node, std::span<const Value> input
     }
     if (bias->ElementCount() != at) return Fail(node, "bias has the wrong length");
   }
-  const Projection q = Split(parts[0], heads, biases[0]);
-  Projection k = Split(parts[1], heads, biases[1]), v = Split(parts[2], heads, biases[2]);
+  const Tensor *past_key = TensorAt(inputs, 6), *past_value = TensorAt(inputs, 7);
+  for (const auto& [given, part] : {std::pair(past_key, 1), {past_value, 2}}) {
+    const Projection rows = RowsOf(parts[part], heads);
+    ONNXD_RETURN_IF_ERROR(CheckPast(node, given, batch, heads, rows.size));
+  }
+  const auto output = [&](size_t i) {
+    return node.output(i) != kNoValue ? std::optional(i) : std::nullopt;
+  };
+  ONNXD_ASSIGN_OR_RETURN(const Projection q,
+                         Project(call, heads, {parts[0], biases[0], nullptr, std::nullopt}));
+  ONNXD_ASSIGN_OR_RETURN(Projection k,
+                         Project(call, heads, {parts[1], biases[1], past_key, output(1)}));
+  ONNXD_ASSIGN_OR_RETURN(Projection v,
+                         Project(call, heads, {parts[2], biases[2], past_value, output(2)}));
   if (q.size != k.size || k.length != v.length) return Fail(node, "query, key and value differ");
-  const Tensor* past_key = TensorAt(inputs, 6);
-  const Tensor* past_value = TensorAt(inputs, 7);
-  ONNXD_RETURN_IF_ERROR(CheckPast(node, past_key, batch, heads, k.size));
-  ONNXD_RETURN_IF_ERROR(CheckPast(node, past_value, batch, heads, v.size));
   const int64_t past = past_key != nullptr ? past_key->shape()[2] : 0;
-  k = Append(past_key, k, batch * heads);
-  v = Append(past_value, v, batch * heads);
   ONNXD_ASSIGN_OR_RETURN(const PaddingMask mask,
                          PaddingMask::Make(node, TensorAt(inputs, 4), batch, q.length, k.length));
   ONNXD_ASSIGN_OR_RETURN(
@@ -300,29 +362,27 @@ Result<Values> MultiHeadAttention(const Node& node, std::span<const Value> input
   const bool causal = node.attributes.Int("unidirectional", 0) != 0;
   const int64_t width = heads * v.size;
   ONNXD_ASSIGN_OR_RETURN(Tensor out,
-                         Tensor::Create(DataType::kFloat, Shape{batch, q.length, width}));
-  HeadRunner runner;
-  for (int64_t lane = 0; lane < batch * heads; ++lane) {
+                         call.MakeOutput(0, DataType::kFloat, Shape{batch, q.length, width}));
+  float* const to = out.mutable_data<float>();
+  const auto run_head = [&](HeadRunner& runner, int64_t lane) {
     const int64_t b = lane / heads, h = lane % heads;
+    const auto change = [&](int64_t i, float* scores) {
+      score_bias.Add(b, h, i, scores, k.length);
+      for (int64_t j = 0; mask.given() && j < k.length; ++j) {
+        if (mask.Hides(b, i, j)) scores[j] += hidden;
+      }
+      if (causal) {
+        const int64_t seen = std::min(k.length, past + i + 1);
+        std::fill(scores + seen, scores + k.length, kMinusInfinity);
+      }
+    };
     runner.Run(
-        {q.length, k.length, q.size, v.size, q.elements.data() + lane * q.length * q.size, q.size,
-         k.elements.data() + lane * k.length * k.size, v.elements.data() + lane * v.length * v.size,
-         out.mutable_data<float>() + b * q.length * width + h * v.size, width, scale},
-        kMinusInfinity, [&](int64_t i, float* scores) {
-          score_bias.Add(b, h, i, scores, k.length);
-          for (int64_t j = 0; j < k.length; ++j) {
-            if (mask.Hides(b, i, j)) scores[j] += hidden;
-            if (causal && j > past + i) scores[j] = kMinusInfinity;
-          }
-        });
-  }
-  ONNXD_ASSIGN_OR_RETURN(
-      Tensor present_key,
-      TensorFrom(DataType::kFloat, Shape{batch, heads, k.length, k.size}, k.elements));
-  ONNXD_ASSIGN_OR_RETURN(
-      Tensor present_value,
-      TensorFrom(DataType::kFloat, Shape{batch, heads, v.length, v.size}, v.elements));
-  return Values{std::move(out), std::move(present_key), std::move(present_value)};
+        {q.length, k.length, q.size, v.size, q.rows.At(b, h), k.rows.At(b, h), v.rows.At(b, h),
+         q.rows.row, k.rows.row, v.rows.row, to + b * q.length * width + h * v.size, width, scale},
+        kMinusInfinity, change);
+  };
+  ForLanes(call.pool, batch * heads, q.length * k.length * q.size, run_head);
+  return Values{std::move(out), ValueOf(k), ValueOf(v)};
 }
 
 // Sizes and lengths of one GroupQueryAttention call.
@@ -506,23 +566,18 @@ Result<Tensor> RunGroups(const GroupPlan& p, const EagerCall& call, const GroupR
   ONNXD_ASSIGN_OR_RETURN(Tensor out,
                          call.MakeOutput(0, DataType::kFloat, Shape{p.batch, p.sequence, width}));
   float* const to = out.mutable_data<float>();
-  const auto run_lanes = [&](int64_t first, int64_t last) {
-    HeadRunner runner;
-    for (int64_t lane = first; lane < last; ++lane) {
-      const int64_t b = lane / p.heads, h = lane % p.heads;
-      const int64_t at = (b * p.key_heads + h / share) * p.total * p.size;
-      const int64_t length = p.past[static_cast<size_t>(b)] + p.sequence;
-      runner.Run({p.sequence, length, p.size, p.size, run.q.data() + lane * p.sequence * p.size,
-                  p.size, run.keys.data<float>() + at, run.values.data<float>() + at,
-                  to + b * p.sequence * width + h * p.size, width, run.scale},
-                 run.extra(h),
-                 [&](int64_t i, float* scores) { run.change(b, h, i, scores, length); });
-    }
+  const HeadRows keys = CacheRows(run.keys.data<float>(), p.key_heads, p.total, p.size);
+  const HeadRows values = CacheRows(run.values.data<float>(), p.key_heads, p.total, p.size);
+  const auto run_head = [&](HeadRunner& runner, int64_t lane) {
+    const int64_t b = lane / p.heads, h = lane % p.heads;
+    const int64_t length = p.past[static_cast<size_t>(b)] + p.sequence;
+    runner.Run({p.sequence, length, p.size, p.size, run.q.data() + lane * p.sequence * p.size,
+                keys.At(b, h / share), values.At(b, h / share), p.size, p.size, p.size,
+                to + b * p.sequence * width + h * p.size, width, run.scale},
+               run.extra(h),
+               [&](int64_t i, float* scores) { run.change(b, h, i, scores, length); });
   };
-  const int64_t lanes = p.batch * p.heads, products = p.sequence * p.total * p.size;
-  const int64_t fair = CeilDivide(lanes, call.pool.threads());
-  call.pool.ParallelFor(lanes, std::max({int64_t{1}, kLeastMultiplied / (products + 1), fair}),
-                        run_lanes);
+  ForLanes(call.pool, p.batch * p.heads, p.sequence * p.total * p.size, run_head);
   return out;
 }
 
@@ -683,7 +738,7 @@ Result<std::unique_ptr<Kernel>> FloatOnly(const KernelInfo& info, std::unique_pt
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeMultiHeadAttention(const KernelInfo& info) {
-  return FloatOnly(info, MakeEagerKernel(MultiHeadAttention));
+  return FloatOnly(info, MakeEagerCallKernel(MultiHeadAttention));
 }
 Result<std::unique_ptr<Kernel>> MakeGroupQueryAttention(const KernelInfo& info) {
   if (info.node.output(3) != kNoValue) return Unimplemented("output_qk is not supported");
