@@ -151,6 +151,47 @@ class Contrib(unittest.TestCase):
                          {name: TensorProto.FLOAT for name in ("y", "nk", "nv")})
         self.check(model, feeds)
 
+    def test_multi_head_attention_of_many_tokens(self):
+        """More queries than are taken at a time, more heads than threads."""
+        batch, heads, size = 2, 5, 16
+        for queries, keys, past in ((130, 130, 0), (70, 70, 9), (1, 1, 200), (1, 37, 0)):
+            value_size = size if past else 24  # onnxruntime has past values of the same size alone
+            feeds = {"q": self.floats(batch, queries, heads * size), "k": self.floats(batch, keys, heads * size),
+                     "v": self.floats(batch, keys, heads * value_size)}
+            constants = [("bias", self.floats(heads * (2 * size + value_size)))]
+            names, outputs = ["q", "k", "v", "bias"], ["y"]
+            if past:
+                feeds.update(pk=self.floats(batch, heads, past, size), pv=self.floats(batch, heads, past, value_size))
+                names += ["", "", "pk", "pv"]
+                outputs += ["nk", "nv"]
+            for attributes in ({}, {"unidirectional": 1}) if queries == keys else ({},):
+                model = model_of([node("MultiHeadAttention", names, outputs, num_heads=heads, **attributes)], feeds,
+                                 {name: TensorProto.FLOAT for name in outputs}, constants)
+                with self.subTest(queries=queries, keys=keys, past=past, **attributes):
+                    self.check(model, feeds)
+
+    def test_attention_of_the_standard(self):
+        batch, heads, key_heads, size = 2, 6, 3, 16
+        for queries, keys, past in ((70, 70, 0), (1, 1, 150), (5, 5, 60), (1, 33, 0)):
+            feeds = {"q": self.floats(batch, queries, heads * size), "k": self.floats(batch, keys, key_heads * size),
+                     "v": self.floats(batch, keys, key_heads * size)}
+            all_keys, outputs = past + keys, ["y"]
+            if past:
+                feeds.update(pk=self.floats(batch, key_heads, past, size), pv=self.floats(batch, key_heads, past, size))
+                outputs += ["nk", "nv"]
+            flags = self.random.random((batch, 1, queries, all_keys)) < 0.7
+            flags[..., 0] = True
+            for mask in (None, flags, self.floats(queries, all_keys)):
+                for causal in (0, 1) if keys == queries else (0,):
+                    names = ["q", "k", "v", "" if mask is None else "mask", *(["pk", "pv"] if past else [])]
+                    given = feeds if mask is None else {**feeds, "mask": mask}
+                    attention = helper.make_node("Attention", names, outputs, q_num_heads=heads, kv_num_heads=key_heads,
+                                                 is_causal=causal)
+                    model = model_of([attention], given, {name: TensorProto.FLOAT for name in outputs}, opset=23)
+                    with self.subTest(queries=queries, keys=keys, past=past, causal=causal,
+                                      mask=None if mask is None else str(mask.dtype)):
+                        self.check(model, given)
+
     def group_query(self, sequence, past, capacity, **attributes):
         batch, heads, key_heads, size = 2, 4, 2, 16
         total = past + sequence
@@ -177,7 +218,10 @@ class Contrib(unittest.TestCase):
                      {"sequence": 1, "past": 5, "capacity": 5, "do_rotary": 1, "rotary_interleaved": 1},
                      {"sequence": 1, "past": 7, "capacity": 7, "local_window_size": 3},
                      {"sequence": 1, "past": 7, "capacity": 7, "softcap": 5.0},
-                     {"sequence": 1, "past": 7, "capacity": 7, "scale": 0.2, "smooth_softmax": 1}):
+                     {"sequence": 1, "past": 7, "capacity": 7, "scale": 0.2, "smooth_softmax": 1},
+                     {"sequence": 1, "past": 300, "capacity": 300},
+                     {"sequence": 130, "past": 0, "capacity": 130},
+                     {"sequence": 130, "past": 0, "capacity": 130, "local_window_size": 50}):
             with self.subTest(**case):
                 self.group_query(**case)
 
