@@ -200,6 +200,7 @@ Status RunBench(const BenchFlags& flags) {
                          InferenceSession::Load(flags.model, std::move(options)));
   beginning.load_ms = Milliseconds(Clock::now() - begin);
   ONNXD_ASSIGN_OR_RETURN(std::vector<Value> inputs, MakeInputs(flags, *session));
+  if (flags.keeps_outputs) session->KeepOutputMemory();
   ONNXD_ASSIGN_OR_RETURN(inputs, Placed(flags, *session, std::move(inputs)));
   const int warm_up = flags.paced ? 2 : std::max(2, flags.iterations / 10);
   for (int i = 0; i < warm_up; ++i) {

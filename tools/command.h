@@ -66,8 +66,9 @@ struct BenchFlags {
   int iterations = 100;
   int callers = 1;         // threads that run the session at once
   bool on_device = false;  // inputs and outputs stay in the device's memory
-  bool paced = false;      // time runs when a line on standard input asks for some
-  std::string profile;     // file for a Chrome trace; empty: none
+  bool keeps_outputs = false;
+  bool paced = false;   // time runs when a line on standard input asks for some
+  std::string profile;  // file for a Chrome trace; empty: none
   bool json = false;
   SessionFlags session;
 };

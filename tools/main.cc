@@ -100,6 +100,8 @@ void AddBench(CLI::App& app, BenchFlags& flags, RunCommand& run) {
                       "Folder with the inputs, as for run, instead of random values");
   CLI::Option* const on_device = command->add_flag(
       "--on-device", flags.on_device, "Leave inputs and outputs in the memory of the device");
+  command->add_flag("--keep-outputs", flags.keeps_outputs,
+                    "Keep the memory of outputs for the next run, as for models that write texts");
   command
       ->add_option("--compare", flags.compare,
                    "Folder with expected outputs, compared before anything is timed")

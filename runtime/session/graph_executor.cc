@@ -211,20 +211,15 @@ Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
 }
 
 void GraphExecutor::LimitBuffers() const {
+  if (!keeps_output_memory_) return;
   size_t most = RecycledBuffers::kMostIdle;
   for (const auto& entry : plans_) most = std::max(most, entry->given_bytes);
   buffers_->LimitTo(most);
 }
 
-void GraphExecutor::NoteGiven(PlanEntry& entry, const std::vector<Value>& outputs) const {
-  const size_t bytes = HostBytes(outputs);
+std::function<void()> GraphExecutor::KeepOutputMemory() const {
   std::lock_guard lock(mutex_);
-  if (bytes == entry.given_bytes) return;
-  entry.given_bytes = bytes;
-  LimitBuffers();
-}
-
-std::function<void()> GraphExecutor::MemoryRelease() const {
+  keeps_output_memory_ = true;
   return [weak = std::weak_ptr(buffers_)] {
     if (const auto buffers = weak.lock()) buffers->DropIdle();
   };
@@ -327,15 +322,14 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
     const Status ended = Finish(plan, *context);
     if (status.ok()) status = ended;
   }
-  if (status.ok()) {
-    TakeOutputs(plan, *context, inputs, outputs);
-    NoteGiven(*entry, outputs);
-  }
+  if (status.ok()) TakeOutputs(plan, *context, inputs, outputs);
   for (Value& cell : context->cells) cell = Value();
   arenas_.Return(std::exchange(context->arena, {}));
+  const size_t given = HostBytes(outputs);
   {
     std::lock_guard lock(mutex_);
     entry->idle.push_back(std::move(context));
+    if (std::exchange(entry->given_bytes, given) != given) LimitBuffers();
   }
   if (!status.ok()) return status;
   return outputs;

@@ -49,7 +49,7 @@ class GraphExecutor {
   Result<Tensor> MakeInput(DataType type, const Shape& shape) const;
   Result<Value> MoveInput(const Value& value) const;
   bool runs_on_device() const { return copies_in_; }
-  std::function<void()> MemoryRelease() const;
+  std::function<void()> KeepOutputMemory() const;
 
   const Graph& graph() const { return *graph_; }
   const std::vector<CompiledNode>& nodes() const { return nodes_; }
@@ -77,8 +77,8 @@ class GraphExecutor {
   Status RunRecorded(size_t index, const ExecutionPlan& plan, Context& context,
                      const RunOptions& options) const;
   Status Finish(const ExecutionPlan& plan, Context& context) const;
-  void LimitBuffers() const;  // requires mutex_
-  void NoteGiven(PlanEntry& entry, const std::vector<Value>& outputs) const;
+  // Requires mutex_.
+  void LimitBuffers() const;
   static void TakeOutputs(const ExecutionPlan& plan, const Context& context,
                           std::span<const Value> inputs, std::vector<Value>& outputs);
   static void* DeviceAddress(const Context& context, size_t offset);
@@ -102,6 +102,7 @@ class GraphExecutor {
   mutable ArenaPool arenas_;
   const std::shared_ptr<RecycledBuffers> buffers_ = RecycledBuffers::Make();
   mutable std::mutex mutex_;
+  mutable bool keeps_output_memory_ = false;             // guarded by mutex_
   mutable std::list<std::shared_ptr<PlanEntry>> plans_;  // guarded by mutex_, latest use first
 };
 

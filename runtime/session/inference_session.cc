@@ -163,7 +163,9 @@ Result<Value> InferenceSession::MoveInput(const Value& value) const {
   return executor_->MoveInput(value);
 }
 
-std::function<void()> InferenceSession::MemoryRelease() const { return executor_->MemoryRelease(); }
+std::function<void()> InferenceSession::KeepOutputMemory() const {
+  return executor_->KeepOutputMemory();
+}
 
 bool InferenceSession::runs_on_device() const { return executor_->runs_on_device(); }
 

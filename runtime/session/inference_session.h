@@ -108,10 +108,10 @@ class InferenceSession {
   // timed.
   bool runs_on_device() const;
 
-  // What gives memory back to the system that is kept for the outputs of the next run: as much as
-  // one run's that were given and are gone. Calls may come from any thread, and outlive the
-  // session.
-  std::function<void()> MemoryRelease() const;
+  // From now on the memory of outputs that are gone stays for those of the next run, as much as one
+  // run's, where else it is 32 MB at most: large ones come from the system page by page, cleared.
+  // What it returns gives it back; any thread may call that, also when the session is gone.
+  std::function<void()> KeepOutputMemory() const;
 
   // Puts the prepared model into the cache, with the weights packed so far: call it after a first
   // run. Does nothing without a cache, when Load found the model there, or after the first call.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 #include <utility>
 
 #include "runtime/base/address_sanitizer.h"
@@ -59,45 +58,48 @@ size_t RecycledBuffers::idle_bytes() const {
 
 Buffer RecycledBuffers::TakeIdle(size_t bytes) {
   std::lock_guard lock(mutex_);
-  const auto found = std::find_if(idle_.begin(), idle_.end(),
-                                  [bytes](const Idle& idle) { return idle.bytes == bytes; });
-  if (found == idle_.end()) return nullptr;
-  Buffer memory = std::move(found->memory);
+  auto found = idle_.upper_bound(bytes);  // the latest of this size is before it
+  if (found == idle_.begin() || (--found)->first != bytes) return nullptr;
+  Buffer memory = std::move(found->second.memory);
   idle_.erase(found);
   idle_bytes_ -= bytes;
   return memory;
 }
 
-std::list<RecycledBuffers::Idle> RecycledBuffers::Excess(size_t more) {
-  std::list<Idle> excess;
+RecycledBuffers::IdleBlocks RecycledBuffers::Excess(size_t more) {
+  IdleBlocks excess;
   while (!idle_.empty() && idle_bytes_ + more > most_idle_) {
-    idle_bytes_ -= idle_.back().bytes;
-    excess.splice(excess.begin(), idle_, std::prev(idle_.end()));
+    const auto oldest = std::min_element(
+        idle_.begin(), idle_.end(),
+        [](const auto& a, const auto& b) { return a.second.returned < b.second.returned; });
+    idle_bytes_ -= oldest->first;
+    excess.insert(idle_.extract(oldest));
   }
   return excess;
 }
 
 void RecycledBuffers::Return(Buffer memory, size_t bytes) {
-  std::list<Idle> dropped;  // freed without the lock
+  IdleBlocks dropped;  // freed without the lock
   std::lock_guard lock(mutex_);
+  Idle block{++returned_, std::move(memory)};
   if (bytes > most_idle_) {
-    dropped.push_back({bytes, std::move(memory)});
+    dropped.emplace(bytes, std::move(block));
     return;
   }
   dropped = Excess(bytes);
-  idle_.push_front({bytes, std::move(memory)});
+  idle_.emplace(bytes, std::move(block));
   idle_bytes_ += bytes;
 }
 
 void RecycledBuffers::LimitTo(size_t most_idle) {
-  std::list<Idle> dropped;
+  IdleBlocks dropped;
   std::lock_guard lock(mutex_);
   most_idle_ = most_idle;
   dropped = Excess(0);
 }
 
 void RecycledBuffers::DropIdle() {
-  std::list<Idle> dropped;
+  IdleBlocks dropped;
   std::lock_guard lock(mutex_);
   dropped.swap(idle_);
   idle_bytes_ = 0;

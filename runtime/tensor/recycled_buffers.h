@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstddef>
-#include <list>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -42,16 +43,18 @@ class RecycledBuffers : public std::enable_shared_from_this<RecycledBuffers> {
   Buffer TakeIdle(size_t bytes);
   void Return(Buffer memory, size_t bytes);
   struct Idle {
-    size_t bytes;
+    uint64_t returned;  // a later one has more
     Buffer memory;
   };
+  using IdleBlocks = std::multimap<size_t, Idle>;  // by size
   // Takes the oldest ones out until the others, and so many bytes more, are no more than may be.
-  std::list<Idle> Excess(size_t more);
+  IdleBlocks Excess(size_t more);
 
   mutable std::mutex mutex_;
   size_t most_idle_;       // guarded by mutex_
-  std::list<Idle> idle_;   // the latest first; guarded by mutex_
+  IdleBlocks idle_;        // guarded by mutex_
   size_t idle_bytes_ = 0;  // guarded by mutex_
+  uint64_t returned_ = 0;  // guarded by mutex_
 };
 
 }  // namespace onnxd

@@ -131,6 +131,31 @@ std::string PathOf(const ModelMetadata& model) {
   return out + StrCat("}}},", kAnswers, "}}");
 }
 
+// Of OpenAI's API: what most clients send, to one of these models.
+std::string TextPath(std::string_view path, std::string_view summary, std::string_view models,
+                     std::string_view field, std::string_view field_schema,
+                     std::string_view example) {
+  return StrCat(
+      "\"", path, "\":{\"post\":{\"summary\":\"", summary,
+      R"(","requestBody":{"required":true,"content":{"application/json":{"schema":{"type":"object",)",
+      "\"required\":[\"", field, "\"],\"properties\":{\"model\":{\"type\":\"string\",\"enum\":[",
+      models, "]},\"", field, "\":", field_schema,
+      R"(,"max_tokens":{"type":"integer"},"temperature":{"type":"number"},"stream":{"type":"boolean"}}},)",
+      "\"example\":{\"", field, "\":", example, R"(,"max_tokens":16}}}},)", kAnswers, "}},");
+}
+
+std::string TextPaths(std::string_view models) {
+  if (models.empty()) return {};
+  return StrCat(
+      TextPath("/v1/completions", "A text behind a prompt, as OpenAI's API has it", models,
+               "prompt", R"({"type":"string"})", R"("Once upon a time")"),
+      TextPath(
+          "/v1/chat/completions", "An answer in a conversation, as OpenAI's API has it", models,
+          "messages",
+          R"({"type":"array","items":{"type":"object","required":["role"],"properties":{"role":{"type":"string"},"content":{"type":"string"}}}})",
+          R"([{"role":"user","content":"Hi"}])"));
+}
+
 std::string GetPath(std::string_view path, std::string_view summary) {
   return StrCat("\"", path, "\":{\"get\":{\"summary\":\"", summary, "\",", kAnswers, "}}");
 }
@@ -139,7 +164,7 @@ std::string GetPath(std::string_view path, std::string_view summary) {
 
 std::string OpenApiJson(const InferenceService& service,
                         const std::function<bool(const std::string&)>& shows) {
-  std::string paths, models;
+  std::string paths, models, writers;
   for (const std::string& name : service.ModelNames()) {
     const auto model = service.Metadata(name, "");
     if (!shows(name) || !model.ok()) continue;
@@ -149,7 +174,9 @@ std::string OpenApiJson(const InferenceService& service,
     models += "],\"outputs\":[";
     AppendTensors(models, model->outputs);
     models += "]}";
+    if (model->writes_texts) writers += StrCat(writers.empty() ? "" : ",", Quoted(name));
   }
+  paths += TextPaths(writers);
   return StrCat(R"({"openapi":"3.0.3","info":{"title":"onnxd","version":")", ONNXD_VERSION,
                 R"("},"paths":{)", paths, GetPath("/health", "Whether it is well"), ",",
                 GetPath("/v2", "The server, in the Open Inference Protocol"), ",",

@@ -12,7 +12,8 @@ namespace onnxd {
 namespace {
 
 constexpr size_t kMostChoices = 64;
-constexpr size_t kMostTokens = size_t{1} << 24;
+// Of all answers' prompts: each has its own.
+constexpr size_t kMostPromptBytes = size_t{64} << 20;
 // What a completion of a text may be if nothing says so.
 constexpr int64_t kFewTokens = 16;
 constexpr const char* kPromptForm = "\"prompt\" must be a text, or an array of texts or tokens";
@@ -50,6 +51,7 @@ class Reader {
     if (answers > kMostChoices) {
       return InvalidArgument(StrCat(answers, " answers, of which ", kMostChoices, " are the most"));
     }
+    ONNXD_RETURN_IF_ERROR(CheckPromptBytes(choices));
     for (const std::string& prompt : prompts_) {
       parsed_.prompts.insert(parsed_.prompts.end(), choices, prompt);
     }
@@ -120,6 +122,15 @@ class Reader {
     if (key == "n") parsed_.choices = choices;
     if (key == "best_of" && choices > 1) return Unimplemented("\"best_of\" is not there yet");
     return Status::Ok();
+  }
+
+  Status CheckPromptBytes(size_t choices) const {
+    size_t bytes = 0;
+    for (const std::string& prompt : prompts_) bytes += prompt.size();
+    for (const auto& tokens : tokens_) bytes += tokens.size() * sizeof(int64_t);
+    if (bytes <= kMostPromptBytes / choices) return Status::Ok();
+    return InvalidArgument(StrCat(choices, " times prompts of ", bytes, " bytes, of which ",
+                                  kMostPromptBytes, " are the most"));
   }
 
   Status ReadLikeliest(std::string_view key, JsonValue value) {
@@ -201,7 +212,6 @@ class Reader {
 
   Status AddToken(int64_t token) {
     if (token < 0) return InvalidArgument("\"prompt\" has a token below 0");
-    if (++token_count_ > kMostTokens) return InvalidArgument("too many tokens");
     tokens_.back().push_back(token);
     return Status::Ok();
   }
@@ -231,7 +241,6 @@ class Reader {
   CompletionBody parsed_;
   std::vector<std::string> prompts_;
   std::vector<std::vector<int64_t>> tokens_;
-  size_t token_count_ = 0;
   bool has_plain_tokens_ = false;
   bool wants_scores_ = false;
   std::optional<int64_t> likeliest_;

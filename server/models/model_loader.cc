@@ -449,7 +449,7 @@ void ModelLoader::AddGenerator(const std::shared_ptr<const GenerationPlan>& plan
   };
   version.generator =
       std::make_shared<Generator>(plan, scheduler_, version.scheduled, make_state,
-                                  version.session->MemoryRelease(), version.metrics);
+                                  version.session->KeepOutputMemory(), version.metrics);
   constexpr const char* kWays[] = {"one by one", "padded before their tokens",
                                    "padded behind their tokens"};
   LogInfo(StrCat("model '", version.model, "' writes texts: ", plan->context_length,

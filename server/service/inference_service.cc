@@ -349,6 +349,7 @@ Result<ModelMetadata> InferenceService::Metadata(const std::string& model,
   }
   for (const auto& s : found->inputs) metadata.inputs.push_back({s.name, s.type});
   for (const auto& s : found->outputs) metadata.outputs.push_back({s.name, s.type});
+  metadata.writes_texts = found->writes_texts;
   return metadata;
 }
 

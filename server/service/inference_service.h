@@ -27,6 +27,7 @@ struct ModelMetadata {
   std::string name;
   std::vector<std::string> versions;
   std::vector<TensorMetadata> inputs, outputs;
+  bool writes_texts = false;
 };
 
 // Any thread.

@@ -15,6 +15,7 @@ import urllib.request
 import numpy
 import onnx
 import onnxruntime
+import openapi_spec_validator
 import tritonclient.grpc
 
 import daemon
@@ -113,6 +114,18 @@ class Completions(GenerationCase):
         status, models = self.get(served, "/v1/models")
         self.assertEqual([(model["id"], model["object"]) for model in models["data"]], [("m", "model")])
 
+    def test_the_document_of_the_server_has_them(self):
+        self.files()
+        served = self.serve()
+        document = self.get(served, "/openapi.json")[1]
+        openapi_spec_validator.validate(document)
+        for path, field in (("/v1/completions", "prompt"), ("/v1/chat/completions", "messages")):
+            content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+            self.assertEqual(content["schema"]["properties"]["model"]["enum"], ["m"])
+            self.assertEqual(content["schema"]["required"], [field])
+        example = document["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        self.assertEqual(self.post(served, "/v1/completions", example)[0], 200)
+
     def test_texts_that_end_it(self):
         self.files()
         served = self.serve()
@@ -191,6 +204,8 @@ class Completions(GenerationCase):
                 ({"prompt": [[1], []]}, "the prompt has no tokens"), ({"prompt": [[]] * 65}, "more than 64 prompts"),
                 ({"prompt": [-1]}, "a token below 0"),
                 ({"prompt": "a", "n": 65}, '"n" must be 1 to 64'),
+                ({"prompt": "a" * 2_000_000, "n": 64}, "64 times prompts of 2000000 bytes, of which 67108864 are the most"),
+                ({"prompt": [1] * 200_000, "n": 64}, "64 times prompts of 1600000 bytes"),
                 ({"prompt": "a", "model": "other"}, "other")):
             self.assertIn(message, self.refusal(served, **fields)[1])
         self.assertEqual(self.texts(served, "hello", logprobs=None, user="somebody", best_of=1), [written("hello")])
