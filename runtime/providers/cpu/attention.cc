@@ -10,6 +10,7 @@
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
+#include "runtime/providers/cpu/one_query.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 #include "runtime/tensor/convert.h"
@@ -97,7 +98,7 @@ class HeadRun {
     const math::Simd& simd = math::CurrentSimd();
     const int64_t total = s.total();
     if (s.queries == 1) {
-      MultiplyQuery(q, key);
+      MultiplyQuery(q.data, key.data, key.stride, total, s.head, scores_);
     } else {
       simd.pack_b(key.data, key.stride, true, s.head, total, packed_keys_);
       simd.gemm({s.queries, total, s.head, q.data, q.stride, packed_keys_, scores_, total});
@@ -123,20 +124,6 @@ class HeadRun {
   }
 
  private:
-  // As the keys lie in memory: one query is not worth packing them.
-  void MultiplyQuery(Rows q, Rows key) {
-    math::GemmArguments g{};
-    g.m = plan_.sizes.total();
-    g.n = 1;
-    g.k = plan_.sizes.head;
-    g.a = key.data;
-    g.lda = key.stride;
-    g.packed_b = q.data;
-    g.c = scores_;
-    g.ldc = 1;
-    math::CurrentSimd().few_columns(g);
-  }
-
   void Report(ScoresOutput stage, float* report) const {
     if (report == nullptr || plan_.settings.scores_output != stage) return;
     std::copy_n(scores_, plan_.sizes.queries * plan_.sizes.total(), report);

@@ -10,6 +10,7 @@
 #include "runtime/base/ceil_divide.h"
 #include "runtime/math/simd.h"
 #include "runtime/providers/cpu/eager_kernel.h"
+#include "runtime/providers/cpu/one_query.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
 namespace onnxd {
@@ -61,20 +62,6 @@ struct Head {
   float scale;
 };
 
-// scores[key] = q k, as the keys lie in memory.
-void MultiplyQuery(const Head& h, float* scores) {
-  math::GemmArguments g{};
-  g.m = h.keys;
-  g.n = 1;
-  g.k = h.size;
-  g.a = h.k;
-  g.lda = h.k_stride;
-  g.packed_b = h.q;
-  g.c = scores;
-  g.ldc = 1;
-  math::CurrentSimd().few_columns(g);
-}
-
 // Changes the scores of one query in place.
 using ChangeRow = std::function<void(int64_t query, float* scores)>;
 
@@ -89,7 +76,7 @@ class HeadRunner {
     Prepare(scores_, block * h.keys);
     float* const scores = scores_.mutable_data<float>();
     if (h.queries == 1) {
-      MultiplyQuery(h, scores);
+      MultiplyQuery(h.q, h.k, h.k_stride, h.keys, h.size, scores);
       Weigh(h, 0, 1, scores, extra, change);
       return simd.weigh_rows(h.v, h.v_stride, h.keys, scores, h.out, h.value);
     }

@@ -9,6 +9,7 @@
 
 #include "runtime/kernel/kernel.h"
 #include "runtime/math/simd.h"
+#include "runtime/providers/cpu/one_query.h"
 #include "runtime/providers/cpu/strided_loop.h"
 #include "runtime/providers/cpu/type_dispatch.h"
 
@@ -105,16 +106,7 @@ void Divide(const FusedAttentionPlan& sizes, float* line, float sum) {
 // As a text is written, token after token: keys and values are read once, where they lie.
 void RunOneQuery(const FusedAttentionPlan& sizes, const Head<float>& head, float* scores) {
   const math::Simd& simd = math::CurrentSimd();
-  math::GemmArguments products{};
-  products.m = sizes.keys;
-  products.n = 1;
-  products.k = sizes.width;
-  products.a = head.key;
-  products.lda = sizes.key_stride;
-  products.packed_b = head.query;
-  products.c = scores;
-  products.ldc = 1;
-  simd.few_columns(products);
+  MultiplyQuery(head.query, head.key, sizes.key_stride, sizes.keys, sizes.width, scores);
   float sum;
   Weigh(sizes, head.masks, 0, {scores, 1, sizes.keys, sizes.keys}, &sum);
   simd.weigh_rows(head.value, sizes.value_stride, sizes.keys, scores, head.out, sizes.value_width);
