@@ -157,6 +157,10 @@ TEST(Generator, WritesUntilATokenThatEndsIt) {
   EXPECT_EQ(model.Wait(1).at(0), "3456");
   model.Submit(1, {0}, 3);
   EXPECT_EQ(model.Wait(2).at(1), "123");
+  for (int i = 0; i < 2000 && model.idle() == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GT(model.idle(), 0);
 }
 
 TEST(Generator, SaysHowLikelyTokensWere) {
