@@ -1,13 +1,12 @@
-// The process's threads for splitting one computation ("intra-op"). They stay awake while someone
-// says that calls will follow each other (Busy), giving way to other threads; otherwise they sleep.
+// The process's threads for splitting one computation ("intra-op"). Runs that go on at once share
+// them evenly. They stay awake while the run that they serve goes on (Busy), giving way to other
+// threads; otherwise they sleep.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,11 +34,12 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(begin, end) over disjoint ranges that cover [0, count), each of about `grain` items
-  // or more, and returns when all have finished. Several threads may call at once: while the
-  // workers serve one caller, another runs its whole range itself. `body` must not throw. It finds
-  // the caller's floating-point mode on every thread. A range is cut alike in every call, and a
-  // thread begins with the same chunk of it: what it wrote in one call it finds in its cache in the
-  // next.
+  // or more, and returns when all have finished. Several threads may call at once: they count
+  // among `threads`, those that are left are shared evenly, and a caller that gets none runs its
+  // whole range itself. So does `body` where it calls this again. `body` must not throw. It finds
+  // the caller's floating-point mode on every thread. While the share stays what it is, a range is
+  // cut alike in every call, and a thread begins with the same chunk of it: what it wrote in one
+  // call it finds in its cache in the next.
   void ParallelFor(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
   // While one exists, whole ranges run on its thread, of whatever pool: for work beside requests.
@@ -54,44 +54,44 @@ class ThreadPool {
     const bool before_;
   };
 
-  // While one exists, workers wait for the next call without sleeping: for the steps of one run.
+ private:
+  struct Team;
+  struct Worker;
+
+ public:
+  // The steps of one run: while one exists, the calls of its thread go to the same workers, which
+  // wait for the next call without sleeping. Takes none before a call has work for them.
   class Busy {
    public:
-    explicit Busy(ThreadPool& pool) : pool_(pool), calls_(on_caller_ ? 0 : 1) {
-      pool_.busy_.fetch_add(calls_, std::memory_order_relaxed);
-    }
-    ~Busy() { pool_.busy_.fetch_sub(calls_, std::memory_order_relaxed); }
+    explicit Busy(ThreadPool& pool) : pool_(pool), outer_(std::exchange(innermost_, this)) {}
+    ~Busy();
     Busy(const Busy&) = delete;
     Busy& operator=(const Busy&) = delete;
 
    private:
+    friend class ThreadPool;
+
     ThreadPool& pool_;
-    const int calls_;  // that follow each other
+    Busy* const outer_;     // of the same thread
+    Team* team_ = nullptr;  // that serves it
   };
 
  private:
-  void Work(int thread);
-  void RunChunks(int thread, uint64_t number);  // its own first, then those that nobody began
-  bool Join(uint64_t call);
+  Busy* FindRun();
+  Team* TeamOf(Busy& run);
+  void Leave(Team& team);
+  void ShareWorkers();
+  void Call(Team& team, int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
+  void WakeWorkers(const Team& team, int64_t rank, int64_t chunks);
+  void Work(Worker& worker);
 
   static inline thread_local bool on_caller_ = false;
+  static inline thread_local Busy* innermost_ = nullptr;
 
-  std::vector<std::thread> workers_;
-  std::atomic_flag serving_;  // the workers serve a caller
-  std::mutex mutex_;          // that sleepers hold while they look
-  std::condition_variable wake_;
-  std::condition_variable done_;
-  // Number of the call, whether workers may join it, and how many are in it; the call's facts below
-  // change only while nobody is.
-  std::atomic<uint64_t> call_{0};
-  const FunctionRef<void(int64_t, int64_t)>* body_ = nullptr;
-  uint64_t floating_point_mode_ = 0;
-  int64_t count_ = 0;
-  int64_t chunk_ = 1;
-  // The number of the last call whose chunk was begun, by chunk: there are as many as threads at
-  // most.
-  const std::unique_ptr<std::atomic<uint64_t>[]> taken_;
-  std::atomic<int> busy_{0};
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::mutex mutex_;  // of who has which team, and of which team has which workers
+  std::vector<std::unique_ptr<Team>> teams_;
+  std::atomic<int> free_teams_{0};
   std::atomic<bool> stopping_{false};
 };
 
