@@ -142,6 +142,25 @@ struct DepthwiseArguments {
   int64_t first_sum = 0;  // channels before it are left out of them
 };
 
+// Whether group_conv takes groups of so many channels, of `lanes` in a register.
+constexpr bool TakesGroup(int64_t group, int64_t lanes) {
+  return group >= 4 && (group % lanes == 0 || lanes % group == 0);
+}
+
+// Some rows of a convolution of one image in groups, with as many filters as channels, whose window
+// is 3 x 3 and whose strides are alike, 1 or 2.
+struct GroupConvArguments {
+  const float* image;  // [height, width, channels]
+  int64_t height, width;
+  int64_t channels, group;  // channels of a group; registers divide all
+  const float* weights;     // [channels / lanes, 3, group, 3, lanes]
+  int64_t stride, pad_top, pad_left;
+  const float* bias;  // [channels]; null: none
+  float low, high;
+  float* out;  // [height of the result, out_width, channels]
+  int64_t first_row, rows, out_width;
+};
+
 // A byte, unsigned or signed, stands for (byte - zero) * scale; zero is a whole number that the
 // byte can hold.
 struct Quantization {
@@ -423,6 +442,7 @@ struct Simd {
   // The tile's result, of gemm_width channels, from its products, products[i * stride + c].
   void (*winograd_sums)(const int32_t* products, int64_t stride, const WinogradByteTarget& target);
   void (*depthwise)(const DepthwiseArguments& arguments);
+  void (*group_conv)(const GroupConvArguments& arguments);
   // Rounds x / scale to the nearest integer, ties to even, adds zero, saturates. NaN: the least.
   void (*quantize)(const float* x, const Quantization& to, uint8_t* out, int64_t n);
   // Rows of a matrix, of which those of x begin ldx elements after each other, and of out ldo.

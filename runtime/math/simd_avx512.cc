@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include <type_traits>
+#include <utility>
 
 #include "runtime/math/simd.h"
 

@@ -3,6 +3,7 @@
 #endif
 
 #include <type_traits>
+#include <utility>
 
 #include "runtime/math/simd.h"
 

@@ -608,6 +608,65 @@ TEST_P(EverySimd, DepthwiseConvolvesAnyWidthAndPadding) {
   }
 }
 
+// Rows of a convolution in groups, compared with the sum over its window in doubles.
+struct GroupCase {
+  int64_t group, groups, width, stride, pad;
+};
+
+void ExpectGroups(const GroupCase& c) {
+  constexpr int64_t kHeight = 6;
+  const int64_t lanes = CurrentSimd().gemm_width / 2, channels = c.group * c.groups;
+  if (!TakesGroup(c.group, lanes) || channels % lanes != 0) return;
+  const int64_t rows = (kHeight + 2 * c.pad - 3) / c.stride + 1;
+  const int64_t columns = (c.width + 2 * c.pad - 3) / c.stride + 1;
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> numbers(-1, 1);
+  const auto filled = [&](int64_t count) {
+    std::vector<float> list(static_cast<size_t>(count));
+    for (float& x : list) x = numbers(random);
+    return list;
+  };
+  const auto x = filled(kHeight * c.width * channels), bias = filled(channels);
+  const auto w = filled(channels * 9 * c.group);  // as group_conv reads them
+  std::vector<float> out(static_cast<size_t>(rows * columns * channels), 7.0f);
+  for (int64_t row = 0; row < rows; row += 3) {
+    CurrentSimd().group_conv({x.data(), kHeight, c.width, channels, c.group, w.data(), c.stride,
+                              c.pad, c.pad, bias.data(), -1.2f, 1.5f, out.data(), row,
+                              std::min<int64_t>(3, rows - row), columns});
+  }
+  for (int64_t i = 0; i < rows * columns * channels; ++i) {
+    const int64_t channel = i % channels, column = i / channels % columns;
+    const int64_t row = i / channels / columns;
+    double sum = bias[static_cast<size_t>(channel)];
+    for (int64_t at = 0; at < 9 * c.group; ++at) {
+      const int64_t from = channel / c.group * c.group + at % c.group;
+      const int64_t dy = at / c.group / 3, dx = at / c.group % 3;
+      const int64_t y = row * c.stride - c.pad + dy, z = column * c.stride - c.pad + dx;
+      if (y < 0 || y >= kHeight || z < 0 || z >= c.width) continue;
+      const int64_t filter = ((channel / lanes * 3 + dy) * c.group + at % c.group) * 3 + dx;
+      sum += static_cast<double>(x[static_cast<size_t>((y * c.width + z) * channels + from)]) *
+             w[static_cast<size_t>(filter * lanes + channel % lanes)];
+    }
+    ASSERT_NEAR(out[static_cast<size_t>(i)], std::min(std::max(sum, -1.2), 1.5), 2e-5)
+        << "element " << i << " of " << c.groups << " groups of " << c.group << ", width "
+        << c.width << ", stride " << c.stride << ", padding " << c.pad;
+  }
+}
+
+TEST_P(EverySimd, ConvolvesInGroupsAnyWidthAndPadding) {
+  for (const int64_t group : {4, 8, 12, 16, 24, 32, 40}) {
+    for (const int64_t groups : {2, 4, 6, 10}) {
+      for (const int64_t width : {3, 4, 7, 8, 14, 17}) {
+        for (const int64_t stride : {1, 2}) {
+          for (const int64_t pad : {0, 1, 3}) ExpectGroups({group, groups, width, stride, pad});
+        }
+      }
+    }
+  }
+  ExpectGroups({16, 2, 300, 1, 1});  // wider than what is copied at a time
+  ExpectGroups({128, 2, 70, 2, 1});
+}
+
 INSTANTIATE_TEST_SUITE_P(Sets, EverySimd, EverySimdName());
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "runtime/providers/cpu/packed_product.h"
 #include "tests/support/every_simd.h"
+#include "tests/support/operator_testing.h"
 #include "tests/support/pass_testing.h"
 
 namespace onnxd {
@@ -87,9 +88,38 @@ TEST_F(OwnProducts, ConvolutionsOfEveryWindow) {
   }
 }
 
-// Groups of 2 and 4 channels become groups of 8, of which most weights are 0.
+TEST_F(OwnProducts, ConvolutionsInGroupsOfFewChannels) {
+  struct Case {
+    int64_t group, groups, size, stride;
+    const char* activation;
+    bool has_sum;
+  };
+  for (const Case& c : {Case{4, 8, 14, 1, "Relu", false}, Case{8, 6, 9, 2, "Sigmoid", false},
+                        Case{8, 5, 15, 1, "Relu", true}, Case{24, 2, 7, 1, "Sigmoid", true},
+                        Case{32, 2, 10, 2, "", false}}) {
+    SCOPED_TRACE(c.group);
+    const int64_t channels = c.group * c.groups, out = (c.size - 1) / c.stride + 1;
+    TestModel model;
+    const auto attributes =
+        With({{"group", c.groups}, {"pads", I{1, 1, 1, 1}}, {"strides", I{c.stride, c.stride}}});
+    model.Input("x", DataType::kFloat, {2, channels, c.size, c.size});
+    model.Input("z", DataType::kFloat, {2, channels, out, out});
+    model.Constant("w", Waves(Shape{channels, c.group, 3, 3}, 0.1f));
+    model.Constant("b", Waves(Shape{channels}, 0.5f));
+    model.Node("Conv", {"x", "w", "b"}, {"c"}, attributes);
+    const std::string last = c.has_sum ? "s" : "c";
+    if (c.has_sum) model.Node("Add", {"c", "z"}, {"s"});
+    model.Node(*c.activation != 0 ? c.activation : "Identity", {last}, {"y"}).Output("y");
+    const std::vector<Value> inputs = {Waves(Shape{2, channels, c.size, c.size}, 1.0f),
+                                       Waves(Shape{2, channels, out, out}, 0.7f)};
+    for (const int threads : {1, 2, 3}) ExpectSameResults(model, inputs, threads);
+  }
+}
+
+// Groups of 2 and 4 channels become groups of 8, of which most weights are 0, where nothing takes
+// them as they are.
 TEST_F(OwnProducts, NarrowGroupsBecomeWide) {
-  for (const auto& [channels, out] : {std::pair<int64_t, int64_t>{4, 4}, {2, 3}, {4, 1}}) {
+  for (const auto& [channels, out] : {std::pair<int64_t, int64_t>{2, 2}, {2, 3}, {4, 1}}) {
     const int64_t group = 8;
     TestModel model;
     Attributes attributes;

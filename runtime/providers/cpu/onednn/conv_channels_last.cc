@@ -20,6 +20,8 @@
 namespace onnxd {
 
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo&);
+bool TakesGroups(const Attributes&, const Shape& weights);
+Result<std::unique_ptr<Kernel>> MakeGroupChannelsLast(const KernelInfo&);
 bool TakesOnePixel(const KernelInfo&, const Shape& weights);
 Result<std::unique_ptr<Kernel>> MakeOnePixelConv(const KernelInfo&);
 bool TakesDigitsConv(const KernelInfo&, const Shape& weights);
@@ -228,6 +230,9 @@ Result<std::unique_ptr<Kernel>> MakeConvChannelsLast(const KernelInfo& info) {
   }
   if (type == DataType::kFloat && TakesDepthwise(info.node, weights->shape())) {
     return MakeDepthwiseChannelsLast(info);
+  }
+  if (type == DataType::kFloat && TakesGroups(info.node.attributes, weights->shape())) {
+    return MakeGroupChannelsLast(info);
   }
   if (type == DataType::kFloat && TakesOnePixel(info, weights->shape())) {
     return MakeOnePixelConv(info);

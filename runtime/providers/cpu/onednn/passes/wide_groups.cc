@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/providers/cpu/group_conv.h"
 #include "runtime/providers/cpu/onednn/own_products.h"
 
 namespace onnxd {
@@ -48,6 +49,7 @@ class Pass : public GraphPass {
       return false;
     }
     const Shape& w = weights->second.shape();
+    if (GroupConv::Takes(node.attributes, w)) return false;
     const int64_t channels = w[1];
     if (channels < 2 || channels >= kWide || kWide % channels != 0 || w[0] % group != 0) {
       return false;
