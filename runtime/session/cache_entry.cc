@@ -105,6 +105,10 @@ std::unique_ptr<CacheEntry> EntryOf(const std::string& path, const SessionOption
   if (options.cache == nullptr) return nullptr;
   std::string depends_on = StrCat("optimization ", static_cast<int>(options.optimization),
                                   ", precision ", PrecisionName(EffectivePrecision(options)));
+  if (!options.last_rows.output.empty()) {
+    depends_on += StrCat(", last rows of ", options.last_rows.output, " beside ",
+                         options.last_rows.beside);
+  }
   for (const auto& provider : options.providers) {
     const std::string identity = provider->cache_identity();
     if (identity.empty()) return nullptr;

@@ -13,24 +13,27 @@ namespace {
 
 using Role = DecoderPlan::Role;
 
-constexpr std::array<std::pair<std::string_view, Role>, 6> kNames = {{
+constexpr std::array<std::pair<std::string_view, Role>, 7> kNames = {{
     {"input_ids", Role::kTokens},
     {"attention_mask", Role::kMask},
     {"position_ids", Role::kPositions},
     {"use_cache_branch", Role::kUsesCache},
     {"num_logits_to_keep", Role::kLogitsToKeep},
     {"logits_to_keep", Role::kLogitsToKeep},
+    {LastRows::kInput, Role::kLastRows},
 }};
 constexpr const char* kLogits = "logits";
+constexpr std::string_view kPast = "past";
 
 bool IsState(const std::string& input) {
-  return input.starts_with("past_") || input.starts_with("past.");
+  return input.starts_with(kPast) && input.size() > kPast.size() &&
+         (input[kPast.size()] == '_' || input[kPast.size()] == '.');
 }
 
 // Of the output with what the state is afterwards: past_key_values.0.key -> present.0.key, or
 // present_key_values.0.key; past_0 -> present_0.
 std::vector<std::string> PresentNames(const std::string& input) {
-  constexpr std::string_view kPast = "past", kKeyValues = "past_key_values";
+  constexpr std::string_view kKeyValues = "past_key_values";
   std::vector<std::string> names = {StrCat("present", input.substr(kPast.size()))};
   if (input.starts_with(kKeyValues)) {
     names.push_back(StrCat("present", input.substr(kKeyValues.size())));
@@ -85,6 +88,8 @@ bool DecoderPlan::has_mask() const {
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const Input& input) { return input.role == Role::kMask; });
 }
+
+LastRows DecoderPlan::LastLogits() { return {kLogits, std::string(kPast)}; }
 
 bool IsDecoder(const std::vector<TensorSignature>& inputs) {
   const bool has_states = std::any_of(inputs.begin(), inputs.end(), [](const auto& input) {

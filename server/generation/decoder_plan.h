@@ -19,7 +19,15 @@
 namespace onnxd {
 
 struct DecoderPlan {
-  enum class Role { kTokens, kMask, kPositions, kUsesCache, kLogitsToKeep, kState };
+  enum class Role {
+    kTokens,
+    kMask,
+    kPositions,
+    kUsesCache,
+    kLogitsToKeep,  // how many logits, of the last tokens, are computed
+    kLastRows,      // the same, said by its extent
+    kState
+  };
   struct Input {
     Role role = Role::kTokens;
     DataType type = DataType::kInt64;
@@ -43,6 +51,9 @@ struct DecoderPlan {
   Joining joining = Joining::kAlone;
 
   bool has_mask() const;
+
+  // What it asks of the session that it is made for.
+  static LastRows LastLogits();
 };
 
 // Whether the inputs are those of such a model: tokens, and something of the tokens before.

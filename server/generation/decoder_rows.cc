@@ -48,12 +48,12 @@ struct Inputs {
   std::span<const int64_t> tokens, positions, mask;
   int64_t rows = 0, past = 0;
   std::span<const Tensor> states;
+  int64_t logits = 1;  // of so many tokens of each
 };
 
 Result<std::vector<Value>> MakeInputs(const DecoderPlan& plan, const Inputs& from) {
   const auto tokens = static_cast<int64_t>(from.tokens.size()) / from.rows;
   const Shape row{from.rows, tokens};
-  constexpr int64_t kOne = 1;
   const int64_t uses_cache = from.past > 0 ? 1 : 0;
   std::vector<Value> inputs;
   for (const DecoderPlan::Input& input : plan.inputs) {
@@ -72,7 +72,11 @@ Result<std::vector<Value>> MakeInputs(const DecoderPlan& plan, const Inputs& fro
         made = NumbersAs(input.type, Shape{1}, {&uses_cache, 1});
         break;
       case Role::kLogitsToKeep:
-        made = NumbersAs(input.type, Shape{}, {&kOne, 1});
+        made = NumbersAs(input.type, Shape{}, {&from.logits, 1});
+        break;
+      case Role::kLastRows:
+        made = NumbersAs(input.type, Shape{from.logits},
+                         std::vector<int64_t>(static_cast<size_t>(from.logits), 0));
         break;
       case Role::kState:
         made = Value(from.states[input.state]);
@@ -97,13 +101,13 @@ Result<DecoderState> EmptyState(const DecoderPlan& plan) {
 }
 
 Result<std::vector<Value>> PromptInputs(const DecoderPlan& plan, const DecoderState& past,
-                                        std::span<const int64_t> tokens) {
+                                        std::span<const int64_t> tokens, int64_t logits) {
   std::vector<int64_t> positions(tokens.size());
   for (size_t i = 0; i < positions.size(); ++i) {
     positions[i] = past.length + static_cast<int64_t>(i);
   }
   const std::vector<int64_t> mask(static_cast<size_t>(past.length) + tokens.size(), 1);
-  return MakeInputs(plan, {tokens, positions, mask, 1, past.length, past.tensors});
+  return MakeInputs(plan, {tokens, positions, mask, 1, past.length, past.tensors, logits});
 }
 
 Result<DecoderState> StateAfter(const DecoderPlan& plan, const std::vector<Value>& outputs,

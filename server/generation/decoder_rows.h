@@ -21,9 +21,10 @@ struct DecoderState {
 // Of a sequence that has none yet. Errors as Tensor::Create.
 Result<DecoderState> EmptyState(const DecoderPlan& plan);
 
-// The session's inputs for more tokens of one sequence. Errors as Tensor::Create.
+// The session's inputs for more tokens of one sequence, and the logits of the last of them,
+// `logits` in number where the plan can say so. Errors as Tensor::Create.
 Result<std::vector<Value>> PromptInputs(const DecoderPlan& plan, const DecoderState& past,
-                                        std::span<const int64_t> tokens);
+                                        std::span<const int64_t> tokens, int64_t logits = 1);
 
 // What the outputs of that run leave. kInternal when a state has not the shape that it must.
 Result<DecoderState> StateAfter(const DecoderPlan& plan, const std::vector<Value>& outputs,

@@ -229,7 +229,9 @@ Generator::Work Generator::RunPrompt() {
   const auto most = static_cast<size_t>(plan_->prefill_tokens);
   const auto piece = rest.first(std::min(rest.size(), most));
   prompted_tokens_ += static_cast<int64_t>(piece.size());
-  auto inputs = PromptInputs(plan_->decoder, sequence.state, piece);
+  const bool wants_all = sequence.request.on_prompt != nullptr;
+  auto inputs = PromptInputs(plan_->decoder, sequence.state, piece,
+                             wants_all ? static_cast<int64_t>(piece.size()) : 1);
   if (!inputs.ok()) {
     Fail(std::move(prompting_), inputs.status());
     return Work::kDone;

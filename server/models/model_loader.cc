@@ -223,6 +223,14 @@ bool HasOtherUse(const ModelSettings& settings) {
   return settings.sequence.enabled || settings.response_cache.enabled || !settings.padding.empty();
 }
 
+// Whether it does so if it is a model of that kind.
+bool MayWriteTexts(const WantedVersion& wanted) {
+  const GenerationSettings& generation = wanted.settings.generation;
+  if (!generation.finds_files()) return generation.active();
+  return generation.active() && !HasOtherUse(wanted.settings) &&
+         HasTokenizer(TextFolderOf(wanted.path));
+}
+
 // Null: clients send tensors.
 Result<std::shared_ptr<const GenerationPlan>> GenerationPlanOf(const WantedVersion& wanted,
                                                                const InferenceSession& session) {
@@ -230,11 +238,7 @@ Result<std::shared_ptr<const GenerationPlan>> GenerationPlanOf(const WantedVersi
   const GenerationSettings& generation = wanted.settings.generation;
   const std::string folder = TextFolderOf(wanted.path);
   const bool finds = generation.finds_files();
-  if (!generation.active()) return none;
-  if (finds &&
-      (HasOtherUse(wanted.settings) || !HasTokenizer(folder) || !IsDecoder(session.inputs()))) {
-    return none;
-  }
+  if (!MayWriteTexts(wanted) || (finds && !IsDecoder(session.inputs()))) return none;
   auto plan = MakeGenerationPlan(generation, folder, session);
   if (plan.ok()) return plan;
   if (!finds) return plan.status().WithContext("generation");
@@ -298,6 +302,12 @@ void SetSignature(ModelVersion& version) {
   }
 }
 
+bool HasLastRows(const InferenceSession& session) {
+  const auto& inputs = session.inputs();
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const auto& input) { return input.name == LastRows::kInput; });
+}
+
 // ": fused runs 12 nodes, cpu 3"; empty where it is the CPU alone.
 std::string ProvidersText(const ModelInfo& info) {
   std::string text;
@@ -329,7 +339,7 @@ int64_t ThreadsOf(const WantedVersion& wanted) {
   const ModelSettings& settings = wanted.settings;
   const bool has_all =
       settings.threads == 0 && SaysGeneration(settings.generation, TextFolderOf(wanted.path));
-  return has_all ? AvailableProcessors() : settings.threads;
+  return has_all ? AvailableCores() : settings.threads;
 }
 
 }  // namespace
@@ -366,11 +376,20 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   const auto loaded = std::make_shared<Loaded>();
   const auto work = [loaded, options, wanted, load = load_, trusted = way.trusts_files] {
     auto& result = loaded->session;
-    result = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, options); });
-    loaded->bytes = options.memory->bytes();
+    SessionOptions writing = options;
+    if (MayWriteTexts(wanted)) writing.last_rows = DecoderPlan::LastLogits();
+    result = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, writing); });
     if (!result->ok()) return;
+    auto plans = PlansOf(wanted, ***result, options);
+    if (plans.ok() && plans->generation == nullptr && HasLastRows(***result)) {
+      // Its clients' inputs are the model's own.
+      result.reset();
+      result = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, options); });
+      if (!result->ok()) return;
+      plans = PlansOf(wanted, ***result, options);
+    }
+    loaded->bytes = options.memory->bytes();
     const InferenceSession& session = ***result;
-    auto plans = PlansOf(wanted, session, options);
     if (!plans.ok()) {
       result = plans.status();
       return;

@@ -175,5 +175,25 @@ TEST(DecoderRows, MakesTheInputsOfAPromptsPieces) {
   EXPECT_THAT((*inputs)[2].tensor().elements<int64_t>(), ElementsAre(2, 3, 4));
 }
 
+TEST(DecoderRows, SaysHowManyLogitsOfAPromptAreWanted) {
+  DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
+  const size_t first = plan.inputs.size();
+  plan.inputs.push_back({DecoderPlan::Role::kLogitsToKeep, DataType::kInt64});
+  plan.inputs.push_back({DecoderPlan::Role::kLastRows, DataType::kInt64});
+  const std::vector<int64_t> tokens = {5, 6, 7};
+  for (const int64_t logits : {1, 3}) {
+    const auto inputs = PromptInputs(plan, State(2, 1), tokens, logits);
+    ASSERT_TRUE(inputs.ok());
+    EXPECT_THAT((*inputs)[first].tensor().elements<int64_t>(), ElementsAre(logits));
+    EXPECT_EQ((*inputs)[first + 1].tensor().shape(), Shape{logits});
+  }
+  DecoderRows rows(plan, Tensor::Create);
+  const std::vector<DecoderState> joining = {State(2, 10), State(3, 10)};
+  ASSERT_TRUE(rows.Change({}, joining).ok());
+  const auto step = rows.StepInputs(std::vector<int64_t>{8, 9});
+  ASSERT_TRUE(step.ok());
+  EXPECT_EQ((*step)[first + 1].tensor().shape(), Shape{1});
+}
+
 }  // namespace
 }  // namespace onnxd
