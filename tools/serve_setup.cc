@@ -77,7 +77,7 @@ void ConfigureLogging(const ServerOptions& options) {
 
 int ThreadCount(const ServerOptions& options) {
   if (options.runtime.threads > 0) return static_cast<int>(options.runtime.threads);
-  return AvailableProcessors();
+  return AvailableCores();
 }
 
 int ExecutorCount(const ServerOptions& options) {

@@ -11,8 +11,11 @@
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+
+#include "runtime/base/str_cat.h"
 
 namespace onnxd {
 namespace {
@@ -73,7 +76,31 @@ std::optional<int64_t> Quota(const std::string& line) {
   return (*quota + *period - 1) / *period;
 }
 
+// Of the processors in `set`, those that share no core; all where the system does not tell.
+int64_t Cores(const cpu_set_t& set) {
+  std::set<std::string> cores;
+  int64_t untold = 0;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (!CPU_ISSET(i, &set)) continue;
+    const std::string siblings =
+        FirstLine(StrCat("/sys/devices/system/cpu/cpu", i, "/topology/thread_siblings_list"));
+    if (siblings.empty()) {
+      ++untold;
+    } else {
+      cores.insert(siblings);
+    }
+  }
+  return static_cast<int64_t>(cores.size()) + untold;
+}
+
 }  // namespace
+
+int AvailableCores() {
+  cpu_set_t set;
+  const int64_t processors = AvailableProcessors();
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return static_cast<int>(processors);
+  return static_cast<int>(std::clamp<int64_t>(Cores(set), 1, processors));
+}
 
 int AvailableProcessors() {
   cpu_set_t set;

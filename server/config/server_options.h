@@ -79,7 +79,7 @@ struct ServerOptions {
     int64_t cache_bytes = int64_t{8} << 30;  // of that folder's files
     std::string precision = "fp32";          // fp32, fp16, bf16, bf16x3
     bool denormals_as_zero = true;
-    int64_t threads = 1;  // that compute one request where others leave room; 0: one per processor
+    int64_t threads = 0;  // that compute requests, shared by those under way; 0: one per core
     int64_t executors = 0;  // requests computed at once; 0: one per processor
     int64_t max_run_bytes = int64_t{4} << 30;
   } runtime;
