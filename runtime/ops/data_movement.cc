@@ -155,6 +155,40 @@ Status Concat(InferenceContext& context) {
   return Status::Ok();
 }
 
+// Of a state, what is added to it, and as many elements as tokens are dropped from its front.
+Status Append(InferenceContext& context) {
+  const SymbolicShape *state = context.shape(0), *added = context.shape(1);
+  const SymbolicShape* dropped = context.shape(2);
+  if (state == nullptr || added == nullptr) return Status::Ok();
+  if (state->size() != added->size() || (dropped != nullptr && dropped->size() != 1)) {
+    return context.Fail("wants a state, as many dimensions added to it, and one of those dropped");
+  }
+  SymbolicShape out = *state;
+  ONNXD_ASSIGN_OR_RETURN(const int axis,
+                         NormalizeAxis(context.attributes().Int("axis", 0), Rank(out)));
+  for (int i = 0; i < Rank(out); ++i) {
+    Dimension& left = out[Index(i)];
+    const Dimension& right = (*added)[Index(i)];
+    if (i != axis && left.known() && right.known() && left.value != right.value) {
+      return context.Fail(
+          StrCat("inputs disagree on axis ", i, ": ", left.value, " and ", right.value));
+    }
+    if (i != axis && !left.known()) left = right;
+  }
+  const Dimension before = (*state)[Index(axis)], behind = (*added)[Index(axis)];
+  const bool known =
+      before.known() && behind.known() && dropped != nullptr && (*dropped)[0].known();
+  if (known && (*dropped)[0].value > before.value) {
+    return context.Fail(
+        StrCat("drops ", (*dropped)[0].value, " tokens of a state of ", before.value));
+  }
+  out[Index(axis)] =
+      known ? Dimension(SaturatingAdd(before.value - (*dropped)[0].value, behind.value))
+            : Dimension();
+  context.SetShape(0, std::move(out));
+  return Status::Ok();
+}
+
 Status Slice(InferenceContext& context) {
   const SymbolicShape* shape = context.shape(0);
   if (shape == nullptr) return Status::Ok();
@@ -457,6 +491,7 @@ constexpr InferenceRule kRules[] = {
     {"", "Pad", Pad},
     {"", "Range", Range},
     {"", "ScatterElements", ScatterElements},
+    {"onnxd", "Append", Append},
     {"onnxd", "ScatterElementsBroadcast", ScatterElements},
     {"", "ScatterND", SameShapeAsInput},
     {"", "Shape", ShapeOf},

@@ -109,6 +109,9 @@ std::unique_ptr<CacheEntry> EntryOf(const std::string& path, const SessionOption
     depends_on += StrCat(", last rows of ", options.last_rows.output, " beside ",
                          options.last_rows.beside);
   }
+  if (!options.dropped_tokens.states.empty()) {
+    depends_on += StrCat(", dropped tokens of ", options.dropped_tokens.states);
+  }
   for (const auto& provider : options.providers) {
     const std::string identity = provider->cache_identity();
     if (identity.empty()) return nullptr;

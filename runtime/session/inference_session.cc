@@ -188,6 +188,7 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(
   std::unique_ptr<InferenceSession> session(new InferenceSession());
   session->info_ = InfoOf(model);
   ONNXD_RETURN_IF_ERROR(AddLastRows(options.last_rows, model.graph));
+  ONNXD_RETURN_IF_ERROR(AddDroppedTokens(options.dropped_tokens, model.graph));
   session->inputs_ = SignatureOf(model.graph, model.graph.inputs);
   session->outputs_ = SignatureOf(model.graph, model.graph.outputs);
   // A loop over all rows may be found to be an operator that takes each by itself. Providers' own

@@ -17,6 +17,7 @@
 #include "runtime/base/thread_pool.h"
 #include "runtime/graph/graph_pass.h"
 #include "runtime/kernel/execution_provider.h"
+#include "runtime/session/dropped_tokens.h"
 #include "runtime/session/last_rows.h"
 #include "runtime/session/run_options.h"
 #include "runtime/tensor/value.h"
@@ -44,8 +45,10 @@ struct SessionOptions {
   bool denormals_as_zero = false;
   // Where constants, packed weights, memory of runs and outputs count; null: nowhere.
   std::shared_ptr<MemoryAccount> memory;
-  // Of which output runs may be asked for the last rows alone: the session may have an input more.
+  // Of which output runs may be asked for the last rows alone, and of which states the first tokens
+  // may be dropped: the session may have an input more for each.
   LastRows last_rows;
+  DroppedTokens dropped_tokens;
   // Plans kept, one per combination of input shapes; the least recently used goes first.
   size_t max_plans = 64;
 };

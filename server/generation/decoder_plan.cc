@@ -13,7 +13,7 @@ namespace {
 
 using Role = DecoderPlan::Role;
 
-constexpr std::array<std::pair<std::string_view, Role>, 7> kNames = {{
+constexpr std::array<std::pair<std::string_view, Role>, 8> kNames = {{
     {"input_ids", Role::kTokens},
     {"attention_mask", Role::kMask},
     {"position_ids", Role::kPositions},
@@ -21,6 +21,7 @@ constexpr std::array<std::pair<std::string_view, Role>, 7> kNames = {{
     {"num_logits_to_keep", Role::kLogitsToKeep},
     {"logits_to_keep", Role::kLogitsToKeep},
     {LastRows::kInput, Role::kLastRows},
+    {DroppedTokens::kInput, Role::kDropped},
 }};
 constexpr const char* kLogits = "logits";
 constexpr std::string_view kPast = "past";
@@ -89,7 +90,10 @@ bool DecoderPlan::has_mask() const {
                      [](const Input& input) { return input.role == Role::kMask; });
 }
 
-LastRows DecoderPlan::LastLogits() { return {kLogits, std::string(kPast)}; }
+void DecoderPlan::AskOf(SessionOptions& options) {
+  options.last_rows = {kLogits, std::string(kPast)};
+  options.dropped_tokens = {std::string(kPast)};
+}
 
 bool IsDecoder(const std::vector<TensorSignature>& inputs) {
   const bool has_states = std::any_of(inputs.begin(), inputs.end(), [](const auto& input) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct DecoderPlan {
     kUsesCache,
     kLogitsToKeep,  // how many logits, of the last tokens, are computed
     kLastRows,      // the same, said by its extent
+    kDropped,       // by its extent, too: how many of the tokens before count no more
     kState
   };
   struct Input {
@@ -49,18 +51,22 @@ struct DecoderPlan {
   std::vector<State> states;
   size_t logits = 0;
   Joining joining = Joining::kAlone;
+  // Steps give states of the size of those that they take, while these have room.
+  bool keeps_size = false;
+  int64_t context_length = std::numeric_limits<int64_t>::max();  // tokens of a sequence, at most
 
   bool has_mask() const;
 
   // What it asks of the session that it is made for.
-  static LastRows LastLogits();
+  static void AskOf(SessionOptions& options);
 };
 
 // Whether the inputs are those of such a model: tokens, and something of the tokens before.
 bool IsDecoder(const std::vector<TensorSignature>& inputs);
 
-// `joining` is left at kAlone. kInvalidArgument for what is none; kUnimplemented, by its name, for
-// an input that nothing is known of, and a state of several free dimensions.
+// `joining` and what follows are left as they are. kInvalidArgument for what is none;
+// kUnimplemented, by its name, for an input that nothing is known of, and a state of several free
+// dimensions.
 Result<DecoderPlan> MakeDecoderPlan(const std::vector<TensorSignature>& inputs,
                                     const std::vector<TensorSignature>& outputs);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/convert.h"
@@ -48,7 +49,8 @@ struct Inputs {
   std::span<const int64_t> tokens, positions, mask;
   int64_t rows = 0, past = 0;
   std::span<const Tensor> states;
-  int64_t logits = 1;  // of so many tokens of each
+  int64_t logits = 1;   // of so many tokens of each
+  int64_t dropped = 0;  // of the past
 };
 
 Result<std::vector<Value>> MakeInputs(const DecoderPlan& plan, const Inputs& from) {
@@ -66,7 +68,9 @@ Result<std::vector<Value>> MakeInputs(const DecoderPlan& plan, const Inputs& fro
         made = NumbersAs(input.type, row, from.positions);
         break;
       case Role::kMask:
-        made = NumbersAs(input.type, Shape{from.rows, from.past + tokens}, from.mask);
+        made = NumbersAs(input.type,
+                         Shape{from.rows, static_cast<int64_t>(from.mask.size()) / from.rows},
+                         from.mask);
         break;
       case Role::kUsesCache:
         made = NumbersAs(input.type, Shape{1}, {&uses_cache, 1});
@@ -77,6 +81,10 @@ Result<std::vector<Value>> MakeInputs(const DecoderPlan& plan, const Inputs& fro
       case Role::kLastRows:
         made = NumbersAs(input.type, Shape{from.logits},
                          std::vector<int64_t>(static_cast<size_t>(from.logits), 0));
+        break;
+      case Role::kDropped:
+        made = NumbersAs(input.type, Shape{from.dropped},
+                         std::vector<int64_t>(static_cast<size_t>(from.dropped), 0));
         break;
       case Role::kState:
         made = Value(from.states[input.state]);
@@ -119,6 +127,13 @@ Result<DecoderState> StateAfter(const DecoderPlan& plan, const std::vector<Value
     state.tensors.push_back(outputs[one.output].tensor());
   }
   return state;
+}
+
+int64_t DecoderRows::RoomFor(int64_t length) const {
+  constexpr int64_t kRoom = 64;
+  if (!plan_.keeps_size) return length;
+  const int64_t room = (length + kRoom) / kRoom * kRoom;
+  return std::max(length + 1, std::min(room, plan_.context_length));
 }
 
 Result<Tensor> DecoderRows::Gather(const State& state, std::span<const Source> sources,
@@ -166,9 +181,10 @@ Status DecoderRows::Change(std::span<const size_t> kept, std::span<const Decoder
   std::vector<int64_t> lengths;
   for (const size_t row : kept) lengths.push_back(lengths_[row]);
   for (const DecoderState& state : joining) lengths.push_back(state.length);
-  const int64_t past = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  const int64_t past =
+      lengths.empty() ? 0 : RoomFor(*std::max_element(lengths.begin(), lengths.end()));
   std::vector<Tensor> tensors;
-  if (kept.empty() && joining.size() == 1) {
+  if (kept.empty() && joining.size() == 1 && past == joining[0].length) {
     tensors = joining[0].tensors;
   } else if (!lengths.empty()) {
     for (size_t i = 0; i < plan_.states.size(); ++i) {
@@ -188,28 +204,36 @@ Status DecoderRows::Change(std::span<const size_t> kept, std::span<const Decoder
   return Status::Ok();
 }
 
-Result<std::vector<Value>> DecoderRows::StepInputs(std::span<const int64_t> tokens) const {
-  const auto width = static_cast<size_t>(past_) + 1;
+Result<std::vector<Value>> DecoderRows::StepInputs(std::span<const int64_t> tokens) {
+  const bool is_full = std::find(lengths_.begin(), lengths_.end(), past_) != lengths_.end();
+  if (plan_.keeps_size && is_full) {
+    std::vector<size_t> all(lengths_.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    ONNXD_RETURN_IF_ERROR(Change(all, {}));
+  }
+  const auto width = static_cast<size_t>(plan_.keeps_size ? past_ : past_ + 1);
   std::vector<int64_t> mask(lengths_.size() * width, 0);
   for (size_t row = 0; row < lengths_.size(); ++row) {
     const auto own = static_cast<size_t>(lengths_[row]) + 1;
     const size_t begin = row * width + (pads_before() ? width - own : 0);
     std::fill_n(mask.begin() + static_cast<std::ptrdiff_t>(begin), own, 1);
   }
-  return MakeInputs(
-      plan_, {tokens, lengths_, mask, static_cast<int64_t>(lengths_.size()), past_, tensors_});
+  const int64_t dropped = plan_.keeps_size && pads_before() ? 1 : 0;
+  return MakeInputs(plan_, {tokens, lengths_, mask, static_cast<int64_t>(lengths_.size()), past_,
+                            tensors_, 1, dropped});
 }
 
 Status DecoderRows::SetStates(const std::vector<Value>& outputs) {
+  const int64_t past = plan_.keeps_size ? past_ : past_ + 1;
   std::vector<Tensor> tensors;
   for (const State& state : plan_.states) {
     ONNXD_RETURN_IF_ERROR(
-        CheckState(state, outputs[state.output], static_cast<int64_t>(lengths_.size()), past_ + 1));
+        CheckState(state, outputs[state.output], static_cast<int64_t>(lengths_.size()), past));
     tensors.push_back(outputs[state.output].tensor());
   }
   tensors_ = std::move(tensors);
   for (int64_t& length : lengths_) ++length;
-  ++past_;
+  past_ = past;
   return Status::Ok();
 }
 

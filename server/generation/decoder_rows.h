@@ -43,8 +43,9 @@ class DecoderRows {
   // changed. Errors as of `make`.
   Status Change(std::span<const size_t> kept, std::span<const DecoderState> joining);
 
-  // The session's inputs for one more token of each row.
-  Result<std::vector<Value>> StepInputs(std::span<const int64_t> tokens) const;
+  // The session's inputs for one more token of each row. Makes room for it, where the plan keeps
+  // the size of states: errors as of `make`.
+  Result<std::vector<Value>> StepInputs(std::span<const int64_t> tokens);
   // Each row is a token longer. kInternal when a state has not the shape that it must; then nothing
   // has changed.
   Status SetStates(const std::vector<Value>& outputs);
@@ -56,6 +57,8 @@ class DecoderRows {
   };
   Result<Tensor> Gather(const DecoderPlan::State& state, std::span<const Source> sources,
                         int64_t past) const;
+  // Tokens that states have where the longest row has so many.
+  int64_t RoomFor(int64_t length) const;
   bool pads_before() const { return plan_.joining == DecoderPlan::Joining::kPaddedBefore; }
 
   const DecoderPlan& plan_;

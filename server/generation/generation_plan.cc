@@ -75,11 +75,13 @@ Result<std::shared_ptr<const GenerationPlan>> MakeGenerationPlan(const Generatio
   const std::string file = settings.finds_files() ? kTokenizer : settings.tokenizer;
   ONNXD_RETURN_IF_ERROR(ReadTokenizer(fs::path(folder) / file, *plan));
   ONNXD_ASSIGN_OR_RETURN(GenerationFiles files, ReadGenerationFiles(settings, folder));
-  ONNXD_ASSIGN_OR_RETURN(const JoiningTrial trial, TryJoining(plan->decoder, session));
-  plan->decoder.joining = trial.joining;
   plan->context_length = settings.context_length > 0 ? settings.context_length
                          : files.context_length > 0  ? files.context_length
                                                      : kUnknownContext;
+  plan->decoder.context_length = plan->context_length;
+  ONNXD_ASSIGN_OR_RETURN(const JoiningTrial trial, TryJoining(plan->decoder, session));
+  plan->decoder.joining = trial.joining;
+  plan->decoder.keeps_size = trial.keeps_size;
   plan->stop_tokens = StopTokens(settings, files, *plan->token_decoder);
   plan->sampling = files.sampling;
   ReadChatTemplate(files.chat_template, *plan);

@@ -77,6 +77,10 @@ class Trial {
       least = distance;
       found.joining = joining;
     }
+    if (found.joining == Joining::kAlone) return found;
+    plan_.keeps_size = true;
+    const auto logits = Steps(found.joining, states);
+    found.keeps_size = logits.ok() && Distance(*logits, alone) <= most_;
     return found;
   }
 

@@ -8,6 +8,7 @@ namespace onnxd {
 
 struct JoiningTrial {
   DecoderPlan::Joining joining = DecoderPlan::Joining::kAlone;
+  bool keeps_size = false;  // as DecoderPlan's
   // Whether a prompt may be computed in several pieces.
   bool takes_pieces = false;
 };

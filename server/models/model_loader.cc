@@ -302,10 +302,12 @@ void SetSignature(ModelVersion& version) {
   }
 }
 
-bool HasLastRows(const InferenceSession& session) {
+// Whether DecoderPlan::AskOf brought it inputs that the model's file does not have.
+bool HasOwnInputs(const InferenceSession& session) {
   const auto& inputs = session.inputs();
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [](const auto& input) { return input.name == LastRows::kInput; });
+  return std::any_of(inputs.begin(), inputs.end(), [](const auto& input) {
+    return input.name == LastRows::kInput || input.name == DroppedTokens::kInput;
+  });
 }
 
 // ": fused runs 12 nodes, cpu 3"; empty where it is the CPU alone.
@@ -377,11 +379,11 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   const auto work = [loaded, options, wanted, load = load_, trusted = way.trusts_files] {
     auto& result = loaded->session;
     SessionOptions writing = options;
-    if (MayWriteTexts(wanted)) writing.last_rows = DecoderPlan::LastLogits();
+    if (MayWriteTexts(wanted)) DecoderPlan::AskOf(writing);
     result = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, writing); });
     if (!result->ok()) return;
     auto plans = PlansOf(wanted, ***result, options);
-    if (plans.ok() && plans->generation == nullptr && HasLastRows(***result)) {
+    if (plans.ok() && plans->generation == nullptr && HasOwnInputs(***result)) {
       // Its clients' inputs are the model's own.
       result.reset();
       result = LoadUnchanged(wanted, trusted, [&] { return load(wanted.path, options); });

@@ -265,10 +265,20 @@ Status CausalConvWithState(FunctionBody& body) {
   return Status::Ok();
 }
 
+// For devices, which read the state where it lies.
+Status Append(FunctionBody& body) {
+  const int64_t axis = body.attributes().Int("axis", 0);
+  const Operand end = body.Integers({std::numeric_limits<int64_t>::max()});
+  const Operand kept = Slice(body, body.Input(0), body.Call("Shape", {body.Input(2)}), end, axis);
+  body.Return(0, body.Call("Concat", {kept, body.Input(1)}, AxisOf(axis)));
+  return Status::Ok();
+}
+
 constexpr FunctionEntry kFunctions[] = {
     {"", "Attention", 23, 1 << 30, Attention},
     {"", "CausalConvWithState", 27, 1 << 30, CausalConvWithState},
     {"", "RotaryEmbedding", 23, 1 << 30, RotaryEmbedding},
+    {"onnxd", "Append", 1, 1, Append},
 };
 
 }  // namespace

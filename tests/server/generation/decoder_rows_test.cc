@@ -175,6 +175,62 @@ TEST(DecoderRows, MakesTheInputsOfAPromptsPieces) {
   EXPECT_THAT((*inputs)[2].tensor().elements<int64_t>(), ElementsAre(2, 3, 4));
 }
 
+// The mask of the one row, and how many tokens are dropped.
+std::pair<std::vector<int32_t>, int64_t> MaskAndDropped(const std::vector<Value>& inputs) {
+  const auto mask = inputs[1].tensor().elements<int32_t>();
+  return {{mask.begin(), mask.end()}, inputs.back().tensor().shape()[0]};
+}
+
+std::vector<Value> OutputsOfSize(int64_t tokens) {
+  const Value logits(Tensor::Of<float>(Shape{1, 1, 5}, {1, 2, 3, 4, 5}));
+  DecoderState state = State(tokens, 1);
+  return {logits, state.tensors[0], state.tensors[1]};
+}
+
+TEST(DecoderRows, StatesKeepTheirSizeWhileTheyHaveRoom) {
+  for (const auto joining :
+       {DecoderPlan::Joining::kPaddedBefore, DecoderPlan::Joining::kPaddedBehind}) {
+    const bool is_before = joining == DecoderPlan::Joining::kPaddedBefore;
+    DecoderPlan plan = Plan(joining);
+    plan.inputs.push_back({DecoderPlan::Role::kDropped, DataType::kInt64});
+    plan.keeps_size = true;
+    DecoderRows rows(plan, Tensor::Create);
+    const std::vector<DecoderState> one = {State(62, 1)};
+    ASSERT_TRUE(rows.Change({}, one).ok());
+    const std::vector<int64_t> token = {9};
+    for (int64_t length = 62; length < 64; ++length) {
+      const auto inputs = rows.StepInputs(token);
+      ASSERT_TRUE(inputs.ok());
+      EXPECT_EQ((*inputs)[3].tensor().shape(), (Shape{1, 2, 64, 1}));
+      const auto [mask, dropped] = MaskAndDropped(*inputs);
+      ASSERT_EQ(mask.size(), 64u);
+      EXPECT_EQ(std::accumulate(mask.begin(), mask.end(), int64_t{0}), length + 1);
+      EXPECT_EQ(mask[is_before ? 63 : 0], 1);
+      EXPECT_EQ(dropped, is_before ? 1 : 0);
+      EXPECT_EQ(rows.SetStates(OutputsOfSize(65)).code(), StatusCode::kInternal);
+      ASSERT_TRUE(rows.SetStates(OutputsOfSize(64)).ok());
+    }
+    const auto larger = rows.StepInputs(token);
+    ASSERT_TRUE(larger.ok());
+    EXPECT_EQ((*larger)[3].tensor().shape(), (Shape{1, 2, 128, 1}));
+    const auto numbers = Floats((*larger)[3]);
+    EXPECT_EQ(numbers[is_before ? 64 : 0], 1) << "the first token that was";
+    EXPECT_EQ(numbers[is_before ? 63 : 64], 0) << "and none beside";
+  }
+}
+
+TEST(DecoderRows, StatesHaveNoMoreRoomThanTheContext) {
+  DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
+  plan.keeps_size = true;
+  plan.context_length = 5;
+  DecoderRows rows(plan, Tensor::Create);
+  const std::vector<DecoderState> one = {State(3, 1)};
+  ASSERT_TRUE(rows.Change({}, one).ok());
+  const auto inputs = rows.StepInputs(std::vector<int64_t>{9});
+  ASSERT_TRUE(inputs.ok());
+  EXPECT_EQ((*inputs)[3].tensor().shape(), (Shape{1, 2, 5, 1}));
+}
+
 TEST(DecoderRows, SaysHowManyLogitsOfAPromptAreWanted) {
   DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
   const size_t first = plan.inputs.size();
