@@ -87,7 +87,7 @@ struct ThreadPool::Worker {
   // Of `teams`, which it indexes from 1 on; 0 without a team.
   static uint64_t Pack(size_t team, size_t rank) { return (team + 1) << 32 | rank; }
   Duty Read(const std::vector<std::unique_ptr<Team>>& teams) const {
-    const uint64_t word = duty.load(std::memory_order_acquire);
+    const uint64_t word = duty.load();
     if (word == 0) return {};
     return {teams[(word >> 32) - 1].get(), static_cast<int64_t>(word & 0xffffffff)};
   }
@@ -189,7 +189,7 @@ void ThreadPool::ShareWorkers() {
                     std::memory_order_relaxed);
   const int64_t shared = runs == 0 ? 0 : std::max<int64_t>(0, threads() - runs);
   for (auto i = static_cast<size_t>(shared); i < workers_.size(); ++i) {
-    workers_[i]->duty.store(0, std::memory_order_release);
+    workers_[i]->duty.store(0);
   }
   int64_t run = 0;
   for (size_t i = 0; i < teams_.size(); ++i) {
@@ -200,7 +200,7 @@ void ThreadPool::ShareWorkers() {
     teams_[i]->workers.store({static_cast<uint32_t>(first), static_cast<uint32_t>(end - first)},
                              std::memory_order_release);
     for (size_t worker = first; worker < end; ++worker) {
-      workers_[worker]->duty.store(Worker::Pack(i, worker - first + 1), std::memory_order_release);
+      workers_[worker]->duty.store(Worker::Pack(i, worker - first + 1));
     }
   }
 }
