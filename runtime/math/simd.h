@@ -157,7 +157,7 @@ struct GroupConvArguments {
   int64_t stride, pad_top, pad_left;
   const float* bias;  // [channels]; null: none
   float low, high;
-  float* out;  // [height of the result, out_width, channels]
+  float* out;  // [rows, out_width, channels]: those of the result from first_row on
   int64_t first_row, rows, out_width;
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/session/dropped_tokens.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -26,8 +27,16 @@ std::optional<TokenState> StateOf(const Graph& graph, ValueId id, const std::str
   return free.size() == 2 ? std::optional(TokenState{id, free[1]}) : std::nullopt;
 }
 
+// What Append takes.
+bool IsAppendable(DataType type) {
+  constexpr std::array kTypes = {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16,
+                                 DataType::kInt8, DataType::kUint8};
+  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+}
+
 // Whether the node puts new tokens behind those of the state.
 bool Appends(const Graph& graph, const Node& node, const TokenState& state) {
+  if (!IsAppendable(graph.value(state.id).type.element)) return false;
   const auto rank = static_cast<int64_t>(graph.value(state.id).type.shape->size());
   const int64_t axis = node.attributes.Int("axis", 0);
   return node.Is("Concat") && node.inputs.size() == 2 && node.inputs[0] == state.id &&

@@ -3,6 +3,7 @@
 // are computed by their rows, others number by number of the window.
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "runtime/graph/graph.h"
@@ -40,12 +41,22 @@ class DepthwiseConv {
   int64_t channels() const { return channels_; }
   const Activation& activation() const { return rest_; }
   std::vector<int64_t> window() const { return {window_height_, window_width_}; }
+  int64_t products() const {
+    return window_height_ * window_width_;
+  }  // of an element of the result
 
   // Rows [begin, end) of the result of one image, from `out` on, [rows, width, channels()], of
   // which the image's channels are written. bias: [channels()] or null. The caller applies
   // activation() to it.
   void Compute(const DepthwiseImage& image, const Window& window, const float* bias, int64_t begin,
                int64_t end, float* out) const;
+
+  // The same of a whole image, [height, width, channels()].
+  void ComputeRows(const float* image, const std::array<int64_t, 2>& size, const Window& window,
+                   const float* bias, int64_t begin, int64_t end, float* out) const {
+    Compute({image, size[0], size[1], size[0], 0, channels_, channels_}, window, bias, begin, end,
+            out);
+  }
 
   // Where one thread may compute the rows of [batch, height, width, channels()] over images of the
   // same shape: so many pixels, at least, the result must begin before them. nullopt: nowhere.

@@ -55,12 +55,14 @@ Result<GroupConv> GroupConv::Create(const Initializer& weights, const Activation
   return made;
 }
 
-void GroupConv::Compute(const float* image, int64_t height, int64_t width, const Window& window,
-                        const float* bias, int64_t begin, int64_t end, float* out) const {
-  math::CurrentSimd().group_conv({image, height, width, channels_, group_, weights_.data<float>(),
-                                  window.strides[0], window.pads_begin[0], window.pads_begin[1],
-                                  bias, bounds_.low, bounds_.high, out, begin, end - begin,
-                                  window.output[1]});
+void GroupConv::ComputeRows(const float* image, const std::array<int64_t, 2>& size,
+                            const Window& window, const float* bias, int64_t begin, int64_t end,
+                            float* out) const {
+  const int64_t columns = window.output[1];
+  math::CurrentSimd().group_conv({image, size[0], size[1], channels_, group_,
+                                  weights_.data<float>(), window.strides[0], window.pads_begin[0],
+                                  window.pads_begin[1], bias, bounds_.low, bounds_.high, out, begin,
+                                  end - begin, columns});
 }
 
 }  // namespace onnxd

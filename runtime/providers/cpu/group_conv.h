@@ -2,6 +2,9 @@
 // of 3 x 3 of one stride, 1 or 2, without dilation, with as many filters as channels in each group.
 #pragma once
 
+#include <array>
+#include <vector>
+
 #include "runtime/graph/graph.h"
 #include "runtime/graph/initializer.h"
 #include "runtime/ops/convolution.h"
@@ -20,14 +23,14 @@ class GroupConv {
   static Result<GroupConv> Create(const Initializer& weights, const Activation& activation);
 
   int64_t channels() const { return channels_; }
+  std::vector<int64_t> window() const { return {3, 3}; }
   int64_t products() const { return 9 * group_; }  // of an element of the result
   const Activation& activation() const { return bounds_.rest; }
 
-  // Rows [begin, end) of the result of one image. bias: [channels()] or null. image: [height,
-  // width, channels()]; out: the image's result from its first row on. The caller applies
-  // activation() to the rows.
-  void Compute(const float* image, int64_t height, int64_t width, const Window& window,
-               const float* bias, int64_t begin, int64_t end, float* out) const;
+  // Rows [begin, end) of the result of one image, [height, width, channels()], from `out` on. bias:
+  // [channels()] or null. The caller applies activation() to it.
+  void ComputeRows(const float* image, const std::array<int64_t, 2>& size, const Window& window,
+                   const float* bias, int64_t begin, int64_t end, float* out) const;
 
  private:
   int64_t channels_ = 0, group_ = 0;

@@ -631,7 +631,8 @@ void ExpectGroups(const GroupCase& c) {
   std::vector<float> out(static_cast<size_t>(rows * columns * channels), 7.0f);
   for (int64_t row = 0; row < rows; row += 3) {
     CurrentSimd().group_conv({x.data(), kHeight, c.width, channels, c.group, w.data(), c.stride,
-                              c.pad, c.pad, bias.data(), -1.2f, 1.5f, out.data(), row,
+                              c.pad, c.pad, bias.data(), -1.2f, 1.5f,
+                              out.data() + row * columns * channels, row,
                               std::min<int64_t>(3, rows - row), columns});
   }
   for (int64_t i = 0; i < rows * columns * channels; ++i) {

@@ -1,5 +1,8 @@
 #include "runtime/session/dropped_tokens.h"
 
+#include <vector>
+
+#include "runtime/tensor/convert.h"
 #include "tests/support/operator_testing.h"
 
 namespace onnxd {
@@ -51,6 +54,27 @@ TEST(DroppedTokens, StatesKeepTheirSize) {
       EXPECT_EQ(present[row * 5 + token], past[row * 5 + token + 1]) << row << ", " << token;
     }
     EXPECT_EQ(present[row * 5 + 4], added[row]) << row;
+  }
+}
+
+TEST(DroppedTokens, OfStatesOfAnyType) {
+  for (const DataType type : {DataType::kFloat16, DataType::kUint8, DataType::kDouble}) {
+    TestModel model(17);
+    model.Input("tokens", type, {kBatch, 2, Dimension::Symbol("new"), 1});
+    model.Input("past_0", type, {kBatch, 2, kPast, 1});
+    model.Node("Concat", {"past_0", "tokens"}, {"present_0"}, With({{"axis", int64_t{2}}}));
+    const auto session = Load(model.Output("present_0"));
+    ASSERT_TRUE(session);
+    const auto numbers = [&](const Shape& shape) { return *Converted(Numbers(shape, 1), type); };
+    const auto outputs = session->Run({{numbers(Shape{1, 2, 1, 1}), numbers(Shape{1, 2, 3, 1}),
+                                        *Tensor::Create(DataType::kInt64, Shape{1})}},
+                                      {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    const auto present = Converted((*outputs)[0].tensor(), DataType::kDouble);
+    const auto past = Converted(numbers(Shape{1, 2, 3, 1}), DataType::kDouble);
+    ASSERT_EQ(present->shape(), (Shape{1, 2, 3, 1}));
+    EXPECT_EQ(present->elements<double>()[0], past->elements<double>()[1]);
+    EXPECT_EQ(present->elements<double>()[4], past->elements<double>()[5]);
   }
 }
 

@@ -1,116 +1,15 @@
 // onnxd::ConvChannelsLast with a filter for each channel, by loops of our own.
-#include <algorithm>
-#include <numeric>
-
-#include "runtime/base/claim_lines.h"
-#include "runtime/kernel/kernel.h"
-#include "runtime/math/simd.h"
-#include "runtime/ops/convolution.h"
 #include "runtime/providers/cpu/depthwise.h"
-#include "runtime/providers/cpu/onednn/conv_bands.h"
-#include "runtime/providers/cpu/onednn/conv_operands.h"
-#include "runtime/providers/cpu/type_dispatch.h"
+#include "runtime/providers/cpu/onednn/rows_channels_last.h"
 
 namespace onnxd {
-namespace {
-
-// Of the result, at least: what follows on it finds them in a cache.
-constexpr int64_t kCachedFloats = 1 << 14;
-
-// The bytes of at least so many whole pixels, at the end of which a tensor may begin. A part of a
-// pixel would move a channel's results onto channels that are read later.
-size_t AlignedPixels(int64_t pixels, int64_t channels) {
-  const size_t pixel = static_cast<size_t>(channels) * sizeof(float);
-  const size_t unit = std::lcm(pixel, kTensorAlignment);
-  return (static_cast<size_t>(pixels) * pixel + unit - 1) / unit * unit;
-}
-
-class DepthwiseChannelsLast : public Kernel {
- public:
-  DepthwiseChannelsLast(DepthwiseConv conv, const Activation& behind_sum)
-      : conv_(std::move(conv)), behind_sum_(behind_sum) {}
-
-  bool ReadsInput(size_t i) const override { return i != 1; }
-
-  Result<PreparedKernel> Prepare(const PrepareContext& context) const override {
-    const Shape &x = context.InputShape(0), &y = context.OutputShape(0);
-    if (x[3] != conv_.channels() || y[3] != conv_.channels()) {
-      return InvalidArgument(StrCat(Describe(context.node), ": X and weights do not fit together"));
-    }
-    ONNXD_RETURN_IF_ERROR(onednn::CheckBiasAndSum(context, conv_.channels()));
-    PreparedKernel prepared;
-    if (y.ElementCount() == 0) {
-      prepared.compute = [](const KernelContext&) { return Status::Ok(); };
-      return prepared;
-    }
-    ONNXD_ASSIGN_OR_RETURN(const Window window,
-                           PoolWindow(context.node, {x[1], x[2]}, conv_.window()));
-    ONNXD_RETURN_IF_ERROR(onednn::CheckPads(context.node, window));
-    const int64_t bands = onednn::BandsPerImage(
-        Shape{1, y[0] * y[1], y[2], y[3]}, window.kernel[0] * window.kernel[1], context.threads);
-    const int64_t rows = (y[0] * y[1] + bands - 1) / bands;
-    if (const auto pixels = conv_.PixelsAhead(window, x, y); pixels && rows >= y[0] * y[1]) {
-      prepared.slides = {{0, 0, AlignedPixels(*pixels, y[3])}};
-    }
-    prepared.compute = [this, x, y, window, rows](const KernelContext& k) {
-      k.pool().ParallelFor(y[0] * y[1], rows, [&](int64_t begin, int64_t end) {
-        ComputeRows(window, x, y, k, begin, end);
-      });
-      return Status::Ok();
-    };
-    return prepared;
-  }
-
- private:
-  // Rows [begin, end) of all images' results, one under the other.
-  void ComputeRows(const Window& window, const Shape& x, const Shape& y, const KernelContext& k,
-                   int64_t begin, int64_t end) const {
-    const int64_t row = y[2] * y[3];
-    const int64_t at_once = Finishes(k) ? std::max<int64_t>(1, kCachedFloats / row) : y[1];
-    if (k.pool().threads() > 1) {
-      ClaimLines(k.output<float>(0) + begin * row,
-                 static_cast<size_t>((end - begin) * row) * sizeof(float));
-    }
-    while (begin < end) {
-      const int64_t image = begin / y[1], first = begin % y[1];
-      const int64_t last = std::min({y[1], first + end - begin, first + at_once});
-      const float* rows = k.input<float>(0) + image * x[1] * x[2] * x[3];
-      float* out = k.output<float>(0) + begin * row;
-      conv_.Compute({rows, x[1], x[2], x[1], 0, x[3], x[3]}, window, k.input<float>(2), first, last,
-                    out);
-      Finish(k.input<float>(3), begin * row, out, (last - first) * row);
-      begin += last - first;
-    }
-  }
-
-  // Whether results are read again.
-  bool Finishes(const KernelContext& k) const {
-    return k.input<float>(3) != nullptr || conv_.activation().kind != Activation::Kind::kNone;
-  }
-
-  // Elements from `offset` on.
-  void Finish(const float* sum, int64_t offset, float* out, int64_t count) const {
-    conv_.activation().Apply(out, count);
-    if (sum == nullptr) return;
-    math::CurrentSimd().binary(math::Binary::kAdd, out, sum + offset, out, count, 1, 1);
-    behind_sum_.Apply(out, count);
-  }
-
-  DepthwiseConv conv_;
-  Activation behind_sum_;
-};
-
-}  // namespace
 
 // Requires weights that DepthwiseConv takes.
 Result<std::unique_ptr<Kernel>> MakeDepthwiseChannelsLast(const KernelInfo& info) {
-  ONNXD_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(info.node));
-  const bool has_sum = info.node.input(3) != kNoValue;
-  ONNXD_ASSIGN_OR_RETURN(DepthwiseConv conv,
-                         DepthwiseConv::Create(info.node.attributes, *info.constant_input(1),
-                                               has_sum ? Activation() : activation));
-  return std::unique_ptr<Kernel>(std::make_unique<DepthwiseChannelsLast>(
-      std::move(conv), has_sum ? activation : Activation()));
+  return onednn::MakeRowsChannelsLast<DepthwiseConv>(
+      info, [](const KernelInfo& of, const Activation& activation) {
+        return DepthwiseConv::Create(of.node.attributes, *of.constant_input(1), activation);
+      });
 }
 
 }  // namespace onnxd
