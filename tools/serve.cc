@@ -143,6 +143,8 @@ int Serve(const ServeFlags& flags) {
   (*sources)->Localize(*options);
   const auto wanted = (*sources)->empty() ? FirstModels(*options) : std::vector<WantedVersion>();
   if (!wanted.ok()) return usage(wanted.status());
+  // Before it has threads, which would take signals otherwise.
+  BlockSignals();
   const auto session = SessionOptionsOf(*options);
   if (!session.ok()) return usage(session.status());
   auto keys = AccessGate::ReadKeys(*options);
@@ -151,7 +153,6 @@ int Serve(const ServeFlags& flags) {
     return usage(InvalidArgument(StrCat(options->access.key_file, " holds no keys")));
   }
 
-  BlockSignals();
   Daemon daemon(*options, *session, *std::move(keys), [flags, &sources] {
     auto read = ReadOptions(flags);
     if (read.ok()) (*sources)->Localize(*read);
