@@ -1,5 +1,6 @@
 #include "runtime/session/cache_entry.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "runtime/base/byte_stream.h"
@@ -101,17 +102,26 @@ bool SameExternalFiles(const CacheEntry& entry, ByteReader& in) {
 
 }  // namespace
 
+namespace {
+
+bool AsksForInputs(const SessionOptions& options) {
+  return !options.last_rows.output.empty() || !options.dropped_tokens.states.empty();
+}
+
+// Whether a model with these inputs may have been asked in vain, and is no other for it.
+bool MayHaveNone(const std::vector<TensorSignature>& inputs, const SessionOptions& options) {
+  return std::none_of(inputs.begin(), inputs.end(), [&](const TensorSignature& input) {
+    return input.name.starts_with(options.last_rows.beside) ||
+           input.name.starts_with(options.dropped_tokens.states);
+  });
+}
+
+}  // namespace
+
 std::unique_ptr<CacheEntry> EntryOf(const std::string& path, const SessionOptions& options) {
   if (options.cache == nullptr) return nullptr;
   std::string depends_on = StrCat("optimization ", static_cast<int>(options.optimization),
                                   ", precision ", PrecisionName(EffectivePrecision(options)));
-  if (!options.last_rows.output.empty()) {
-    depends_on += StrCat(", last rows of ", options.last_rows.output, " beside ",
-                         options.last_rows.beside);
-  }
-  if (!options.dropped_tokens.states.empty()) {
-    depends_on += StrCat(", dropped tokens of ", options.dropped_tokens.states);
-  }
   for (const auto& provider : options.providers) {
     const std::string identity = provider->cache_identity();
     if (identity.empty()) return nullptr;
@@ -122,27 +132,47 @@ std::unique_ptr<CacheEntry> EntryOf(const std::string& path, const SessionOption
   if (!state.ok() || !contents.ok()) return nullptr;
   auto entry = std::make_unique<CacheEntry>();
   entry->cache = options.cache;
-  entry->key = options.cache->KeyOf(*contents, depends_on);
+  entry->plain_key = options.cache->KeyOf(*contents, depends_on);
+  entry->key = entry->plain_key;
+  if (AsksForInputs(options)) {
+    entry->key = options.cache->KeyOf(
+        *contents,
+        StrCat(depends_on, "\nlast rows of ", options.last_rows.output, " beside ",
+               options.last_rows.beside, ", dropped tokens of ", options.dropped_tokens.states));
+  }
   entry->files.push_back(*state);
   return entry;
 }
 
-std::optional<PreparedModel> FindPreparedModel(const CacheEntry& entry) {
-  auto archive = entry.cache->Find(entry.key);
+namespace {
+
+std::optional<PreparedModel> FindUnder(const std::string& key, const CacheEntry& entry) {
+  auto archive = entry.cache->Find(key);
   if (!archive) return std::nullopt;
   ByteReader facts(archive->facts);
   PreparedModel found;
   found.info = ReadInfo(facts);
   if (archive->graphs.size() != 2 || !SameExternalFiles(entry, facts) ||
       !archive->graphs[1].Verify().ok()) {
-    entry.cache->Reject(entry.key);
+    entry.cache->Reject(key);
     return std::nullopt;
   }
   const Graph& signature = archive->graphs[0];
   found.inputs = ReadSignature(signature, signature.inputs);
   found.outputs = ReadSignature(signature, signature.outputs);
   found.graph = std::move(archive->graphs[1]);
+  found.key = key;
   return found;
+}
+
+}  // namespace
+
+std::optional<PreparedModel> FindPreparedModel(const CacheEntry& entry,
+                                               const SessionOptions& options) {
+  auto found = FindUnder(entry.key, entry);
+  if (found || entry.plain_key == entry.key) return found;
+  found = FindUnder(entry.plain_key, entry);
+  return found && MayHaveNone(found->inputs, options) ? std::move(found) : std::nullopt;
 }
 
 Status StorePreparedModel(const CacheEntry& entry, const InferenceSession& session) {

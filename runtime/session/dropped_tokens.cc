@@ -68,14 +68,13 @@ void Drop(Graph& graph, const TokenState& state, ValueId dropped, std::vector<No
     node.inputs.push_back(dropped);
     node.attributes.Set("axis", state.axis);
   }
-  std::vector<Node> slice;
-  NodeWriter writer(graph, slice, graph.value(state.id).name);
+  const std::string name = graph.value(state.id).name;
+  const ValueId kept = graph.AddUniqueValue(name);
+  if (!ReplaceInputs(graph, state.id, kept)) return;
+  NodeWriter writer(graph, nodes, name);
+  const ValueId begin = writer.Add("Shape", {dropped});
   const ValueId end = writer.Integers({std::numeric_limits<int64_t>::max()});
-  const ValueId axis = writer.Integers({state.axis});
-  const ValueId kept = writer.Add("Slice", {state.id, writer.Add("Shape", {dropped}), end, axis});
-  if (ReplaceInputs(graph, state.id, kept)) {
-    nodes.insert(nodes.end(), slice.begin(), slice.end());
-  }
+  writer.AddTo(kept, "Slice", {state.id, begin, end, writer.Integers({state.axis})});
 }
 
 }  // namespace

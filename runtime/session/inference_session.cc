@@ -115,7 +115,7 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::FromModel(Model mode
 
 Result<std::unique_ptr<InferenceSession>> InferenceSession::FindPrepared(
     const CacheEntry& entry, const SessionOptions& options) {
-  std::optional<PreparedModel> found = FindPreparedModel(entry);
+  std::optional<PreparedModel> found = FindPreparedModel(entry, options);
   if (!found) return NotFound("not in the cache");
   std::unique_ptr<InferenceSession> session(new InferenceSession());
   session->inputs_ = std::move(found->inputs);
@@ -124,7 +124,7 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::FindPrepared(
   const Status made = session->MakeExecutor(std::move(found->graph), options, false);
   if (!made.ok()) {
     LogWarning(StrCat(entry.files[0].path, ": ", made.ToString()));
-    entry.cache->Reject(entry.key);
+    entry.cache->Reject(found->key);
     return made;
   }
   session->from_cache_ = true;
@@ -187,8 +187,10 @@ Result<std::unique_ptr<InferenceSession>> InferenceSession::Make(
   ONNXD_RETURN_IF_ERROR(CheckModel(model));
   std::unique_ptr<InferenceSession> session(new InferenceSession());
   session->info_ = InfoOf(model);
+  const size_t own_inputs = model.graph.inputs.size();
   ONNXD_RETURN_IF_ERROR(AddLastRows(options.last_rows, model.graph));
   ONNXD_RETURN_IF_ERROR(AddDroppedTokens(options.dropped_tokens, model.graph));
+  if (entry != nullptr && model.graph.inputs.size() == own_inputs) entry->key = entry->plain_key;
   session->inputs_ = SignatureOf(model.graph, model.graph.inputs);
   session->outputs_ = SignatureOf(model.graph, model.graph.outputs);
   // A loop over all rows may be found to be an operator that takes each by itself. Providers' own

@@ -31,13 +31,16 @@ bool HasRank(const Graph& graph, ValueId id, int rank) {
   return id != kNoValue && RankOf(graph, id) == rank;
 }
 
+// A number for all elements, or none.
+bool IsOneNumber(const Graph& graph, ValueId id) { return id == kNoValue || HasRank(graph, id, 0); }
+
 // The product's rows, where each of its own follows from one of them.
 ValueId RowsOfProduct(const Graph& graph, const Node& node) {
   const bool is_product = node.Is("MatMul") || node.Is("MatMulInteger");
   if (!HasRank(graph, node.input(0), kRank)) return kNoValue;
   if (node.Is("MatMulNBits", kMicrosoft)) return node.input(0);
   if (!is_product || !HasRank(graph, node.input(1), kRank - 1)) return kNoValue;
-  return IsAlikeForRows(graph, node.input(2)) ? node.input(0) : kNoValue;
+  return IsOneNumber(graph, node.input(2)) ? node.input(0) : kNoValue;
 }
 
 // The operand whose rows the node's are made of, element by element.
@@ -82,7 +85,9 @@ std::optional<ValueId> FindOutput(const LastRows& wanted, const Graph& graph) {
   const auto is_beside = [&](ValueId id) {
     return graph.value(id).name.starts_with(wanted.beside);
   };
-  if (!std::any_of(graph.inputs.begin(), graph.inputs.end(), is_beside)) return std::nullopt;
+  if (wanted.output.empty() || std::none_of(graph.inputs.begin(), graph.inputs.end(), is_beside)) {
+    return std::nullopt;
+  }
   const auto found = std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) {
     return graph.value(id).name == wanted.output;
   });

@@ -281,6 +281,13 @@ class Stop(unittest.TestCase):
             self.assertEqual(process.returncode, 0)
             self.assertNotIn("ready", out)
 
+    def test_with_several_threads_for_a_run(self):
+        """None of which takes the signal."""
+        with daemon.Daemon(daemon.MODELS, environment={"ONNXD_RUNTIME_THREADS": "4"}) as running:
+            running.process.send_signal(signal.SIGHUP)
+            self.assertTrue(running.logged("configuration"))
+            self.assertEqual(running.terminate(20), 0)
+
     def test_a_second_signal_ends_the_wait(self):
         with daemon.Daemon(daemon.MODELS, environment={"ONNXD_LIMITS_DRAIN_DELAY_S": "60"}) as running:
             running.process.send_signal(signal.SIGTERM)

@@ -103,6 +103,28 @@ TEST(DroppedTokens, WhatElseReadsAStateDoesNotSeeThem) {
   EXPECT_NEAR((*outputs)[1].tensor().elements<float>()[0], sum, 1e-4);
 }
 
+// Append is there a Slice, which is read where the state lies, and a Concat.
+TEST(DroppedTokens, OnADevice) {
+  for (const char* provider : {"opencl", "fused"}) {
+    SessionOptions options = DefaultSession();
+    options.providers = *MakeProviders({provider, "cpu"});
+    if (options.providers.size() < 2) GTEST_SKIP() << "no OpenCL on this machine";
+    options.dropped_tokens.states = "past";
+    TestModel model = Decoder(false);
+    const auto session = InferenceSession::FromModel(std::move(model.model()), options);
+    ASSERT_TRUE(session.ok()) << session.status().ToString();
+    EXPECT_TRUE((*session)->info().nodes_by_provider.contains(provider));
+    for (const int64_t dropped : {0, 1, 3}) {
+      const auto inputs = Inputs(5, dropped);
+      const auto got = (*session)->Run(inputs, {}), wanted = Load(Decoder(false))->Run(inputs, {});
+      ASSERT_TRUE(got.ok()) << got.status().ToString();
+      ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
+      EXPECT_EQ((*got)[0].tensor().shape(), (*wanted)[0].tensor().shape());
+      EXPECT_EQ(Elements(got), Elements(wanted)) << provider << ", " << dropped;
+    }
+  }
+}
+
 TEST(DroppedTokens, LeaveGraphsWithoutSuchStatesAsTheyAre) {
   EXPECT_EQ(Load(Decoder(false), "")->inputs().size(), 2u) << "not asked for";
   EXPECT_EQ(Load(Decoder(false), "memory")->inputs().size(), 2u) << "no such name";

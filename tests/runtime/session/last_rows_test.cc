@@ -126,6 +126,15 @@ TEST(LastRows, LeaveOtherGraphsAsTheyAre) {
   scales.Node("DequantizeLinear", {"bytes", "scale", "zero"}, {"logits"}).Output("logits");
   EXPECT_EQ(Load(scales)->inputs().size(), 2u) << "a scale for each row";
 
+  TestModel zeros = Hidden();
+  zeros.Input("rounded", DataType::kUint8,
+              {Dimension::Symbol("batch"), Dimension::Symbol("tokens"), 4});
+  zeros.Input("zeros", DataType::kUint8, {Dimension::Symbol("tokens")});
+  zeros.Constant("bytes", Tensor::Of<int8_t>(Shape{4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}));
+  zeros.Node("MatMulInteger", {"rounded", "bytes", "zeros"}, {"product"});
+  zeros.Node("Cast", {"product"}, {"logits"}, With({{"to", int64_t{1}}})).Output("logits");
+  EXPECT_EQ(Load(zeros)->inputs().size(), 4u) << "a zero point for each row";
+
   TestModel one_row = Hidden({Dimension::Symbol("batch"), 1, 4});
   one_row.Node("MatMul", {"hidden", "matrix"}, {"logits"}).Output("logits");
   EXPECT_EQ(Load(one_row)->inputs().size(), 2u) << "so many rows always";

@@ -93,6 +93,19 @@ class PreparedModelCacheTest : public testing::Test {
     return session.ok() ? std::move(*session) : nullptr;
   }
 
+  // As a model that may write texts is loaded. Saves it where it was not found.
+  bool FindsAsked(bool asks) {
+    SessionOptions options = DefaultSession();
+    options.cache = cache_;
+    if (asks) options.last_rows = {"logits", "past"}, options.dropped_tokens = {"past"};
+    const auto session = InferenceSession::Load(model_, std::move(options));
+    EXPECT_TRUE(session.ok()) << session.status().ToString();
+    if ((*session)->wants_saving()) {
+      EXPECT_TRUE((*session)->SaveToCache().ok());
+    }
+    return (*session)->from_cache();
+  }
+
   // Loads, runs and saves: a first start.
   std::vector<Value> FirstStart() {
     const auto session = Load();
@@ -209,6 +222,30 @@ TEST_F(PreparedModelCacheTest, OtherOptionsHaveEntriesOfTheirOwn) {
   FirstStart();
   EXPECT_FALSE(Load(OptimizationLevel::kBasic)->from_cache());
   EXPECT_TRUE(Load()->from_cache());
+}
+
+TEST_F(PreparedModelCacheTest, WhatIsAskedOfOtherModelsInVainChangesNothing) {
+  EXPECT_FALSE(FindsAsked(true));
+  EXPECT_TRUE(FindsAsked(false));
+  EXPECT_TRUE(FindsAsked(true));
+  EXPECT_EQ(Entries().size(), 1u);
+}
+
+TEST_F(PreparedModelCacheTest, AModelThatGetsInputsHasAnEntryWithThem) {
+  const Dimension batch = Dimension::Symbol("batch"), past = Dimension::Symbol("past");
+  TestModel model;
+  model.Input("past_0", DataType::kFloat, {batch, past}).Input("new", DataType::kFloat, {batch, 1});
+  model.Node("Concat", {"past_0", "new"}, {"present_0"}, [] {
+    Attributes axis;
+    axis.Set("axis", int64_t{1});
+    return axis;
+  }());
+  Write(model.Output("present_0"));
+  EXPECT_FALSE(FindsAsked(false));
+  EXPECT_FALSE(FindsAsked(true)) << "the model without them";
+  EXPECT_TRUE(FindsAsked(false));
+  EXPECT_TRUE(FindsAsked(true));
+  EXPECT_EQ(Entries().size(), 2u);
 }
 
 TEST_F(PreparedModelCacheTest, DamageAnywhereIsNoticedRemovedAndCounted) {
