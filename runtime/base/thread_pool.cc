@@ -57,7 +57,7 @@ struct ThreadPool::Team {
 
   // Workers that serve it: `count` from workers_[first] on. Told in one word, since a caller reads
   // it while others come and go.
-  struct Workers {
+  struct alignas(int64_t) Workers {
     uint32_t first = 0, count = 0;
   };
 
