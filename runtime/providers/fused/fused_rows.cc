@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "runtime/base/size_class.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/providers/fused/fused_kernels.h"
 #include "runtime/providers/fused/place_function.h"
@@ -208,7 +209,7 @@ Result<std::unique_ptr<Kernel>> MakeFusedRows(const KernelInfo&, FusedGraph grap
     const bool wide = shape.ElementCount() > std::numeric_limits<int32_t>::max();
     const int64_t row_count = shape.ElementCount() / width;
     const std::string source =
-        StrCat(Define("INDEX", wide ? "i64" : "u32"), Define("KEPT", kept ? width : 0),
+        StrCat(Define("INDEX", wide ? "i64" : "u32"), Define("KEPT", kept ? SizeClass(width) : 0),
                OperatorText(node), PointwiseFunctions(), first.text(), last.text(), affine.text,
                "#define BEGIN(place) ", first.Call("0", "place"), "\n#define FINISH(value, place) ",
                last.Call("value", "place"), "\n",
@@ -240,7 +241,7 @@ Result<std::unique_ptr<Kernel>> MakeFusedRows(const KernelInfo&, FusedGraph grap
     for (const uint32_t lanes : LanesFor(width)) {
       tactics.push_back({StrCat("rows ", lanes), [&make, lanes] { return make(lanes); }});
     }
-    return PrepareFastest(device, context, StrCat(source, " ", row_count, " ", width), tactics);
+    return PrepareFastest(device, context, {source, {row_count, width}}, tactics);
   });
 }
 

@@ -227,16 +227,16 @@ Result<FlashAttention> MakeWay(GpuDevice& device, const FlashSizes& flash, const
 
 // All that the times of its ways depend on. With few queries these are keys to the next power of
 // two: a decoder's cache grows by one each time, and is not worth a search each time.
-std::string QuestionOf(const Way& way, const FlashSizes& sizes) {
+TacticQuestion QuestionOf(const Way& way, const FlashSizes& sizes) {
   const bool grows = way.split.has_value();
   const auto keys = static_cast<uint64_t>(sizes.keys);
-  std::string question =
-      StrCat(way.source, " ", sizes.queries, " ", grows ? std::bit_ceil(keys) : keys);
-  for (const int64_t extent : sizes.batch) question += StrCat(" ", extent);
+  TacticQuestion question{way.source, sizes.batch};
+  question.sizes.push_back(sizes.queries);
+  question.sizes.push_back(grows ? static_cast<int64_t>(std::bit_ceil(keys)) : sizes.keys);
   for (const AttentionOperand* operand : {&sizes.q, &sizes.k, &sizes.v, &sizes.y}) {
-    question += StrCat(" ", operand->row_stride);
+    question.sizes.push_back(operand->row_stride);
     if (grows) continue;
-    for (const int64_t stride : operand->batch_strides) question += StrCat(" ", stride);
+    for (const int64_t stride : operand->batch_strides) question.sizes.push_back(stride);
   }
   return question;
 }

@@ -500,13 +500,15 @@ std::vector<LibraryWay> LibraryWaysOf(const GpuDevice& device, const ProductPlan
 }
 
 // The text of the plainest variant, all sizes, and the shapes that other inputs are read by.
-std::string QuestionOf(const ProductPlan& plan, const PrepareContext& context) {
-  std::string question = SourceOf(plan.text, false);
-  for (const int64_t size : {plan.sizes.batch, plan.sizes.m, plan.sizes.n, plan.sizes.k}) {
-    question += StrCat(" ", size);
-  }
+TacticQuestion QuestionOf(const ProductPlan& plan, const PrepareContext& context) {
+  const ProductSizes& sizes = plan.sizes;
+  TacticQuestion question{SourceOf(plan.text, false), {sizes.batch, sizes.m, sizes.n, sizes.k}};
   for (const OperandInfo& input : context.inputs) {
-    if (input.shape != nullptr) question += StrCat(" ", input.shape->ToString());
+    if (input.shape == nullptr) continue;
+    question.text += StrCat(" ", input.shape->rank());
+    for (int axis = 0; axis < input.shape->rank(); ++axis) {
+      question.sizes.push_back((*input.shape)[axis]);
+    }
   }
   return question;
 }

@@ -13,6 +13,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/machine.h"
+#include "runtime/base/size_class.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/data_type.h"
 
@@ -161,6 +162,12 @@ std::vector<std::optional<Result<PreparedKernel>>> MakeAll(const std::vector<Tac
   return made;
 }
 
+std::string SizesOf(const TacticQuestion& question) {
+  std::string sizes;
+  for (const int64_t size : question.sizes) sizes += StrCat(" ", size);
+  return sizes;
+}
+
 // For a line of the log.
 std::string Told(const Candidate& candidate) {
   const double seconds = candidate.shortest();
@@ -170,7 +177,7 @@ std::string Told(const Candidate& candidate) {
 
 // The name of the fastest; nothing where none could be timed.
 std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& context,
-                                       const std::string& question,
+                                       const TacticQuestion& question,
                                        const std::vector<Tactic>& tactics) {
   auto operands = Operands::Make(device, context);
   if (!operands.ok()) return std::nullopt;
@@ -197,34 +204,51 @@ std::optional<std::string> FindFastest(GpuDevice& device, const PrepareContext& 
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.shortest() < b.shortest(); });
   for (const Candidate& candidate : candidates) told += Told(candidate);
-  Log(LogLevel::kDebug,
-      StrCat("tactics of ", question.substr(question.rfind('\n') + 1), ":", told));
+  Log(LogLevel::kDebug, StrCat("tactics of", SizesOf(question), ":", told));
   if (fastest == candidates.end()) return std::nullopt;
   return fastest->tactic().name;
 }
 
 // What is asked, and of which: an answer holds until there is another way.
-std::string QuestionOf(const std::string& question, const std::vector<Tactic>& tactics) {
-  std::string asked = question;
+std::string Asked(const std::string& text, const std::string& sizes,
+                  const std::vector<Tactic>& tactics) {
+  std::string asked = text + sizes;
   for (const Tactic& tactic : tactics) asked += StrCat("\n", tactic.name);
   return asked;
+}
+
+// Ways that read several elements at once want rows of so many.
+constexpr int64_t kAligned = 8;
+
+std::string SizeClassesOf(const TacticQuestion& question) {
+  std::string classes = " about";
+  for (const int64_t size : question.sizes) {
+    classes += StrCat(" ", SizeClass(size), size % kAligned == 0 ? "" : " odd");
+  }
+  return classes;
 }
 
 }  // namespace
 
 Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& context,
-                                      const std::string& question,
+                                      const TacticQuestion& question,
                                       const std::vector<Tactic>& tactics) {
   if (tactics.size() == 1 || !device.searches_tactics()) return tactics[0].make();
   const auto named = [&](const std::optional<std::string>& name) {
     return std::find_if(tactics.begin(), tactics.end(),
                         [&](const Tactic& tactic) { return tactic.name == name; });
   };
-  const std::string asked = QuestionOf(question, tactics);
-  auto tactic = named(device.FindFastest(asked));
+  const std::string exact = Asked(question.text, SizesOf(question), tactics);
+  const std::string about = Asked(question.text, SizeClassesOf(question), tactics);
+  auto known = device.FindFastest(exact);
+  if (!known) known = device.FindFastest(about);
+  auto tactic = named(known);
   if (tactic == tactics.end()) {
     const auto fastest = FindFastest(device, context, question, tactics);
-    if (fastest) device.StoreFastest(asked, *fastest);
+    if (fastest) {
+      device.StoreFastest(exact, *fastest);
+      device.StoreFastest(about, *fastest);
+    }
     tactic = named(fastest);
   }
   if (tactic != tactics.end()) {

@@ -14,13 +14,20 @@ struct Tactic {
   std::function<Result<PreparedKernel>()> make;
 };
 
+// All that the times of tactics depend on.
+struct TacticQuestion {
+  std::string text;                 // what is computed
+  std::vector<int64_t> sizes = {};  // of how much
+};
+
 // The first tactic, which is the best guess, unless the device searches: then the fastest, which is
-// asked of the device by `question` (all that times depend on) or found by running each on buffers
-// of its own. Requires a tactic, and kernels without states that read nothing on the host; `make` of
-// different tactics may be called at once. Errors are those of the first tactic; others that fail
-// are passed over.
+// asked of the device or found by running each on buffers of its own. What was found for sizes that
+// differ by less than a quarter (SizeClass) holds too, so that shapes that requests choose, such as
+// lengths of texts, are not each timed. Requires a tactic, and kernels without states that read
+// nothing on the host; `make` of different tactics may be called at once. Errors are those of the
+// first tactic; others that fail are passed over.
 Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& context,
-                                      const std::string& question,
+                                      const TacticQuestion& question,
                                       const std::vector<Tactic>& tactics);
 
 }  // namespace onnxd

@@ -2,7 +2,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <thread>
 
@@ -10,6 +12,7 @@
 #include "runtime/base/checked_math.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
+#include "runtime/base/size_class.h"
 #include "runtime/base/status.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/base/thread_pool.h"
@@ -47,6 +50,24 @@ TEST(CeilDivide, RoundsUpWithoutASum) {
   EXPECT_EQ(CeilDivide(9, 4), 3);
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(CeilDivide(kMost, 2), kMost / 2 + 1);
+}
+
+TEST(SizeClass, IsLessThanAQuarterAbove) {
+  for (const int64_t size : {-1, 0, 1, 2, 3, 7, 8, 10, 16, 20, 96, 128, 1024}) {
+    EXPECT_EQ(SizeClass(size), size);
+  }
+  EXPECT_EQ(SizeClass(9), 10);
+  EXPECT_EQ(SizeClass(33), 40);
+  EXPECT_EQ(SizeClass(1025), 1280);
+  EXPECT_EQ(SizeClass((int64_t{1} << 62) - 1), int64_t{1} << 62);
+  EXPECT_EQ(SizeClass(INT64_MAX), INT64_MAX);
+  int64_t last = 0;
+  for (int64_t size = 1; size < 5000; ++size) {
+    const int64_t rounded = SizeClass(size);
+    EXPECT_GE(rounded, std::max(size, last));
+    EXPECT_LT(rounded * 4, size * 5);
+    last = rounded;
+  }
 }
 
 TEST(CheckedMath, ReportsOverflow) {

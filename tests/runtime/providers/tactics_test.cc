@@ -59,7 +59,7 @@ class Tactics : public testing::Test {
   }
 
   // The name of the way that is taken.
-  std::string Taken(const std::string& question, const std::vector<Tactic>& tactics) {
+  std::string Taken(const TacticQuestion& question, const std::vector<Tactic>& tactics) {
     const Node node;
     const Shape shape{2, 3};
     const OperandInfo given{true, ValueType::Kind::kTensor, DataType::kFloat, &shape, nullptr};
@@ -85,33 +85,50 @@ class Tactics : public testing::Test {
 constexpr int64_t kQuick = 1, kSlow = 2'000'000;
 
 TEST_F(Tactics, TheFastestIsTakenAndNotTimedAgain) {
-  EXPECT_EQ(Taken("first", {Way("slow", kSlow), Way("quick", kQuick)}), "quick");
+  EXPECT_EQ(Taken({"first"}, {Way("slow", kSlow), Way("quick", kQuick)}), "quick");
   // Had they been timed again, the other one would be the fastest.
-  EXPECT_EQ(Taken("first", {Way("slow", kQuick), Way("quick", kSlow)}), "quick");
-  EXPECT_EQ(Taken("second", {Way("slow", kQuick), Way("quick", kSlow)}), "slow");
+  EXPECT_EQ(Taken({"first"}, {Way("slow", kQuick), Way("quick", kSlow)}), "quick");
+  EXPECT_EQ(Taken({"second"}, {Way("slow", kQuick), Way("quick", kSlow)}), "slow");
+}
+
+TEST_F(Tactics, SizesThatDifferByLittleShareAnAnswer) {
+  const std::vector<Tactic> then = {Way("first", kQuick), Way("second", kSlow)};
+  const std::vector<Tactic> later = {Way("first", kSlow), Way("second", kQuick)};
+  EXPECT_EQ(Taken({"rows", {37, 64}}, then), "first");
+  EXPECT_EQ(Taken({"rows", {33, 64}}, later), "first");
+  EXPECT_EQ(Taken({"columns", {37, 64}}, later), "second") << "another text";
+  EXPECT_EQ(Taken({"rows", {41, 64}}, later), "second") << "a quarter more";
+  EXPECT_EQ(Taken({"rows", {40, 64}}, later), "second") << "of which eight lie together";
+  EXPECT_EQ(Taken({"rows", {37, 64}}, later), "first");
+}
+
+TEST_F(Tactics, AnAnswerForOtherSizesIsOneOfTheseWays) {
+  EXPECT_EQ(Taken({"sizes", {37}}, {Way("old", kQuick), Way("older", kSlow)}), "old");
+  EXPECT_EQ(Taken({"sizes", {38}}, {Way("other", kSlow), Way("older", kQuick)}), "older");
 }
 
 TEST_F(Tactics, WhatFailsIsPassedOver) {
-  EXPECT_EQ(Taken("failing", {Failing("broken"), Way("slow", kSlow)}), "slow");
-  EXPECT_EQ(Taken("failing", {Failing("broken"), Way("slow", kSlow)}), "slow");
+  EXPECT_EQ(Taken({"failing"}, {Failing("broken"), Way("slow", kSlow)}), "slow");
+  EXPECT_EQ(Taken({"failing"}, {Failing("broken"), Way("slow", kSlow)}), "slow");
 }
 
 TEST_F(Tactics, AreTimedAgainWhereThereAreOthers) {
-  EXPECT_EQ(Taken("version", {Way("old", kQuick), Way("older", kSlow)}), "old");
-  EXPECT_EQ(Taken("version", {Way("old", kSlow), Way("older", kSlow), Way("new", kQuick)}), "new");
-  EXPECT_EQ(Taken("version", {Way("older", kQuick), Way("new", kSlow)}), "older");
+  EXPECT_EQ(Taken({"version"}, {Way("old", kQuick), Way("older", kSlow)}), "old");
+  EXPECT_EQ(Taken({"version"}, {Way("old", kSlow), Way("older", kSlow), Way("new", kQuick)}),
+            "new");
+  EXPECT_EQ(Taken({"version"}, {Way("older", kQuick), Way("new", kSlow)}), "older");
 }
 
 TEST_F(Tactics, TellWhatEachTookWhereTheLogIsForThat) {
   testing::internal::CaptureStderr();
-  Taken("untold", {Way("slow", kSlow), Way("quick", kQuick)});
+  Taken({"untold"}, {Way("slow", kSlow), Way("quick", kQuick)});
   ConfigureLog(LogLevel::kDebug, LogFormat::kText);
-  Taken("source\n sizes", {Way("old", kQuick), Way("new", kQuick)});
+  Taken({"source", {2, 3}}, {Way("old", kQuick), Way("new", kQuick)});
   ConfigureLog(LogLevel::kInfo, LogFormat::kText);
   const std::string told = testing::internal::GetCapturedStderr();
   // In any order: one that the machine's noise makes look hopeless comes first.
-  EXPECT_THAT(told, testing::ContainsRegex("debug tactics of  sizes:.* old [0-9.e+-]+ us;"));
-  EXPECT_THAT(told, testing::ContainsRegex("debug tactics of  sizes:.* new [0-9.e+-]+ us;"));
+  EXPECT_THAT(told, testing::ContainsRegex("debug tactics of 2 3:.* old [0-9.e+-]+ us;"));
+  EXPECT_THAT(told, testing::ContainsRegex("debug tactics of 2 3:.* new [0-9.e+-]+ us;"));
   EXPECT_THAT(told, testing::Not(testing::HasSubstr("quick")));
 }
 
@@ -135,18 +152,19 @@ TEST_F(Tactics, AreTimedOnMemoryForAllThatStridesReach) {
                   return prepared;
                 }};
   const int64_t before = device_->statistics().used_bytes;
-  ASSERT_TRUE(PrepareFastest(*device_, {node, inputs, outputs}, "strided", {tactic, tactic}).ok());
+  ASSERT_TRUE(
+      PrepareFastest(*device_, {node, inputs, outputs}, {"strided"}, {tactic, tactic}).ok());
   EXPECT_GE(used - before, ((1 << 20) + 3) * 4);
 }
 
 TEST_F(Tactics, TheFirstIsTakenWhereNoneCanBeTimed) {
-  EXPECT_EQ(Taken("none", {Failing("broken"), Failing("broken as well")}),
+  EXPECT_EQ(Taken({"none"}, {Failing("broken"), Failing("broken as well")}),
             "INTERNAL: it does not compile");
 }
 
 TEST_F(Tactics, WithoutASearchTheFirstIsTaken) {
   device_ = *FindOpenClDevice({.searches_tactics = false});
-  EXPECT_EQ(Taken("guess", {Way("best guess", kSlow), Way("quick", kQuick)}), "best guess");
+  EXPECT_EQ(Taken({"guess"}, {Way("best guess", kSlow), Way("quick", kQuick)}), "best guess");
 }
 
 Tensor Numbers(const Shape& shape) {
