@@ -128,9 +128,9 @@ struct Measurement {
   std::vector<ProfiledRun> profiled;
 };
 
-RunOptions OptionsOf(const BenchFlags& flags) {
+RunOptions OptionsOf(const BenchFlags& flags, const InferenceSession& session) {
   RunOptions options;
-  options.outputs_on_device = flags.on_device;
+  if (flags.on_device) options.outputs_on_device.assign(session.outputs().size(), true);
   return options;
 }
 
@@ -157,7 +157,7 @@ Status MeasureAll(const BenchFlags& flags, const InferenceSession& session,
                   const std::vector<Value>& inputs, Measurement& measured) {
   for (int i = 0; i < flags.iterations; ++i) {
     ProfiledRun run;
-    RunOptions run_options = OptionsOf(flags);
+    RunOptions run_options = OptionsOf(flags, session);
     if (!flags.profile.empty()) run_options.profile = &run.profile;
     if (flags.callers > 1) {
       double milliseconds = 0;
@@ -182,8 +182,8 @@ Status MeasureInTurns(const BenchFlags& flags, const InferenceSession& session,
   int count = 0;
   while (std::scanf("%d", &count) == 1 && count > 0) {
     measured.times.push_back(0);
-    ONNXD_RETURN_IF_ERROR(TimeCallers(session, inputs, OptionsOf(flags), flags.callers, count,
-                                      measured.times.back()));
+    ONNXD_RETURN_IF_ERROR(TimeCallers(session, inputs, OptionsOf(flags, session), flags.callers,
+                                      count, measured.times.back()));
     std::printf("%.6f\n", measured.times.back());
     std::fflush(stdout);
   }
@@ -205,7 +205,7 @@ Status RunBench(const BenchFlags& flags) {
   const int warm_up = flags.paced ? 2 : std::max(2, flags.iterations / 10);
   for (int i = 0; i < warm_up; ++i) {
     const auto run_begin = Clock::now();
-    ONNXD_ASSIGN_OR_RETURN(const auto outputs, session->Run(inputs, OptionsOf(flags)));
+    ONNXD_ASSIGN_OR_RETURN(const auto outputs, session->Run(inputs, OptionsOf(flags, *session)));
     if (i == 0) beginning.first_run_ms = Milliseconds(Clock::now() - run_begin);
     if (i > 0 || flags.compare.empty()) continue;
     ONNXD_RETURN_IF_ERROR(

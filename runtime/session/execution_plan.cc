@@ -25,7 +25,7 @@ Result<std::shared_ptr<const ExecutionPlan>> ExecutionPlanner::Run() {
   plan_->outputs_on_device = request_.outputs_on_device;
   FindLastUses();
   FindReadAtStrides();
-  if (request_.outputs_on_device) FindStaying();
+  FindStaying();
   DefineInputs();
   for (const auto& [id, tensor] : request_.constants) DefineConstant(id, tensor);
   for (const auto& [id, tensor] : request_.device_constants) DefineDeviceConstant(id, tensor);

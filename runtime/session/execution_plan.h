@@ -75,8 +75,8 @@ struct RecordableSteps {
 };
 
 struct ExecutionPlan {
-  std::vector<PlannedInput> inputs;  // one per graph input
-  bool outputs_on_device = false;    // RunOptions
+  std::vector<PlannedInput> inputs;     // one per graph input
+  std::vector<bool> outputs_on_device;  // RunOptions, one per graph output
   std::vector<Step> steps;
   std::vector<Value> constants;  // tensors
   std::vector<OutputSource> outputs;
@@ -101,7 +101,7 @@ struct PlanRequest {
   const std::map<ValueId, Tensor>& device_constants;  // the same, as device kernels read them
   Device* device;                                     // null: no node runs on one
   std::span<const Value> values;                      // the inputs of the run that asks
-  bool outputs_on_device;                             // RunOptions
+  const std::vector<bool>& outputs_on_device;         // RunOptions, one per graph output
   ThreadPool& pool;
   int64_t max_bytes;
 };

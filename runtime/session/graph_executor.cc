@@ -172,7 +172,7 @@ size_t HostBytes(const std::vector<Value>& outputs) {
 }  // namespace
 
 Result<std::shared_ptr<GraphExecutor::PlanEntry>> GraphExecutor::FindOrMakePlan(
-    std::span<const Value> inputs, bool outputs_on_device) const {
+    std::span<const Value> inputs, const std::vector<bool>& outputs_on_device) const {
   const auto matches = [&](const ExecutionPlan& plan) {
     if (plan.outputs_on_device != outputs_on_device) return false;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -292,7 +292,9 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
                                     ", where none of the nodes runs"));
     }
   }
-  const bool outputs_on_device = options.outputs_on_device && device_ != nullptr;
+  std::vector<bool> outputs_on_device;
+  if (device_ != nullptr) outputs_on_device = options.outputs_on_device;
+  outputs_on_device.resize(graph_->outputs.size(), false);
   ONNXD_ASSIGN_OR_RETURN(const auto entry, FindOrMakePlan(inputs, outputs_on_device));
   const ExecutionPlan& plan = *entry->plan;
   std::unique_ptr<Context> context;

@@ -67,8 +67,8 @@ class GraphExecutor {
   // Gives back the memory that contexts of other shapes keep on the device. False: there are none.
   bool DropIdleContexts() const;
   Status TakeArena(const ExecutionPlan& plan, Context& context) const;
-  Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(std::span<const Value> inputs,
-                                                    bool outputs_on_device) const;
+  Result<std::shared_ptr<PlanEntry>> FindOrMakePlan(
+      std::span<const Value> inputs, const std::vector<bool>& outputs_on_device) const;
   // In memory of the host from which copies run beside computation, as long as there is some.
   Result<Tensor> MakePinned(DataType type, const Shape& shape) const;
   Result<Value> MakeOutput(const OutputSource& source) const;

@@ -10,6 +10,8 @@
 namespace onnxd {
 
 void ExecutionPlanner::FindStaying() {
+  const auto& wanted = request_.outputs_on_device;
+  if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
   std::vector<bool> is_read(graph_.value_count(), false);
   for (const Node& node : graph_.nodes) {
     for (const auto* list : {&node.inputs, &node.captures}) {
@@ -24,7 +26,8 @@ void ExecutionPlanner::FindStaying() {
     const ValueId id = node.outputs[0];
     if (!is_output_[static_cast<size_t>(id)] || is_read[static_cast<size_t>(id)]) continue;
     const auto at = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
-    staying_.emplace(node.inputs[0], static_cast<size_t>(at - graph_.outputs.begin()));
+    const auto output = static_cast<size_t>(at - graph_.outputs.begin());
+    if (wanted[output]) staying_.emplace(node.inputs[0], output);
   }
 }
 

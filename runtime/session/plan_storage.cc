@@ -117,7 +117,7 @@ Status ExecutionPlanner::DefineOutputs() {
     source.from_device = s.copied_to_host > 0;
     if (InArena(s.slot)) source.slot.index = static_cast<size_t>(s.storage);
     const bool is_device_input = s.slot.kind == Slot::Kind::kInput && s.slot.on_device;
-    if (is_device_input && !request_.outputs_on_device) {
+    if (is_device_input && !request_.outputs_on_device[i]) {
       return InvalidArgument(StrCat("output '", graph_.value(id).name, "' is an input that is on ",
                                     request_.device->name()));
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <vector>
 
 namespace onnxd {
 
@@ -17,9 +18,10 @@ struct RunOptions {
   // Between steps, other threads of the processor may run when none could for so long; zero: they
   // wait until the kernel lets them. See YieldEvery.
   std::chrono::nanoseconds yield_every{0};
-  // Outputs that a device computes stay in its memory (Tensor::device), for a next run that takes
-  // them as inputs; those whose shapes depend on elements come to the host nevertheless.
-  bool outputs_on_device = false;
+  // Of each output, whether it stays in the memory of the device that computes it (Tensor::device),
+  // for a next run that takes it as an input; those that are not told come to the host, as do those
+  // whose shapes depend on elements.
+  std::vector<bool> outputs_on_device;
   // Gets an event per node when not null. Must outlive the call; one call at a time.
   RunProfile* profile = nullptr;
 };

@@ -22,6 +22,15 @@ struct DeviceFailure {
   int64_t value = 0;  // the index at fault
 };
 
+// Rows of `bytes` each, of which every next one begins so many bytes behind the one before.
+struct CopiedRows {
+  void* to;
+  size_t to_pitch;
+  const void* from;
+  size_t from_pitch;
+  size_t bytes, rows;
+};
+
 // Work that a stream recorded, to be done again by one call.
 class DeviceGraph {
  public:
@@ -40,6 +49,10 @@ class Stream {
   // The bytes are there after Synchronize.
   virtual Status CopyOut(void* to, const void* from, size_t bytes) = 0;
   virtual Status CopyWithin(void* to, const void* from, size_t bytes) = 0;
+  // Requires pitches of `bytes` and more. Not recorded.
+  virtual Status CopyRowsWithin(const CopiedRows& rows);
+  // Not recorded.
+  virtual Status Zero(void* to, size_t bytes);
   // Waits until all is done.
   virtual Status Synchronize() = 0;
 

@@ -95,6 +95,16 @@ void DecoderPlan::AskOf(SessionOptions& options) {
   options.dropped_tokens = {std::string(kPast)};
 }
 
+std::vector<bool> DecoderPlan::OutputsOnDevice() const {
+  std::vector<bool> stay;
+  if (!states_on_device) return stay;
+  for (const State& one : states) {
+    stay.resize(std::max(stay.size(), one.output + 1), false);
+    stay[one.output] = true;
+  }
+  return stay;
+}
+
 bool IsDecoder(const std::vector<TensorSignature>& inputs) {
   const bool has_states = std::any_of(inputs.begin(), inputs.end(), [](const auto& input) {
     return IsState(input.name) && input.type.is_tensor();

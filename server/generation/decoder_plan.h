@@ -53,9 +53,13 @@ struct DecoderPlan {
   Joining joining = Joining::kAlone;
   // Steps give states of the size of those that they take, while these have room.
   bool keeps_size = false;
+  // They stay on the device that computes them, where the next run takes them.
+  bool states_on_device = false;
   int64_t context_length = std::numeric_limits<int64_t>::max();  // tokens of a sequence, at most
 
   bool has_mask() const;
+  // RunOptions::outputs_on_device of its runs.
+  std::vector<bool> OutputsOnDevice() const;
 
   // What it asks of the session that it is made for.
   static void AskOf(SessionOptions& options);

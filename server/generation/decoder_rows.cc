@@ -6,6 +6,7 @@
 
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/convert.h"
+#include "server/generation/gathered_states.h"
 
 namespace onnxd {
 namespace {
@@ -13,18 +14,8 @@ namespace {
 using Role = DecoderPlan::Role;
 using State = DecoderPlan::State;
 
-Shape ShapeOf(const State& state, int64_t rows, int64_t past) {
-  Shape shape;
-  for (int axis = 0; axis < static_cast<int>(state.shape.size()); ++axis) {
-    shape.Append(axis == state.batch_axis  ? rows
-                 : axis == state.past_axis ? past
-                                           : state.shape[static_cast<size_t>(axis)].value);
-  }
-  return shape;
-}
-
 Status CheckState(const State& state, const Value& value, int64_t rows, int64_t past) {
-  const Shape expected = ShapeOf(state, rows, past);
+  const Shape expected = ShapeOfState(state, rows, past);
   if (value.is_tensor() && value.tensor().type() == state.type &&
       value.tensor().shape() == expected) {
     return Status::Ok();
@@ -98,10 +89,21 @@ Result<std::vector<Value>> MakeInputs(const DecoderPlan& plan, const Inputs& fro
 
 }  // namespace
 
+StateMemory StateMemoryOf(const DecoderPlan& plan, const InferenceSession& session,
+                          TensorMaker make) {
+  StateMemory memory{std::move(make)};
+  if (!plan.states_on_device) return memory;
+  memory.move = [&session](const Tensor& tensor) -> Result<Tensor> {
+    ONNXD_ASSIGN_OR_RETURN(const Value moved, session.MoveInput(Value(tensor)));
+    return moved.tensor();
+  };
+  return memory;
+}
+
 Result<DecoderState> EmptyState(const DecoderPlan& plan) {
   DecoderState state;
   for (const State& one : plan.states) {
-    ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(one.type, ShapeOf(one, 1, 0)));
+    ONNXD_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Create(one.type, ShapeOfState(one, 1, 0)));
     if (tensor.bytes() > 0) std::memset(tensor.mutable_raw(), 0, tensor.bytes());
     state.tensors.push_back(std::move(tensor));
   }
@@ -136,45 +138,17 @@ int64_t DecoderRows::RoomFor(int64_t length) const {
   return std::max(length + 1, std::min(room, plan_.context_length));
 }
 
-Result<Tensor> DecoderRows::Gather(const State& state, std::span<const Source> sources,
-                                   int64_t past) const {
-  const auto rows = static_cast<int64_t>(sources.size());
-  const Shape shape = ShapeOf(state, rows, past);
-  ONNXD_ASSIGN_OR_RETURN(Tensor joined, make_(state.type, shape));
-  const bool grows = state.past_axis >= 0;
-  const int behind = grows ? state.past_axis : state.batch_axis;
-  const int64_t outer = shape.ElementCount(0, state.batch_axis);
-  const int64_t middle = shape.ElementCount(state.batch_axis + 1, behind);
-  const int64_t elements = shape.ElementCount(behind + 1, shape.rank());
-  const size_t unit =
-      static_cast<size_t>(elements) * static_cast<size_t>(DataTypeBits(state.type)) / 8;
-  auto* const to = static_cast<std::byte*>(joined.mutable_raw());
-  for (int64_t row = 0; row < rows; ++row) {
-    const Source& source = sources[static_cast<size_t>(row)];
-    const Shape& from_shape = source.tensor->shape();
-    const int64_t from_rows = from_shape[state.batch_axis];
-    const int64_t from_past = grows ? from_shape[state.past_axis] : 1;
-    const int64_t length = grows ? source.length : 1, to_past = grows ? past : 1;
-    const int64_t from_begin = pads_before() ? from_past - length : 0;
-    const int64_t to_begin = pads_before() ? to_past - length : 0;
-    const auto* const from = static_cast<const std::byte*>(source.tensor->raw());
-    for (int64_t block = 0; block < outer * middle; ++block) {
-      const int64_t before = block / middle, within = block % middle;
-      const auto place = [&](int64_t all_rows, int64_t this_row, int64_t tokens) {
-        return static_cast<size_t>(((before * all_rows + this_row) * middle + within) * tokens) *
-               unit;
-      };
-      std::byte* const target = to + place(rows, row, to_past);
-      const int64_t missing = pads_before() ? 0 : length;
-      std::memset(target + static_cast<size_t>(missing) * unit, 0,
-                  static_cast<size_t>(to_past - length) * unit);
-      std::memcpy(
-          target + static_cast<size_t>(to_begin) * unit,
-          from + place(from_rows, source.row, from_past) + static_cast<size_t>(from_begin) * unit,
-          static_cast<size_t>(length) * unit);
-    }
+Result<Tensor> DecoderRows::Joined(size_t i, std::span<const size_t> kept,
+                                   std::span<const DecoderState> joining, int64_t past) const {
+  std::vector<StateRow> sources;
+  for (const size_t row : kept) {
+    sources.push_back({tensors_[i], static_cast<int64_t>(row), lengths_[row]});
   }
-  return joined;
+  for (const DecoderState& state : joining) sources.push_back({state.tensors[i], 0, state.length});
+  ONNXD_ASSIGN_OR_RETURN(Tensor joined,
+                         GatherStates(plan_.states[i], sources, past, pads_before(), memory_.make));
+  if (memory_.move == nullptr || joined.device() != nullptr) return joined;
+  return memory_.move(joined);
 }
 
 Status DecoderRows::Change(std::span<const size_t> kept, std::span<const DecoderState> joining) {
@@ -188,14 +162,7 @@ Status DecoderRows::Change(std::span<const size_t> kept, std::span<const Decoder
     tensors = joining[0].tensors;
   } else if (!lengths.empty()) {
     for (size_t i = 0; i < plan_.states.size(); ++i) {
-      std::vector<Source> sources;
-      for (const size_t row : kept) {
-        sources.push_back({&tensors_[i], static_cast<int64_t>(row), lengths_[row]});
-      }
-      for (const DecoderState& state : joining) {
-        sources.push_back({&state.tensors[i], 0, state.length});
-      }
-      ONNXD_ASSIGN_OR_RETURN(tensors.emplace_back(), Gather(plan_.states[i], sources, past));
+      ONNXD_ASSIGN_OR_RETURN(tensors.emplace_back(), Joined(i, kept, joining, past));
     }
   }
   tensors_ = std::move(tensors);

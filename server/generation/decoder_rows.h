@@ -30,39 +30,47 @@ Result<std::vector<Value>> PromptInputs(const DecoderPlan& plan, const DecoderSt
 Result<DecoderState> StateAfter(const DecoderPlan& plan, const std::vector<Value>& outputs,
                                 int64_t length);
 
+// Where states are between runs.
+struct StateMemory {
+  TensorMaker make;  // the tensors that rows are copied to, on the host
+  // Brings these to where the session reads them; null: it does so in each run.
+  std::function<Result<Tensor>(const Tensor&)> move = nullptr;
+};
+
+// `session`: outlives it.
+StateMemory StateMemoryOf(const DecoderPlan& plan, const InferenceSession& session,
+                          TensorMaker make);
+
 class DecoderRows {
  public:
-  // `make` makes the tensors that rows are copied to.
-  DecoderRows(const DecoderPlan& plan, TensorMaker make) : plan_(plan), make_(std::move(make)) {}
+  DecoderRows(const DecoderPlan& plan, StateMemory memory)
+      : plan_(plan), memory_(std::move(memory)) {}
 
   size_t size() const { return lengths_.size(); }
   // Tokens of each row that were computed.
   std::span<const int64_t> lengths() const { return lengths_; }
 
   // Those of `kept` stay, in that order, and these come behind them. Where it fails, nothing has
-  // changed. Errors as of `make`.
+  // changed. Errors as of GatherStates and `memory`.
   Status Change(std::span<const size_t> kept, std::span<const DecoderState> joining);
 
   // The session's inputs for one more token of each row. Makes room for it, where the plan keeps
-  // the size of states: errors as of `make`.
+  // the size of states: errors as of Change.
   Result<std::vector<Value>> StepInputs(std::span<const int64_t> tokens);
   // Each row is a token longer. kInternal when a state has not the shape that it must; then nothing
   // has changed.
   Status SetStates(const std::vector<Value>& outputs);
 
  private:
-  struct Source {
-    const Tensor* tensor;
-    int64_t row, length;
-  };
-  Result<Tensor> Gather(const DecoderPlan::State& state, std::span<const Source> sources,
-                        int64_t past) const;
+  // Of the plan's i-th state.
+  Result<Tensor> Joined(size_t i, std::span<const size_t> kept,
+                        std::span<const DecoderState> joining, int64_t past) const;
   // Tokens that states have where the longest row has so many.
   int64_t RoomFor(int64_t length) const;
   bool pads_before() const { return plan_.joining == DecoderPlan::Joining::kPaddedBefore; }
 
   const DecoderPlan& plan_;
-  const TensorMaker make_;
+  const StateMemory memory_;
   std::vector<Tensor> tensors_;  // of the plan's states, all rows
   int64_t past_ = 0;             // of the tensors
   std::vector<int64_t> lengths_;

@@ -56,18 +56,18 @@ struct Generator::Sequence {
 };
 
 struct Generator::Group {
-  Group(const DecoderPlan& plan, const TensorMaker& make) : rows(plan, make) {}
+  Group(const DecoderPlan& plan, const StateMemory& memory) : rows(plan, memory) {}
   DecoderRows rows;
   std::vector<SequencePtr> sequences;  // one a row; null: it is over
 };
 
 Generator::Generator(std::shared_ptr<const GenerationPlan> plan, Scheduler& scheduler,
-                     std::shared_ptr<ScheduledModel> scheduled, TensorMaker make,
+                     std::shared_ptr<ScheduledModel> scheduled, StateMemory memory,
                      std::function<void()> on_idle, std::shared_ptr<ModelMetrics> metrics)
     : plan_(std::move(plan)),
       scheduler_(scheduler),
       scheduled_(std::move(scheduled)),
-      make_(std::move(make)),
+      memory_(std::move(memory)),
       on_idle_(std::move(on_idle)),
       metrics_(std::move(metrics)) {}
 
@@ -292,11 +292,11 @@ Status Generator::ScorePrompt(const Sequence& sequence, const Value& logits, siz
 void Generator::Regroup() {
   if (plan_->decoder.joining == Joining::kAlone) {
     for (SequencePtr& sequence : std::exchange(joining_, {})) {
-      groups_.push_back(std::make_unique<Group>(plan_->decoder, make_));
+      groups_.push_back(std::make_unique<Group>(plan_->decoder, memory_));
       Regroup(*groups_.back(), std::move(sequence));
     }
   } else {
-    if (groups_.empty()) groups_.push_back(std::make_unique<Group>(plan_->decoder, make_));
+    if (groups_.empty()) groups_.push_back(std::make_unique<Group>(plan_->decoder, memory_));
     Regroup(*groups_[0], {});
   }
   DropEmptyGroups();

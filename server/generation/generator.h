@@ -61,9 +61,9 @@ struct GenerationRequest {
 class Generator : public std::enable_shared_from_this<Generator> {
  public:
   // `scheduled` runs the session, and must not run it on the thread that submits. `keep` lives as
-  // long as a request does. `make`: as of DecoderRows. `on_idle`: called when no text is left.
+  // long as a request does. `memory`: as of DecoderRows. `on_idle`: called when no text is left.
   Generator(std::shared_ptr<const GenerationPlan> plan, Scheduler& scheduler,
-            std::shared_ptr<ScheduledModel> scheduled, TensorMaker make,
+            std::shared_ptr<ScheduledModel> scheduled, StateMemory memory,
             std::function<void()> on_idle, std::shared_ptr<ModelMetrics> metrics);
   ~Generator();
   Generator(const Generator&) = delete;
@@ -119,7 +119,7 @@ class Generator : public std::enable_shared_from_this<Generator> {
   const std::shared_ptr<const GenerationPlan> plan_;
   Scheduler& scheduler_;
   const std::shared_ptr<ScheduledModel> scheduled_;
-  const TensorMaker make_;
+  const StateMemory memory_;
   const std::function<void()> on_idle_;
   const std::shared_ptr<ModelMetrics> metrics_;
   mutable std::mutex mutex_;

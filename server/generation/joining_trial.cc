@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/base/log.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/tensor/convert.h"
 #include "server/generation/decoder_rows.h"
@@ -39,6 +40,7 @@ class Trial {
  public:
   Trial(DecoderPlan plan, const InferenceSession& session)
       : plan_(std::move(plan)), session_(session) {
+    options_.outputs_on_device = plan_.OutputsOnDevice();
     options_.deadline = std::chrono::steady_clock::now() +
                         (session.runs_on_device() ? kDeviceTimeLimit : kTimeLimit);
     const auto& logits = session.outputs()[plan_.logits].type.shape;
@@ -64,6 +66,7 @@ class Trial {
     most_ = std::min(Tolerance(alone), kShareOfContext * Distance(without, {alone[0]}));
 
     JoiningTrial found;
+    found.states_on_device = plan_.states_on_device;
     if (const auto state = Prompted({begin, end}); state.ok()) {
       const auto logits = Steps(Joining::kAlone, {*state});
       found.takes_pieces = logits.ok() && Distance(*logits, {alone[0]}) <= most_;
@@ -99,7 +102,7 @@ class Trial {
   // Of each sequence the logits of three steps.
   Result<Logits> Steps(Joining joining, const std::vector<DecoderState>& states) {
     plan_.joining = joining;
-    DecoderRows rows(plan_, Tensor::Create);
+    DecoderRows rows(plan_, StateMemoryOf(plan_, session_, Tensor::Create));
     ONNXD_RETURN_IF_ERROR(rows.Change({}, states));
     Logits all(states.size());
     for (int64_t step = 0; step < 3; ++step) {
@@ -153,6 +156,13 @@ class Trial {
 }  // namespace
 
 Result<JoiningTrial> TryJoining(const DecoderPlan& plan, const InferenceSession& session) {
+  if (session.runs_on_device()) {
+    DecoderPlan there = plan;
+    there.states_on_device = true;
+    auto found = Trial(std::move(there), session).Run();
+    if (found.ok()) return found;
+    LogInfo(StrCat("states do not stay on the device: ", found.status().message()));
+  }
   auto found = Trial(plan, session).Run();
   if (found.ok()) return found;
   return FailedPrecondition(

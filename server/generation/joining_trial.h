@@ -8,14 +8,16 @@ namespace onnxd {
 
 struct JoiningTrial {
   DecoderPlan::Joining joining = DecoderPlan::Joining::kAlone;
-  bool keeps_size = false;  // as DecoderPlan's
+  // As DecoderPlan's.
+  bool keeps_size = false;
+  bool states_on_device = false;
   // Whether a prompt may be computed in several pieces.
   bool takes_pieces = false;
 };
 
 // Computes two made-up sequences alone and side by side, with each way of filling up the shorter
 // one that the plan has inputs for, and takes the first that gives the same logits.
-// kFailedPrecondition where one alone already fails.
+// On a device states stay there if they can. kFailedPrecondition where one alone already fails.
 Result<JoiningTrial> TryJoining(const DecoderPlan& plan, const InferenceSession& session);
 
 }  // namespace onnxd

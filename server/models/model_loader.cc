@@ -39,12 +39,15 @@ RunOptions RunOptionsOf(const RunLimits& limits) {
   return options;
 }
 
-RunFunction RunFunctionOf(const ModelVersion& version) {
+// `outputs_on_device`: as of RunOptions.
+RunFunction RunFunctionOf(const ModelVersion& version, std::vector<bool> outputs_on_device) {
   const InferenceSession& session = *version.session;
-  return [&session, memory = version.memory](
+  return [&session, memory = version.memory, outputs_on_device = std::move(outputs_on_device)](
              std::span<const Value> inputs, const RunLimits& limits) -> Result<std::vector<Value>> {
     const int64_t refusals = memory->refusals();
-    auto outputs = session.Run(inputs, RunOptionsOf(limits));
+    RunOptions options = RunOptionsOf(limits);
+    options.outputs_on_device = outputs_on_device;
+    auto outputs = session.Run(inputs, options);
     if (outputs.ok() || outputs.status().code() != StatusCode::kResourceExhausted ||
         memory->refusals() == refusals) {
       return outputs;
@@ -66,9 +69,10 @@ BatchComputation PromptTokensOf(std::shared_ptr<const GenerationPlan> plan) {
   }};
 }
 
-BatchComputation ComputationOf(const ModelVersion& version) {
+BatchComputation ComputationOf(const ModelVersion& version,
+                               std::vector<bool> outputs_on_device) {
   const InferenceSession& session = *version.session;
-  return {RunFunctionOf(version),
+  return {RunFunctionOf(version, std::move(outputs_on_device)),
           [&session](DataType type, const Shape& shape) { return session.MakeInput(type, shape); },
           session.runs_on_device()};
 }
@@ -433,7 +437,9 @@ Result<std::shared_ptr<ModelVersion>> ModelLoader::Load(const WantedVersion& wan
   QueuePolicy policy = PolicyOf(wanted.settings);
   policy.runs_inline = policy.runs_inline && generation == nullptr;
   policy.is_admitted = generation != nullptr;
-  const BatchComputation computation = ComputationOf(*version);
+  std::vector<bool> outputs_on_device;
+  if (generation != nullptr) outputs_on_device = generation->decoder.OutputsOnDevice();
+  const BatchComputation computation = ComputationOf(*version, std::move(outputs_on_device));
   version->scheduled = std::make_shared<ScheduledModel>(wanted.model, computation, version->metrics,
                                                         std::move(policy));
   if (generation != nullptr) AddGenerator(generation, computation.make_input, *version);
@@ -469,13 +475,15 @@ void ModelLoader::AddGenerator(const std::shared_ptr<const GenerationPlan>& plan
     return make(type, shape);
   };
   version.generator =
-      std::make_shared<Generator>(plan, scheduler_, version.scheduled, make_state,
+      std::make_shared<Generator>(plan, scheduler_, version.scheduled,
+                                  StateMemoryOf(plan->decoder, *version.session, make_state),
                                   version.session->KeepOutputMemory(), version.metrics);
   constexpr const char* kWays[] = {"one by one", "padded before their tokens",
                                    "padded behind their tokens"};
   LogInfo(StrCat("model '", version.model, "' writes texts: ", plan->context_length,
                  " tokens of context, sequences take steps ",
                  kWays[static_cast<size_t>(plan->decoder.joining)],
+                 plan->decoder.states_on_device ? ", states stay on the device" : "",
                  plan->chat == nullptr ? "" : ", with a chat template"));
   if (plan->chat == nullptr && plan->has_chat_template) {
     LogWarning(StrCat("model '", version.model, "': ", plan->why_no_chat));

@@ -1,5 +1,6 @@
 """Providers of devices: chosen by priority, left out where the machine has none, the same answers."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import json
@@ -20,6 +21,8 @@ import onnx
 from onnx import numpy_helper
 
 import daemon
+import decoders
+import test_generation
 
 CNN = daemon.MODELS / "digits_cnn" / "1" / "model.onnx"
 
@@ -267,6 +270,23 @@ class Devices(unittest.TestCase):
                 self.assertEqual(done.returncode == 0, code == 0, done.stderr)
             self.assertIn("INVALID_ARGUMENT", done.stderr)
             self.assertIn("'look_up' (Gather): index 7 is out of range", done.stderr)
+
+
+@unittest.skipUnless(HAS_OPENCL, "no OpenCL on this machine")
+class Generation(test_generation.GenerationCase):
+    def test_states_stay_on_the_device(self):
+        """But while texts join and leave, whose states go by the host."""
+        for positions, way in ((False, "one by one"), (True, "padded before their tokens")):
+            with self.subTest(positions=positions):
+                self.put(1 + positions, decoders.decoder(test_generation.WEIGHTS, positions=positions))
+                self.files("providers: [fused, cpu]\n", version=1 + positions)
+                served = self.serve()
+                prompts = test_generation.PROMPTS * 2
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    texts = list(pool.map(lambda prompt: self.texts(served, prompt), prompts))
+                self.assertEqual(texts, [[test_generation.written(prompt)] for prompt in prompts])
+                self.assertTrue(served.logged(f"sequences take steps {way}, states stay on the device"))
+                served.close()
 
 
 if __name__ == "__main__":

@@ -112,6 +112,28 @@ class CudaStream : public GpuStream {
         "cuMemcpyDtoDAsync");
   }
 
+  Status CopyRowsWithin(const CopiedRows& rows) override {
+    if (rows.bytes == 0 || rows.rows == 0) return Status::Ok();
+    cuda::RowsCopy copy;
+    copy.from.kind = copy.to.kind = cuda::kMemoryOfDevice;
+    copy.from.address = ToDevice(rows.from);
+    copy.from.pitch = rows.from_pitch;
+    copy.to.address = ToDevice(rows.to);
+    copy.to.pitch = rows.to_pitch;
+    copy.bytes = rows.bytes;
+    copy.rows = rows.rows;
+    shared_->Enter();
+    return shared_->Check(shared_->driver.cuMemcpy2DAsync_v2(
+                              reinterpret_cast<const ::CUDA_MEMCPY2D_st*>(&copy), stream_),
+                          "cuMemcpy2DAsync");
+  }
+  Status Zero(void* to, size_t bytes) override {
+    if (bytes == 0) return Status::Ok();
+    shared_->Enter();
+    return shared_->Check(shared_->driver.cuMemsetD8Async(ToDevice(to), 0, bytes, stream_),
+                          "cuMemsetD8Async");
+  }
+
   Status Synchronize() override {
     shared_->Enter();
     return shared_->Check(shared_->driver.cuStreamSynchronize(stream_), "cuStreamSynchronize");

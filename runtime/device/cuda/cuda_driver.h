@@ -18,6 +18,7 @@ struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
 struct CUtensorMap_st;
+struct CUDA_MEMCPY2D_st;
 
 namespace onnxd::cuda {
 
@@ -40,6 +41,21 @@ inline constexpr int kTileOf16Bits = 1;
 inline constexpr int kTileSwizzle128 = 3;
 inline constexpr int kTilePromotion256 = 3;
 
+// What is behind a CUDA_MEMCPY2D_st.
+struct MemoryOfRows {
+  size_t x = 0, y = 0;
+  int kind = 0;
+  const void* on_host = nullptr;
+  DevicePointer address = 0;
+  void* array = nullptr;
+  size_t pitch = 0;
+};
+struct RowsCopy {
+  MemoryOfRows from, to;
+  size_t bytes = 0, rows = 0;
+};
+inline constexpr int kMemoryOfDevice = 2;
+
 // FUNCTION(name, parameters); all answer a code, 0 for success. Enumerations are ints here.
 #define ONNXD_CUDA_FUNCTIONS(FUNCTION)                                                           \
   FUNCTION(cuInit, (unsigned))                                                                   \
@@ -61,6 +77,8 @@ inline constexpr int kTilePromotion256 = 3;
   FUNCTION(cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, ::CUstream_st*))           \
   FUNCTION(cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, ::CUstream_st*))                 \
   FUNCTION(cuMemcpyDtoDAsync_v2, (DevicePointer, DevicePointer, size_t, ::CUstream_st*))         \
+  FUNCTION(cuMemcpy2DAsync_v2, (const ::CUDA_MEMCPY2D_st*, ::CUstream_st*))                      \
+  FUNCTION(cuMemsetD8Async, (DevicePointer, unsigned char, size_t, ::CUstream_st*))              \
   FUNCTION(cuStreamCreateWithPriority, (::CUstream_st**, unsigned, int))                         \
   FUNCTION(cuStreamDestroy_v2, (::CUstream_st*))                                                 \
   FUNCTION(cuStreamSynchronize, (::CUstream_st*))                                                \

@@ -68,9 +68,11 @@ inline constexpr Uint kProgramBuildLog = 0x1183;
   FUNCTION(void, clSVMFree, (Context, void*))                                                      \
   FUNCTION(Int, clEnqueueSVMMemcpy,                                                                \
            (CommandQueue, Uint, void*, const void*, size_t, Uint, const Event*, Event*))           \
+  FUNCTION(Int, clEnqueueSVMMemFill,                                                               \
+           (CommandQueue, void*, const void*, size_t, size_t, Uint, const Event*, Event*))         \
   FUNCTION(Program, clCreateProgramWithSource, (Context, Uint, const char**, const size_t*, Int*)) \
   FUNCTION(Program, clCreateProgramWithBinary,                                                     \
-           (Context, Uint, const DeviceId*, const size_t*, const unsigned char**, Int*, Int*))      \
+           (Context, Uint, const DeviceId*, const size_t*, const unsigned char**, Int*, Int*))     \
   FUNCTION(Int, clGetProgramInfo, (Program, Uint, size_t, void*, size_t*))                         \
   FUNCTION(Int, clBuildProgram,                                                                    \
            (Program, Uint, const DeviceId*, const char*, void (*)(Program, void*), void*))         \

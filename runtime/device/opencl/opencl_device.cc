@@ -84,6 +84,15 @@ class OpenClStream : public GpuStream {
     return Copy(to, from, bytes, false);
   }
 
+  Status Zero(void* to, size_t bytes) override {
+    ONNXD_RETURN_IF_ERROR(CheckNotRecording());
+    if (bytes == 0) return Status::Ok();
+    constexpr std::byte kZero{};
+    return shared_->Check(shared_->api->clEnqueueSVMMemFill(queue_, to, &kZero, sizeof(kZero),
+                                                            bytes, 0, nullptr, nullptr),
+                          "clEnqueueSVMMemFill");
+  }
+
   // A list of calls: OpenCL 3.0's command buffers are an extension that few drivers have.
   Status BeginRecording() override {
     ONNXD_RETURN_IF_ERROR(CheckNotRecording());

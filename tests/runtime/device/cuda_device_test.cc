@@ -9,6 +9,7 @@
 #include "runtime/base/machine.h"
 #include "runtime/device/cuda/nvml.h"
 #include "runtime/tensor/device_tensor.h"
+#include "tests/support/copied_rows.h"
 #include "tests/support/test_model.h"
 #if __has_include(<cuda.h>) && __has_include(<nvrtc.h>)
 #include <cuda.h>
@@ -52,6 +53,12 @@ static_assert(cuda::kCaptureThreadLocal == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 static_assert(cuda::kTileOf16Bits == CU_TENSOR_MAP_DATA_TYPE_UINT16);
 static_assert(cuda::kTileSwizzle128 == CU_TENSOR_MAP_SWIZZLE_128B);
 static_assert(cuda::kTilePromotion256 == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+static_assert(cuda::kMemoryOfDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(sizeof(cuda::RowsCopy) == sizeof(CUDA_MEMCPY2D));
+static_assert(offsetof(cuda::MemoryOfRows, pitch) == offsetof(CUDA_MEMCPY2D, srcPitch));
+static_assert(offsetof(cuda::MemoryOfRows, address) == offsetof(CUDA_MEMCPY2D, srcDevice));
+static_assert(offsetof(cuda::RowsCopy, to) == offsetof(CUDA_MEMCPY2D, dstXInBytes));
+static_assert(offsetof(cuda::RowsCopy, bytes) == offsetof(CUDA_MEMCPY2D, WidthInBytes));
 static_assert(sizeof(TileMap) == sizeof(CUtensorMap) && alignof(TileMap) >= alignof(CUtensorMap));
 #endif
 
@@ -135,6 +142,11 @@ TEST_F(CudaDeviceTest, AsksForRoomBeyondWhatAllKernelsHave) {
   const Status more = LaunchTwice(*x, *y, 1, room + 1);
   EXPECT_THAT(more.ToString(), HasSubstr("cuFuncSetAttribute"));
   EXPECT_FALSE(device_->lost());
+}
+
+TEST_F(CudaDeviceTest, CopiesRowsWithinAndMakesZeros) {
+  ExpectRowsAreCopiedWithin(*device_);
+  ExpectMuchBecomesZero(*device_);
 }
 
 TEST_F(CudaDeviceTest, ReplaysWhatItRecorded) {

@@ -9,6 +9,7 @@
 #include "runtime/base/str_cat.h"
 #include "runtime/device/opencl/opencl_api.h"
 #include "runtime/tensor/device_tensor.h"
+#include "tests/support/copied_rows.h"
 #include "tests/support/test_model.h"
 #if __has_include(<CL/cl.h>)
 #define CL_TARGET_OPENCL_VERSION 300
@@ -154,6 +155,11 @@ TEST_F(OpenClDeviceTest, TheHostMayWriteOverWhatItCopiedIn) {
   ASSERT_TRUE(stream_->CopyIn(y->mutable_raw(), values, sizeof(values)).ok());
   values[0] = 100;
   EXPECT_THAT(OnHost(*y), ElementsAre(1, 2));
+}
+
+TEST_F(OpenClDeviceTest, CopiesRowsWithinAndMakesZeros) {
+  ExpectRowsAreCopiedWithin(*device_);
+  ExpectMuchBecomesZero(*device_);
 }
 
 TEST_F(OpenClDeviceTest, StreamsWorkAtOnce) {

@@ -46,16 +46,18 @@ class DevicePartitionTest : public testing::Test {
     return placed;
   }
 
-  std::vector<float> Run(const TestModel& model, std::initializer_list<float> x) const {
+  std::vector<float> Run(const TestModel& model, std::initializer_list<float> x,
+                         const RunOptions& options = {}) const {
     auto session = InferenceSession::FromModel(TestModel(model).model(), Options());
     EXPECT_TRUE(session.ok()) << session.status().ToString();
     const std::vector<Value> inputs = {Floats(Shape{static_cast<int64_t>(x.size())}, x)};
     std::vector<float> first;
     // The second run uses the first one's context.
     for (int run = 0; run < 2; ++run) {
-      const auto outputs = (*session)->Run(inputs, {});
+      const auto outputs = (*session)->Run(inputs, options);
       EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
       if (!outputs.ok()) return {};
+      EXPECT_EQ((*outputs)[0].tensor().device(), nullptr);
       const auto elements = (*outputs)[0].tensor().elements<float>();
       const std::vector<float> got(elements.begin(), elements.end());
       if (run == 0) first = got;
@@ -185,7 +187,11 @@ TEST_F(DevicePartitionTest, BodiesOfControlFlowRunOnTheDeviceOnlyForHeavyNodes) 
     model.Node("If", {"yes"}, {"y"}, attributes);
     model.Output("y");
     model.graph().nodes.back().captures = {model.graph().FindValue("x")};
-    EXPECT_THAT(Run(model, {1, 2, 3}), heavy ? ElementsAre(2, 4, 6) : ElementsAre(-1, -2, -3));
+    // What is told of the graph's outputs says nothing of a body's.
+    RunOptions stays;
+    stays.outputs_on_device = {true};
+    EXPECT_THAT(Run(model, {1, 2, 3}, stays),
+                heavy ? ElementsAre(2, 4, 6) : ElementsAre(-1, -2, -3));
     EXPECT_EQ(device_->fake().copies_in > 0, heavy);
   }
 }
@@ -297,7 +303,7 @@ TEST_F(DevicePartitionTest, ValuesThatStayOnTheDeviceAreNotCopied) {
       InferenceSession::FromModel(Chain({"Neg", "Softmax", "Neg"}).model(), Options());
   ASSERT_TRUE(session.ok()) << session.status().ToString();
   RunOptions stays;
-  stays.outputs_on_device = true;
+  stays.outputs_on_device = {true};
   auto moved = (*session)->MoveInput(Value(Floats(Shape{3}, {1, 2, 3})));
   ASSERT_TRUE(moved.ok());
   ASSERT_EQ(moved->tensor().device(), device_->device());
@@ -322,6 +328,23 @@ TEST_F(DevicePartitionTest, ValuesThatStayOnTheDeviceAreNotCopied) {
   EXPECT_EQ((*from_host)[0].tensor().device(), device_->device());
 }
 
+TEST_F(DevicePartitionTest, OutputsThatAreNotToldComeToTheHost) {
+  TestModel model = Chain({"Neg", "Softmax"});
+  model.Node("Softmax", {"y"}, {"z"}).Output("z");
+  const auto session = InferenceSession::FromModel(std::move(model.model()), Options());
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const std::vector<Value> inputs = {Floats(Shape{3}, {1, 2, 3})};
+  RunOptions told;
+  for (const auto& stay : {std::vector<bool>{false, true}, {}, {false, true}, {false}}) {
+    told.outputs_on_device = stay;
+    const auto outputs = (*session)->Run(inputs, told);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    EXPECT_EQ((*outputs)[0].tensor().device(), nullptr);
+    EXPECT_EQ((*outputs)[0].tensor().data<float>()[1], -4.0f);
+    EXPECT_EQ((*outputs)[1].tensor().device(), stay.size() == 2 ? device_->device() : nullptr);
+  }
+}
+
 // An output that the graph names twice is one tensor there.
 TEST_F(DevicePartitionTest, AnOutputThatIsThereTwiceIsNotCopiedByTheHost) {
   TestModel model = Chain({"Neg", "Softmax"});
@@ -329,7 +352,7 @@ TEST_F(DevicePartitionTest, AnOutputThatIsThereTwiceIsNotCopiedByTheHost) {
   const auto session = InferenceSession::FromModel(std::move(model.model()), Options());
   ASSERT_TRUE(session.ok()) << session.status().ToString();
   RunOptions stays;
-  stays.outputs_on_device = true;
+  stays.outputs_on_device = {true};
   const auto outputs = (*session)->Run(std::vector<Value>{Floats(Shape{3}, {1, 2, 3})}, stays);
   ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
   EXPECT_EQ((*outputs)[0].tensor().device(), device_->device());

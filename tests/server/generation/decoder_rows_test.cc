@@ -4,6 +4,9 @@
 
 #include <numeric>
 
+#include "runtime/tensor/device_tensor.h"
+#include "tests/support/fake_device.h"
+
 namespace onnxd {
 namespace {
 
@@ -102,7 +105,7 @@ TEST(DecoderPlan, NamesWhatItDoesNotKnow) {
 
 TEST(DecoderRows, PutsTheShorterOnesBehindTheirPadding) {
   const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
-  DecoderRows rows(plan, Tensor::Create);
+  DecoderRows rows(plan, {Tensor::Create});
   const std::vector<DecoderState> joining = {State(1, 10), State(3, 20)};
   ASSERT_TRUE(rows.Change({}, joining).ok());
   const auto inputs = rows.StepInputs(std::vector<int64_t>{7, 8});
@@ -116,7 +119,7 @@ TEST(DecoderRows, PutsTheShorterOnesBehindTheirPadding) {
 
 TEST(DecoderRows, PutsTheShorterOnesBeforeTheirPadding) {
   const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBehind);
-  DecoderRows rows(plan, Tensor::Create);
+  DecoderRows rows(plan, {Tensor::Create});
   const std::vector<DecoderState> joining = {State(1, 10), State(3, 20)};
   ASSERT_TRUE(rows.Change({}, joining).ok());
   const auto inputs = rows.StepInputs(std::vector<int64_t>{7, 8});
@@ -129,7 +132,7 @@ TEST(DecoderRows, CutsPaddingWhenTheLongestGoes) {
   for (const auto joining :
        {DecoderPlan::Joining::kPaddedBefore, DecoderPlan::Joining::kPaddedBehind}) {
     const DecoderPlan plan = Plan(joining);
-    DecoderRows rows(plan, Tensor::Create);
+    DecoderRows rows(plan, {Tensor::Create});
     const std::vector<DecoderState> states = {State(1, 10), State(3, 20), State(2, 30)};
     ASSERT_TRUE(rows.Change({}, states).ok());
     const std::vector<DecoderState> more = {State(1, 40)};
@@ -148,7 +151,7 @@ TEST(DecoderRows, CutsPaddingWhenTheLongestGoes) {
 
 TEST(DecoderRows, RefusesStatesOfAnotherShape) {
   const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
-  DecoderRows rows(plan, Tensor::Create);
+  DecoderRows rows(plan, {Tensor::Create});
   const std::vector<DecoderState> joining = {State(2, 10)};
   ASSERT_TRUE(rows.Change({}, joining).ok());
   const Value logits(Tensor::Of<float>(Shape{1, 1, 5}, {1, 2, 3, 4, 5}));
@@ -194,7 +197,7 @@ TEST(DecoderRows, StatesKeepTheirSizeWhileTheyHaveRoom) {
     DecoderPlan plan = Plan(joining);
     plan.inputs.push_back({DecoderPlan::Role::kDropped, DataType::kInt64});
     plan.keeps_size = true;
-    DecoderRows rows(plan, Tensor::Create);
+    DecoderRows rows(plan, {Tensor::Create});
     const std::vector<DecoderState> one = {State(62, 1)};
     ASSERT_TRUE(rows.Change({}, one).ok());
     const std::vector<int64_t> token = {9};
@@ -223,12 +226,51 @@ TEST(DecoderRows, StatesHaveNoMoreRoomThanTheContext) {
   DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
   plan.keeps_size = true;
   plan.context_length = 5;
-  DecoderRows rows(plan, Tensor::Create);
+  DecoderRows rows(plan, {Tensor::Create});
   const std::vector<DecoderState> one = {State(3, 1)};
   ASSERT_TRUE(rows.Change({}, one).ok());
   const auto inputs = rows.StepInputs(std::vector<int64_t>{9});
   ASSERT_TRUE(inputs.ok());
   EXPECT_EQ((*inputs)[3].tensor().shape(), (Shape{1, 2, 5, 1}));
+}
+
+// As a session has them whose runs leave states on its device.
+TEST(DecoderRows, StatesThatStayOnADevice) {
+  FakeDevice device;
+  const auto moved = [&](const Tensor& tensor) -> Result<Tensor> {
+    ONNXD_ASSIGN_OR_RETURN(const auto stream, device.MakeStream());
+    ONNXD_ASSIGN_OR_RETURN(Tensor there, CopyToDevice(tensor, device, *stream));
+    ONNXD_RETURN_IF_ERROR(stream->Synchronize());
+    return there;
+  };
+  const auto left_there = [&](int64_t length, float first) {
+    DecoderState state = State(length, first);
+    for (Tensor& tensor : state.tensors) tensor = *moved(tensor);
+    return state;
+  };
+  const auto on_host = [&](const Value& value) {
+    EXPECT_EQ(value.tensor().device(), &device);
+    return Floats(Value(*CopyToHost(value.tensor(), **device.MakeStream())));
+  };
+  const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
+  DecoderRows rows(plan, {Tensor::Create, moved});
+  ASSERT_TRUE(rows.Change({}, std::vector<DecoderState>{left_there(2, 10)}).ok());
+  EXPECT_EQ(device.copies_out, 0) << "it is as it was";
+  ASSERT_TRUE(
+      rows.Change(std::vector<size_t>{0}, std::vector<DecoderState>{left_there(1, 20)}).ok());
+  const auto inputs = rows.StepInputs(std::vector<int64_t>{1, 2});
+  ASSERT_TRUE(inputs.ok()) << inputs.status().ToString();
+  EXPECT_EQ(device.copies_out, 0) << "nor did the host see them when they were joined";
+  EXPECT_THAT(on_host((*inputs)[3]), ElementsAre(10, 11, 12, 13, 0, 20, 0, 21));
+  EXPECT_THAT(on_host((*inputs)[4]), ElementsAre(10, -10, 20, -20));
+}
+
+TEST(DecoderRows, StatesStayWhereTheRunLeftThem) {
+  const DecoderPlan host = Plan(DecoderPlan::Joining::kAlone);
+  EXPECT_THAT(host.OutputsOnDevice(), ElementsAre());
+  DecoderPlan there = host;
+  there.states_on_device = true;
+  EXPECT_THAT(there.OutputsOnDevice(), ElementsAre(false, true, true));
 }
 
 TEST(DecoderRows, SaysHowManyLogitsOfAPromptAreWanted) {
@@ -243,7 +285,7 @@ TEST(DecoderRows, SaysHowManyLogitsOfAPromptAreWanted) {
     EXPECT_THAT((*inputs)[first].tensor().elements<int64_t>(), ElementsAre(logits));
     EXPECT_EQ((*inputs)[first + 1].tensor().shape(), Shape{logits});
   }
-  DecoderRows rows(plan, Tensor::Create);
+  DecoderRows rows(plan, {Tensor::Create});
   const std::vector<DecoderState> joining = {State(2, 10), State(3, 10)};
   ASSERT_TRUE(rows.Change({}, joining).ok());
   const auto step = rows.StepInputs(std::vector<int64_t>{8, 9});

@@ -69,7 +69,7 @@ class CountingModel {
       return Tensor::Create(type, shape);
     };
     generator_ = std::make_shared<Generator>(
-        plan_, scheduler_, scheduled, make, [this] { ++idle_; }, metrics_handle_);
+        plan_, scheduler_, scheduled, StateMemory{make}, [this] { ++idle_; }, metrics_handle_);
   }
 
   void Stop() { scheduler_.Abandon(); }

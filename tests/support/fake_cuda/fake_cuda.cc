@@ -139,6 +139,18 @@ ANSWER(cuMemcpyDtoDAsync_v2,
   std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
   return 0;
 }
+ANSWER(cuMemcpy2DAsync_v2, (const ::CUDA_MEMCPY2D_st* described, ::CUstream_st*)) {
+  const auto& copy = *reinterpret_cast<const onnxd::cuda::RowsCopy*>(described);
+  for (size_t row = 0; row < copy.rows; ++row) {
+    std::memmove(reinterpret_cast<void*>(copy.to.address + row * copy.to.pitch),
+                 reinterpret_cast<void*>(copy.from.address + row * copy.from.pitch), copy.bytes);
+  }
+  return 0;
+}
+ANSWER(cuMemsetD8Async, (unsigned long long to, unsigned char byte, size_t bytes, ::CUstream_st*)) {
+  std::memset(reinterpret_cast<void*>(to), byte, bytes);
+  return 0;
+}
 ANSWER(cuStreamCreateWithPriority, (::CUstream_st * *stream, unsigned, int)) {
   ++streams;
   *stream = reinterpret_cast<::CUstream_st*>(new char);
