@@ -76,7 +76,7 @@ struct RecordableSteps {
 
 struct ExecutionPlan {
   std::vector<PlannedInput> inputs;     // one per graph input
-  std::vector<bool> outputs_on_device;  // RunOptions, one per graph output
+  std::vector<bool> outputs_on_device;  // RunOptions; with a device one per graph output
   std::vector<Step> steps;
   std::vector<Value> constants;  // tensors
   std::vector<OutputSource> outputs;
@@ -101,7 +101,7 @@ struct PlanRequest {
   const std::map<ValueId, Tensor>& device_constants;  // the same, as device kernels read them
   Device* device;                                     // null: no node runs on one
   std::span<const Value> values;                      // the inputs of the run that asks
-  const std::vector<bool>& outputs_on_device;         // RunOptions, one per graph output
+  const std::vector<bool>& outputs_on_device;         // as in the plan
   ThreadPool& pool;
   int64_t max_bytes;
 };

@@ -293,8 +293,10 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
     }
   }
   std::vector<bool> outputs_on_device;
-  if (device_ != nullptr) outputs_on_device = options.outputs_on_device;
-  outputs_on_device.resize(graph_->outputs.size(), false);
+  if (device_ != nullptr) {
+    outputs_on_device = options.outputs_on_device;
+    outputs_on_device.resize(graph_->outputs.size(), false);
+  }
   ONNXD_ASSIGN_OR_RETURN(const auto entry, FindOrMakePlan(inputs, outputs_on_device));
   const ExecutionPlan& plan = *entry->plan;
   std::unique_ptr<Context> context;
