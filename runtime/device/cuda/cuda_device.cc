@@ -123,9 +123,11 @@ class CudaStream : public GpuStream {
     copy.bytes = rows.bytes;
     copy.rows = rows.rows;
     shared_->Enter();
-    return shared_->Check(shared_->driver.cuMemcpy2DAsync_v2(
-                              reinterpret_cast<const ::CUDA_MEMCPY2D_st*>(&copy), stream_),
-                          "cuMemcpy2DAsync");
+    const int code = shared_->driver.cuMemcpy2DAsync_v2(
+        reinterpret_cast<const ::CUDA_MEMCPY2D_st*>(&copy), stream_);
+    // Drivers need not take all pitches within a device.
+    if (code == cuda::kInvalidValue) return GpuStream::CopyRowsWithin(rows);
+    return shared_->Check(code, "cuMemcpy2DAsync");
   }
   Status Zero(void* to, size_t bytes) override {
     if (bytes == 0) return Status::Ok();

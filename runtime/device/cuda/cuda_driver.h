@@ -26,6 +26,7 @@ using DevicePointer = unsigned long long;
 using DeviceOrdinal = int;
 
 inline constexpr int kSuccess = 0;
+inline constexpr int kInvalidValue = 1;
 inline constexpr int kOutOfMemory = 2;
 inline constexpr int kNoDevice = 100;
 inline constexpr int kAttributeMultiprocessors = 16;

@@ -39,6 +39,7 @@ requires(
                 #name " is declared otherwise");
 ONNXD_CUDA_FUNCTIONS(ONNXD_SAME)
 #undef ONNXD_SAME
+static_assert(cuda::kInvalidValue == CUDA_ERROR_INVALID_VALUE);
 static_assert(cuda::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(cuda::kNoDevice == CUDA_ERROR_NO_DEVICE);
 static_assert(cuda::kAttributeMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
@@ -147,6 +148,12 @@ TEST_F(CudaDeviceTest, AsksForRoomBeyondWhatAllKernelsHave) {
 TEST_F(CudaDeviceTest, CopiesRowsWithinAndMakesZeros) {
   ExpectRowsAreCopiedWithin(*device_);
   ExpectMuchBecomesZero(*device_);
+}
+
+TEST_F(CudaDeviceTest, CopiesRowsOneByOneWhereTheDriverDoesNotTakeTheirPitches) {
+  Fail("cuMemcpy2DAsync", cuda::kInvalidValue);
+  ExpectRowsAreCopiedWithin(*device_);
+  EXPECT_FALSE(device_->lost());
 }
 
 TEST_F(CudaDeviceTest, ReplaysWhatItRecorded) {

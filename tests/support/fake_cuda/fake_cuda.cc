@@ -140,6 +140,7 @@ ANSWER(cuMemcpyDtoDAsync_v2,
   return 0;
 }
 ANSWER(cuMemcpy2DAsync_v2, (const ::CUDA_MEMCPY2D_st* described, ::CUstream_st*)) {
+  if (const int code = Answer("cuMemcpy2DAsync")) return code;
   const auto& copy = *reinterpret_cast<const onnxd::cuda::RowsCopy*>(described);
   for (size_t row = 0; row < copy.rows; ++row) {
     std::memmove(reinterpret_cast<void*>(copy.to.address + row * copy.to.pitch),
