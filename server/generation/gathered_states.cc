@@ -95,7 +95,11 @@ Result<Tensor> GatherOn(Device& device, const State& state, std::span<const Stat
                         const Shape& shape, bool pads_before) {
   ONNXD_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device.MakeStream());
   ONNXD_ASSIGN_OR_RETURN(Tensor joined, Tensor::CreateOn(device, state.type, shape));
-  ONNXD_RETURN_IF_ERROR(stream->Zero(joined.mutable_raw(), joined.bytes()));
+  const bool has_gaps = state.past_axis >= 0 &&
+                        std::any_of(sources.begin(), sources.end(), [&](const StateRow& source) {
+                          return source.length < shape[state.past_axis];
+                        });
+  if (has_gaps) ONNXD_RETURN_IF_ERROR(stream->Zero(joined.mutable_raw(), joined.bytes()));
   std::vector<StateRow> there(sources.begin(), sources.end());  // until all is copied
   Gathering gathering(state, pads_before, joined, stream.get());
   Status status = Status::Ok();

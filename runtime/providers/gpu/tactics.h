@@ -21,11 +21,11 @@ struct TacticQuestion {
 };
 
 // The first tactic, which is the best guess, unless the device searches: then the fastest, which is
-// asked of the device or found by running each on buffers of its own. What was found for sizes that
-// differ by less than a quarter (SizeClass) holds too, so that shapes that requests choose, such as
-// lengths of texts, are not each timed. Requires a tactic, and kernels without states that read
-// nothing on the host; `make` of different tactics may be called at once. Errors are those of the
-// first tactic; others that fail are passed over.
+// asked of the device or found by running each on buffers of its own. What was found for sizes of
+// the same classes (SizeClass; and multiples of eight alike) holds too, so that shapes that
+// requests choose, such as lengths of texts, are not each timed. Requires a tactic, and kernels
+// without states that read nothing on the host; `make` of different tactics may be called at once.
+// Errors are those of the first tactic; others that fail are passed over.
 Result<PreparedKernel> PrepareFastest(GpuDevice& device, const PrepareContext& context,
                                       const TacticQuestion& question,
                                       const std::vector<Tactic>& tactics);

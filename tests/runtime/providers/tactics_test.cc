@@ -91,13 +91,13 @@ TEST_F(Tactics, TheFastestIsTakenAndNotTimedAgain) {
   EXPECT_EQ(Taken({"second"}, {Way("slow", kQuick), Way("quick", kSlow)}), "slow");
 }
 
-TEST_F(Tactics, SizesThatDifferByLittleShareAnAnswer) {
+TEST_F(Tactics, SizesOfOneClassShareAnAnswer) {
   const std::vector<Tactic> then = {Way("first", kQuick), Way("second", kSlow)};
   const std::vector<Tactic> later = {Way("first", kSlow), Way("second", kQuick)};
   EXPECT_EQ(Taken({"rows", {37, 64}}, then), "first");
   EXPECT_EQ(Taken({"rows", {33, 64}}, later), "first");
   EXPECT_EQ(Taken({"columns", {37, 64}}, later), "second") << "another text";
-  EXPECT_EQ(Taken({"rows", {41, 64}}, later), "second") << "a quarter more";
+  EXPECT_EQ(Taken({"rows", {41, 64}}, later), "second") << "another class";
   EXPECT_EQ(Taken({"rows", {40, 64}}, later), "second") << "of which eight lie together";
   EXPECT_EQ(Taken({"rows", {37, 64}}, later), "first");
 }
