@@ -21,6 +21,10 @@ bool IsDense(const OperandInfo& info) {
          info.type != DataType::kString;
 }
 
+bool AreAlike(const OperandInfo& a, const OperandInfo& b) {
+  return IsDense(a) && IsDense(b) && a.type == b.type && *a.shape == *b.shape;
+}
+
 std::vector<Operand> Describe(std::span<const OperandInfo> infos) {
   std::vector<Operand> operands;
   for (const OperandInfo& info : infos) {
@@ -81,10 +85,18 @@ std::unique_ptr<Kernel> MakeEagerKernel(EagerFunction function) {
   });
 }
 
-std::unique_ptr<Kernel> MakeEagerCallKernel(EagerCallFunction function) {
+std::unique_ptr<Kernel> MakeEagerCallKernel(EagerCallFunction function,
+                                            std::vector<std::pair<int, int>> in_place) {
   auto shared = std::make_shared<const EagerCallFunction>(std::move(function));
-  return MakeKernel([shared](const PrepareContext& context) -> Result<PreparedKernel> {
+  return MakeKernel([shared, in_place](const PrepareContext& context) -> Result<PreparedKernel> {
     PreparedKernel prepared;
+    for (const auto& [output, input] : in_place) {
+      const auto to = static_cast<size_t>(output), from = static_cast<size_t>(input);
+      if (to < context.outputs.size() && from < context.inputs.size() &&
+          AreAlike(context.outputs[to], context.inputs[from])) {
+        prepared.in_place.emplace_back(output, input);
+      }
+    }
     prepared.compute = [shared, node = &context.node, inputs = Describe(context.inputs),
                         outputs = Describe(context.outputs)](const KernelContext& k) -> Status {
       std::vector<Value> values;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/kernel/kernel.h"
@@ -32,7 +33,9 @@ struct EagerCall {
 };
 using EagerCallFunction = std::function<Result<std::vector<Value>>(const EagerCall& call)>;
 
-std::unique_ptr<Kernel> MakeEagerCallKernel(EagerCallFunction function);
+// `in_place`: as of PreparedKernel, where both turn out to have one shape.
+std::unique_ptr<Kernel> MakeEagerCallKernel(EagerCallFunction function,
+                                            std::vector<std::pair<int, int>> in_place = {});
 
 // The elements of a tensor of numbers as a C++ type (see ConvertElements); vector<bool> is none.
 template <typename T>

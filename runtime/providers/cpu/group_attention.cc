@@ -11,7 +11,7 @@ namespace {
 
 using Values = std::vector<Value>;
 
-// Rotates pairs of the first `rotated` elements of one head.
+// Rotates pairs of the first `rotated` elements of one head; `out` may be `in`.
 void Rotate(const float* in, float* out, int64_t size, int64_t rotated, bool interleaved,
             const float* cos, const float* sin) {
   const int64_t half = rotated / 2;
@@ -21,7 +21,7 @@ void Rotate(const float* in, float* out, int64_t size, int64_t rotated, bool int
     out[first] = cos[d] * real - sin[d] * imaginary;
     out[second] = sin[d] * real + cos[d] * imaginary;
   }
-  std::copy_n(in + rotated, size - rotated, out + rotated);
+  if (in != out) std::copy_n(in + rotated, size - rotated, out + rotated);
 }
 
 // Sizes and lengths of one GroupQueryAttention call.
@@ -78,26 +78,29 @@ Result<GroupPlan> PlanGroups(const Node& node, std::span<const Value> inputs) {
   return p;
 }
 
-// Rows of one kind of head, [batch, heads, sequence, size], rotated where `rotate` is given.
-using RotateRow = std::function<Status(int64_t batch, int64_t step, const float* in, float* out)>;
+// Changes a row of one head, which may lie in `out` already. Any thread.
+using RotateRow = std::function<void(int64_t batch, int64_t step, const float* in, float* out)>;
 
-Result<std::vector<float>> Gather(const GroupPlan& p, const Tensor& x, int64_t first_lane,
-                                  int64_t heads, int64_t lanes, const RotateRow& rotate) {
+// The rows of one kind of head, [batch, heads, sequence, size], rotated where `rotate` is given.
+std::vector<float> Gather(const GroupPlan& p, ThreadPool& pool, const Tensor& x, int64_t first_lane,
+                          int64_t heads, int64_t lanes, const RotateRow& rotate) {
   std::vector<float> out(static_cast<size_t>(p.batch * heads * p.sequence * p.size));
-  for (int64_t b = 0; b < p.batch; ++b) {
-    for (int64_t s = 0; s < p.sequence; ++s) {
+  const auto gather = [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t b = row / p.sequence, s = row % p.sequence;
       for (int64_t h = 0; h < heads; ++h) {
-        const float* from =
-            x.data<float>() + ((b * p.sequence + s) * lanes + first_lane + h) * p.size;
+        const float* from = x.data<float>() + (row * lanes + first_lane + h) * p.size;
         float* to = out.data() + ((b * heads + h) * p.sequence + s) * p.size;
         if (rotate) {
-          ONNXD_RETURN_IF_ERROR(rotate(b, s, from, to));
+          rotate(b, s, from, to);
         } else {
           std::copy_n(from, p.size, to);
         }
       }
     }
-  }
+  };
+  const int64_t grain = std::max<int64_t>(1, kLeastCopied / (heads * p.size + 1));
+  pool.ParallelFor(p.batch * p.sequence, grain, gather);
   return out;
 }
 
@@ -107,10 +110,11 @@ Result<Tensor> Present(const GroupPlan& p, const EagerCall& call, const Tensor* 
   ONNXD_ASSIGN_OR_RETURN(Tensor out, call.MakeOutput(index, DataType::kFloat,
                                                      Shape{p.batch, p.key_heads, p.total, p.size}));
   float* const to = out.mutable_data<float>();
+  const bool stays = past != nullptr && to == past->data<float>();
   const auto fill = [&](int64_t first, int64_t last) {
     for (int64_t lane = first; lane < last; ++lane) {
       float* rows = to + lane * p.total * p.size;
-      if (past != nullptr) {
+      if (past != nullptr && !stays) {
         std::copy_n(past->data<float>() + lane * p.held * p.size, p.held * p.size, rows);
       }
       std::fill_n(rows + p.held * p.size, (p.total - p.held) * p.size, 0.0f);
@@ -133,21 +137,28 @@ Result<RotateRow> MakeRotation(const Node& node, const GroupPlan& p, const Tenso
     return FailAttention(node, "do_rotary needs cos_cache and sin_cache");
   }
   std::vector<int64_t> positions;
-  if (given != nullptr) positions = ElementsAs<int64_t>(*given);
-  if (!positions.empty() && static_cast<int64_t>(positions.size()) != p.batch * p.sequence) {
-    return FailAttention(node, "position_ids do not fit");
+  if (given != nullptr) {
+    positions = ElementsAs<int64_t>(*given);
+    if (static_cast<int64_t>(positions.size()) != p.batch * p.sequence) {
+      return FailAttention(node, "position_ids do not fit");
+    }
+  } else {
+    for (const int64_t past : p.past) {
+      for (int64_t s = 0; s < p.sequence; ++s) positions.push_back(past + s);
+    }
   }
-  const bool interleaved = node.attributes.Int("rotary_interleaved", 0) != 0;
-  return RotateRow([=, &node, &p](int64_t b, int64_t s, const float* in, float* out) -> Status {
-    const int64_t position = positions.empty() ? p.past[static_cast<size_t>(b)] + s
-                                               : positions[static_cast<size_t>(b * p.sequence + s)];
-    const int64_t width = cos->shape()[1];
+  for (const int64_t position : positions) {
     if (position < 0 || position >= cos->shape()[0]) {
       return FailAttention(node, StrCat("position ", position, " is outside the cache"));
     }
-    Rotate(in, out, p.size, 2 * width, interleaved, cos->data<float>() + position * width,
-           sin->data<float>() + position * width);
-    return Status::Ok();
+  }
+  const bool interleaved = node.attributes.Int("rotary_interleaved", 0) != 0;
+  return RotateRow([=, positions = std::move(positions), size = p.size, sequence = p.sequence](
+                       int64_t b, int64_t s, const float* in, float* out) {
+    const int64_t width = cos->shape()[1];
+    const int64_t row = positions[static_cast<size_t>(b * sequence + s)] * width;
+    Rotate(in, out, size, 2 * width, interleaved, cos->data<float>() + row,
+           sin->data<float>() + row);
   });
 }
 
@@ -158,14 +169,13 @@ Result<RotateRow> WithHeadNorm(const Node& node, const GroupPlan& p, const Tenso
   if (weight->ElementCount() != p.size)
     return FailAttention(node, "a norm weight does not fit the heads");
   const float epsilon = node.attributes.Float("qk_norm_epsilon", 1e-6f);
-  return RotateRow([=, normalized = std::vector<float>(static_cast<size_t>(p.size)), size = p.size](
-                       int64_t b, int64_t s, const float* in, float* out) mutable -> Status {
+  return RotateRow([=, rotate = std::move(rotate), size = p.size](int64_t b, int64_t s,
+                                                                  const float* in, float* out) {
     const math::Simd& simd = math::CurrentSimd();
     const float square = simd.sum_of_squares(in, size, 0.0f) / static_cast<float>(size);
-    float* to = rotate ? normalized.data() : out;
-    simd.normalize(in, to, size, 0.0f, 1.0f / std::sqrt(square + epsilon), weight->data<float>(),
+    simd.normalize(in, out, size, 0.0f, 1.0f / std::sqrt(square + epsilon), weight->data<float>(),
                    nullptr);
-    return rotate ? rotate(b, s, to, out) : Status::Ok();
+    if (rotate) rotate(b, s, out, out);
   });
 }
 
@@ -174,19 +184,16 @@ struct GroupRows {
 };
 
 // Of inputs 0 to 2, or of input 0 alone where query, key and value lie behind each other.
-Result<GroupRows> GatherRows(const GroupPlan& p, std::span<const Value> inputs,
-                             const RotateRow& turn_query, const RotateRow& turn_key) {
-  const bool packed = TensorAt(inputs, 1) == nullptr;
+GroupRows GatherRows(const GroupPlan& p, const EagerCall& call, const RotateRow& turn_query,
+                     const RotateRow& turn_key) {
+  const bool packed = TensorAt(call.inputs, 1) == nullptr;
   const int64_t all = p.heads + 2 * p.key_heads;
-  const auto source = [&](size_t i) -> const Tensor& { return inputs[packed ? 0 : i].tensor(); };
-  GroupRows rows;
-  ONNXD_ASSIGN_OR_RETURN(rows.q,
-                         Gather(p, source(0), 0, p.heads, packed ? all : p.heads, turn_query));
-  ONNXD_ASSIGN_OR_RETURN(rows.k, Gather(p, source(1), packed ? p.heads : 0, p.key_heads,
-                                        packed ? all : p.key_heads, turn_key));
-  ONNXD_ASSIGN_OR_RETURN(rows.v, Gather(p, source(2), packed ? p.heads + p.key_heads : 0,
-                                        p.key_heads, packed ? all : p.key_heads, RotateRow()));
-  return rows;
+  const auto gather = [&](size_t i, int64_t first_lane, int64_t heads, const RotateRow& rotate) {
+    return Gather(p, call.pool, call.inputs[packed ? 0 : i].tensor(), packed ? first_lane : 0,
+                  heads, packed ? all : heads, rotate);
+  };
+  return {gather(0, 0, p.heads, turn_query), gather(1, p.heads, p.key_heads, turn_key),
+          gather(2, p.heads + p.key_heads, p.key_heads, RotateRow())};
 }
 
 using ChangeGroupRow =
@@ -238,7 +245,7 @@ Result<Values> GroupQueryAttention(const EagerCall& call) {
                          WithHeadNorm(node, p, TensorAt(inputs, 14), rotate));
   ONNXD_ASSIGN_OR_RETURN(const RotateRow turn_key,
                          WithHeadNorm(node, p, TensorAt(inputs, 15), rotate));
-  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, turn_query, turn_key));
+  const GroupRows rows = GatherRows(p, call, turn_query, turn_key);
   ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, call, TensorAt(inputs, 3), rows.k, 1));
   ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, call, TensorAt(inputs, 4), rows.v, 2));
   int64_t longest = p.sequence;
@@ -344,7 +351,7 @@ Result<Values> SparseAttention(const EagerCall& call) {
   ONNXD_ASSIGN_OR_RETURN(const GroupPlan p, PlanSparse(node, inputs));
   ONNXD_ASSIGN_OR_RETURN(const RotateRow rotate,
                          MakeRotation(node, p, TensorAt(inputs, 9), TensorAt(inputs, 10), nullptr));
-  ONNXD_ASSIGN_OR_RETURN(const GroupRows rows, GatherRows(p, inputs, rotate, rotate));
+  const GroupRows rows = GatherRows(p, call, rotate, rotate);
   ONNXD_ASSIGN_OR_RETURN(Tensor keys, Present(p, call, TensorAt(inputs, 3), rows.k, 1));
   ONNXD_ASSIGN_OR_RETURN(Tensor values, Present(p, call, TensorAt(inputs, 4), rows.v, 2));
   ONNXD_ASSIGN_OR_RETURN(const BlockLayouts layouts,
@@ -370,14 +377,17 @@ Result<Values> SparseAttention(const EagerCall& call) {
   return Values{std::move(out), std::move(keys), std::move(values)};
 }
 
+// Output and input, of keys and of values.
+const std::vector<std::pair<int, int>> kCachesInPlace = {{1, 3}, {2, 4}};
+
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeGroupQueryAttention(const KernelInfo& info) {
   if (info.node.output(3) != kNoValue) return Unimplemented("output_qk is not supported");
-  return FloatOnly(info, MakeEagerCallKernel(GroupQueryAttention));
+  return FloatOnly(info, MakeEagerCallKernel(GroupQueryAttention, kCachesInPlace));
 }
 Result<std::unique_ptr<Kernel>> MakeSparseAttention(const KernelInfo& info) {
-  return FloatOnly(info, MakeEagerCallKernel(SparseAttention));
+  return FloatOnly(info, MakeEagerCallKernel(SparseAttention, kCachesInPlace));
 }
 
 }  // namespace onnxd
