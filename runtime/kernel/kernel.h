@@ -122,6 +122,13 @@ struct PreparedKernel {
     size_t bytes;
   };
   std::vector<Slide> slides;
+  // Where compute may write an output of the input's shape into the memory of the input so many bytes
+  // behind where that begins; what lies behind the input's end is the output's, too.
+  struct Shift {
+    int output, input;
+    size_t bytes;
+  };
+  std::vector<Shift> shifts;
   // Of a device's kernel that checks what it reads from data: what its code in the failure word
   // means. Null: it cannot fail there.
   std::function<Status(const DeviceFailure&)> on_failure;

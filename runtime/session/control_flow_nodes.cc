@@ -8,9 +8,12 @@ Result<std::vector<Value>> Body::Run(std::vector<Value> inputs,
                                      std::span<const Value> node_captures,
                                      const RunOptions& options) const {
   for (const size_t i : captures) inputs.push_back(node_captures[i]);
-  if (options.outputs_on_device.empty()) return executor->Run(inputs, options);
+  if (options.outputs_on_device.empty() && options.outputs_into.empty()) {
+    return executor->Run(inputs, options);
+  }
   RunOptions own = options;
   own.outputs_on_device.clear();  // these are not its outputs
+  own.outputs_into.clear();
   return executor->Run(inputs, own);
 }
 

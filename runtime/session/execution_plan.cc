@@ -34,7 +34,9 @@ Result<std::shared_ptr<const ExecutionPlan>> ExecutionPlanner::Run() {
     ONNXD_RETURN_IF_ERROR(PlanNode(i, true));
   }
   ONNXD_RETURN_IF_ERROR(DefineOutputs());
+  DropUnread();
   ONNXD_RETURN_IF_ERROR(PlaceStorages());
+  FindPlaces();
   NumberOperands();
   FindRecordable();
   if (!plan_->uses_device) FindDoneCells();

@@ -52,6 +52,12 @@ struct OutputSource {
   Slot slot;                 // kBuffer: the output's own buffer, which steps wrote
   Shape shape;               // of dense outputs
   bool from_device = false;  // kBuffer: a copy from there fills it
+  // kBuffer: inputs that no later step reads than the one that writes it, and in whose memory it may
+  // begin so many bytes behind them.
+  struct Place {
+    size_t input, bytes;
+  };
+  std::vector<Place> places;
 };
 
 // An input that a plan is for. kUndefined: no tensor.

@@ -134,7 +134,14 @@ class ExecutionPlanner {
   Status DefineOutputs();
   // Offsets of the storages on one side; the bytes they take together.
   size_t PlaceSide(bool on_device, std::vector<size_t>& offsets) const;
+  // Steps whose results nothing reads but for their shapes, which are known by now.
+  void DropUnread();
+  // No memory for those that no step has any more.
+  void ForgetStorages();
   Status PlaceStorages();
+  // OutputSource::places.
+  void FindPlaces();
+  bool IsReadBehind(size_t step, size_t input) const;
   void NumberOperands();
 
   static bool InArena(const Slot& slot) {

@@ -160,13 +160,67 @@ size_t GraphExecutor::constant_bytes() const {
 
 namespace {
 
-// With what blocks are rounded up by.
-size_t HostBytes(const std::vector<Value>& outputs) {
+bool IsTold(const std::vector<Tensor>& into, size_t output) {
+  return output < into.size() && into[output].defined();
+}
+
+// Of outputs that have memory of their own, with what blocks are rounded up by. `into`: as of
+// RunOptions.
+size_t HostBytes(const std::vector<Value>& outputs, const std::vector<Tensor>& into) {
   size_t bytes = 0;
-  for (const Value& output : outputs) {
-    if (IsDense(output) && output.tensor().device() == nullptr) bytes += output.tensor().bytes();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!IsDense(outputs[i]) || IsTold(into, i)) continue;
+    const Tensor& tensor = outputs[i].tensor();
+    if (tensor.device() == nullptr) bytes += tensor.bytes();
   }
   return bytes + bytes / RecycledBuffers::kSteps;
+}
+
+bool Overlap(const Tensor& a, const Tensor& b) {
+  const auto begin_a = reinterpret_cast<uintptr_t>(a.raw());
+  const auto begin_b = reinterpret_cast<uintptr_t>(b.raw());
+  return begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
+}
+
+// Whether the output may be written there, of the memory of any input.
+Status CheckInputsOf(const OutputSource& source, const Tensor& into,
+                     std::span<const Value> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!IsDense(inputs[i]) || inputs[i].tensor().device() != nullptr ||
+        !Overlap(inputs[i].tensor(), into)) {
+      continue;
+    }
+    const auto* const begin = static_cast<const std::byte*>(inputs[i].tensor().raw());
+    const bool fits = std::any_of(
+        source.places.begin(), source.places.end(),
+        [&](const auto& place) { return place.input == i && into.raw() == begin + place.bytes; });
+    if (!fits) return InvalidArgument("in memory of an input that it does not take the place of");
+  }
+  return Status::Ok();
+}
+
+// Where the run is told to write outputs.
+Status TakeToldPlaces(const Graph& graph, const ExecutionPlan& plan, std::span<const Value> inputs,
+                      const std::vector<Tensor>& into, std::vector<Value>& outputs) {
+  const auto name = [&](size_t i) -> const std::string& {
+    return graph.value(graph.outputs[i]).name;
+  };
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const OutputSource& source = plan.outputs[i];
+    if (!IsTold(into, i) || source.kind == OutputSource::Kind::kValue) continue;
+    if (into[i].type() != source.slot.type || !(into[i].shape() == source.shape) ||
+        into[i].device() != nullptr || source.slot.on_device) {
+      return InvalidArgument(
+          StrCat("output '", name(i), "' is ", Describe(source.slot.type, source.shape),
+                 source.slot.on_device ? " and stays on the device" : "", ", to be written to ",
+                 Describe(into[i].type(), into[i].shape()),
+                 into[i].device() != nullptr ? " on a device" : ""));
+    }
+    const Status fits = CheckInputsOf(source, into[i], inputs);
+    if (!fits.ok()) return fits.WithContext(StrCat("output '", name(i), "' is to be written"));
+    outputs[i] = into[i];
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -329,7 +383,7 @@ Result<std::vector<Value>> GraphExecutor::Run(std::span<const Value> inputs,
   if (status.ok()) TakeOutputs(plan, *context, inputs, outputs);
   for (Value& cell : context->cells) cell = Value();
   arenas_.Return(std::exchange(context->arena, {}));
-  const size_t given = HostBytes(outputs);
+  const size_t given = HostBytes(outputs, options.outputs_into);
   {
     std::lock_guard lock(mutex_);
     entry->idle.push_back(std::move(context));
@@ -375,8 +429,9 @@ Result<Value> GraphExecutor::MakeOutput(const OutputSource& source) const {
 Status GraphExecutor::RunSteps(const ExecutionPlan& plan, Context& context,
                                std::span<const Value> inputs, std::vector<Value>& outputs,
                                const RunOptions& options) const {
+  ONNXD_RETURN_IF_ERROR(TakeToldPlaces(*graph_, plan, inputs, options.outputs_into, outputs));
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
-    if (plan.outputs[i].kind == OutputSource::Kind::kValue) continue;
+    if (plan.outputs[i].kind == OutputSource::Kind::kValue || !outputs[i].absent()) continue;
     ONNXD_ASSIGN_OR_RETURN(outputs[i], MakeOutput(plan.outputs[i]));
   }
   for (const auto& [position, input] : plan.input_patches) {

@@ -151,6 +151,50 @@ size_t ExecutionPlanner::PlaceSide(bool on_device, std::vector<size_t>& offsets)
   return memory.arena_bytes;
 }
 
+void ExecutionPlanner::DropUnread() {
+  std::vector<bool> read(storages_.size(), false);
+  const auto note = [&](const Slot& slot) {
+    if (InArena(slot)) read[slot.index] = true;
+  };
+  for (const OutputSource& output : plan_->outputs) note(output.slot);
+  std::vector<Step>& steps = plan_->steps;
+  std::vector<bool> dropped(steps.size(), false);
+  for (size_t i = steps.size(); i-- > 0;) {
+    const Step& step = steps[i];
+    dropped[i] = step.planned && !step.waits &&
+                 (step.side == Side::kHost || step.side == Side::kDevice) &&
+                 std::all_of(step.outputs.begin(), step.outputs.end(), [&](const Slot& slot) {
+                   return slot.kind == Slot::Kind::kAbsent || (InArena(slot) && !read[slot.index]);
+                 });
+    if (!dropped[i]) std::for_each(step.inputs.begin(), step.inputs.end(), note);
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (dropped[i]) continue;
+    if (kept != i) steps[kept] = std::move(steps[i]);
+    ++kept;
+  }
+  if (kept == steps.size()) return;
+  steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(kept), steps.end());
+  ForgetStorages();
+}
+
+void ExecutionPlanner::ForgetStorages() {
+  std::vector<bool> used(storages_.size(), false);
+  const auto note = [&](const Slot& slot) {
+    if (InArena(slot)) used[slot.index] = true;
+  };
+  for (const OutputSource& output : plan_->outputs) note(output.slot);
+  for (const Step& step : plan_->steps) {
+    std::for_each(step.inputs.begin(), step.inputs.end(), note);
+    std::for_each(step.outputs.begin(), step.outputs.end(), note);
+    if (step.planned && step.prepared.scratch_bytes > 0) used[step.scratch_offset] = true;
+  }
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    if (!used[i]) storages_[i].bytes = 0;
+  }
+}
+
 Status ExecutionPlanner::PlaceStorages() {
   std::vector<size_t> offsets(storages_.size());
   plan_->arena_bytes = PlaceSide(false, offsets);
@@ -173,6 +217,39 @@ Status ExecutionPlanner::PlaceStorages() {
   }
   for (OutputSource& output : plan_->outputs) place(output.slot);
   return Status::Ok();
+}
+
+bool ExecutionPlanner::IsReadBehind(size_t step, size_t input) const {
+  const auto reads = [input](const Slot& slot) {
+    return slot.kind == Slot::Kind::kInput && slot.index == input;
+  };
+  const auto& own = plan_->steps[step].inputs;
+  if (std::count_if(own.begin(), own.end(), reads) > 1) return true;
+  for (size_t i = step + 1; i < plan_->steps.size(); ++i) {
+    const auto& slots = plan_->steps[i].inputs;
+    if (std::any_of(slots.begin(), slots.end(), reads)) return true;
+  }
+  return std::any_of(plan_->outputs.begin(), plan_->outputs.end(),
+                     [&](const OutputSource& output) { return reads(output.slot); });
+}
+
+void ExecutionPlanner::FindPlaces() {
+  for (size_t i = 0; i < plan_->steps.size(); ++i) {
+    const Step& step = plan_->steps[i];
+    if (!step.planned || step.side != Side::kHost) continue;
+    std::vector<PreparedKernel::Shift> ways = step.prepared.shifts;
+    for (const auto& [to, from] : step.prepared.in_place) ways.push_back({to, from, 0});
+    for (const auto& [to, from, shift] : ways) {
+      const Slot& input = step.inputs[static_cast<size_t>(from)];
+      const Slot& output = step.outputs[static_cast<size_t>(to)];
+      if (input.kind != Slot::Kind::kInput || output.kind != Slot::Kind::kOutput ||
+          !(input.shape == output.shape) || input.type != output.type ||
+          IsReadBehind(i, input.index)) {
+        continue;
+      }
+      plan_->outputs[output.index].places.push_back({input.index, shift});
+    }
+  }
 }
 
 void ExecutionPlanner::NumberOperands() {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/tensor/tensor.h"
+
 namespace onnxd {
 
 struct RunProfile;
@@ -22,6 +24,13 @@ struct RunOptions {
   // for a next run that takes it as an input; those that are not told come to the host, as do those
   // whose shapes depend on elements.
   std::vector<bool> outputs_on_device;
+  // Of each output, the memory of the host that it is written to, of its type and shape; undefined,
+  // those that are not told, and those whose shapes depend on elements: new memory. It may be an
+  // input's, or begin within it, where the output is that input but for what the run adds to it
+  // (GroupQueryAttention and TensorScatter at the same address, DroppedTokens so many tokens behind
+  // it): then the input's elements are lost, also when the run fails. kInvalidArgument for memory
+  // that does not fit.
+  std::vector<Tensor> outputs_into;
   // Gets an event per node when not null. Must outlive the call; one call at a time.
   RunProfile* profile = nullptr;
 };

@@ -25,7 +25,10 @@ RunLimits LimitsOf(std::span<const RequestQueue::Entry> entries,
                    std::chrono::nanoseconds yield_every) {
   RunLimits limits;
   limits.yield_every = yield_every;
-  if (entries.size() == 1) limits.cancelled = entries[0].request.cancelled.get();
+  if (entries.size() == 1) {
+    limits.cancelled = entries[0].request.cancelled.get();
+    limits.outputs_into = entries[0].request.outputs_into;
+  }
   for (const auto& entry : entries) {
     if (!entry.request.deadline) {
       limits.deadline.reset();

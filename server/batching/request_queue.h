@@ -40,6 +40,7 @@ struct BatchRequest {
   std::function<void(BatchResult)> done;         // called once, from any thread; must not throw
   // Its model is one of these; null: the only one.
   std::shared_ptr<const ModelSteps> steps = nullptr;
+  std::vector<Tensor> outputs_into = {};  // as of RunOptions; only where it must run alone
 };
 
 // Earliest deadline first within a priority; a request without a deadline counts as due

@@ -20,11 +20,12 @@
 
 namespace onnxd {
 
-// What stops a run between its steps, and how often it lets other threads run.
+// What stops a run between its steps, how often it lets other threads run, and where it writes.
 struct RunLimits {
   std::optional<SteadyTime> deadline;
   const std::atomic<bool>* cancelled = nullptr;
   std::chrono::nanoseconds yield_every{0};
+  std::span<const Tensor> outputs_into = {};  // as of RunOptions
 };
 
 // Computes the outputs of one batch. Called by several threads at once; must not throw.

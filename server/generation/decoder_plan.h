@@ -53,6 +53,8 @@ struct DecoderPlan {
   Joining joining = Joining::kAlone;
   // Steps give states of the size of those that they take, while these have room.
   bool keeps_size = false;
+  // These steps add their tokens to the memory of the states that they take, and copy none.
+  bool in_place = false;
   // They stay on the device that computes them, where the next run takes them.
   bool states_on_device = false;
   int64_t context_length = std::numeric_limits<int64_t>::max();  // tokens of a sequence, at most

@@ -87,6 +87,28 @@ Result<std::vector<Value>> MakeInputs(const DecoderPlan& plan, const Inputs& fro
   return inputs;
 }
 
+// Of one token in one of the blocks that lie side by side.
+int64_t TokenElements(const State& state) {
+  int64_t elements = 1;
+  for (size_t axis = static_cast<size_t>(state.past_axis) + 1; axis < state.shape.size(); ++axis) {
+    elements *= state.shape[axis].value;
+  }
+  return elements;
+}
+
+// Makes tensors with memory behind them for `tokens` more, of so many elements each.
+TensorMaker WithTokensBehind(TensorMaker make, int64_t tokens, int64_t elements) {
+  return [make = std::move(make), tokens, elements](DataType type,
+                                                    const Shape& shape) -> Result<Tensor> {
+    int64_t count = 0;
+    const bool fits = shape.Validate().ok() && !__builtin_mul_overflow(tokens, elements, &count) &&
+                      !__builtin_add_overflow(count, shape.ElementCount(), &count);
+    if (!fits) return InvalidArgument(StrCat("a state of shape ", shape.ToString()));
+    ONNXD_ASSIGN_OR_RETURN(Tensor all, make(type, Shape{count}));
+    return Tensor::Wrap(type, shape, all.mutable_raw(), all.owner());
+  };
+}
+
 }  // namespace
 
 StateMemory StateMemoryOf(const DecoderPlan& plan, const InferenceSession& session,
@@ -145,8 +167,14 @@ Result<Tensor> DecoderRows::Joined(size_t i, std::span<const size_t> kept,
     sources.push_back({tensors_[i], static_cast<int64_t>(row), lengths_[row]});
   }
   for (const DecoderState& state : joining) sources.push_back({state.tensors[i], 0, state.length});
-  ONNXD_ASSIGN_OR_RETURN(Tensor joined,
-                         GatherStates(plan_.states[i], sources, past, pads_before(), memory_.make));
+  const State& state = plan_.states[i];
+  TensorMaker make = memory_.make;
+  if (plan_.in_place && pads_before() && state.past_axis >= 0) {
+    int64_t longest = 0;
+    for (const StateRow& source : sources) longest = std::max(longest, source.length);
+    make = WithTokensBehind(make, past - longest, TokenElements(state));
+  }
+  ONNXD_ASSIGN_OR_RETURN(Tensor joined, GatherStates(state, sources, past, pads_before(), make));
   if (memory_.move == nullptr || joined.device() != nullptr) return joined;
   return memory_.move(joined);
 }
@@ -188,6 +216,23 @@ Result<std::vector<Value>> DecoderRows::StepInputs(std::span<const int64_t> toke
   const int64_t dropped = plan_.keeps_size && pads_before() ? 1 : 0;
   return MakeInputs(plan_, {tokens, lengths_, mask, static_cast<int64_t>(lengths_.size()), past_,
                             tensors_, 1, dropped});
+}
+
+std::vector<Tensor> DecoderRows::StatesAfter() const {
+  std::vector<Tensor> places;
+  if (!plan_.in_place) return places;
+  for (size_t i = 0; i < plan_.states.size(); ++i) {
+    const State& state = plan_.states[i];
+    if (state.past_axis < 0) continue;
+    if (places.size() <= state.output) places.resize(state.output + 1);
+    const Tensor& before = tensors_[i];
+    const size_t shift = pads_before() ? static_cast<size_t>(TokenElements(state)) *
+                                             static_cast<size_t>(DataTypeBits(state.type)) / 8
+                                       : 0;
+    auto* const begin = static_cast<std::byte*>(const_cast<void*>(before.raw()));
+    places[state.output] = Tensor::Wrap(state.type, before.shape(), begin + shift, before.owner());
+  }
+  return places;
 }
 
 Status DecoderRows::SetStates(const std::vector<Value>& outputs) {

@@ -57,12 +57,17 @@ class DecoderRows {
   // The session's inputs for one more token of each row. Makes room for it, where the plan keeps
   // the size of states: errors as of Change.
   Result<std::vector<Value>> StepInputs(std::span<const int64_t> tokens);
+  // Behind StepInputs: where that run is to write its outputs (RunOptions::outputs_into), which are
+  // the states that it takes where the plan says so. When it fails, the tokens of the rows are there
+  // as before.
+  std::vector<Tensor> StatesAfter() const;
   // Each row is a token longer. kInternal when a state has not the shape that it must; then nothing
   // has changed.
   Status SetStates(const std::vector<Value>& outputs);
 
  private:
-  // Of the plan's i-th state.
+  // Of the plan's i-th state. Where steps write into it, there is memory behind it for as many
+  // tokens as it has room for: each of them begins a token behind the one before.
   Result<Tensor> Joined(size_t i, std::span<const size_t> kept,
                         std::span<const DecoderState> joining, int64_t past) const;
   // Tokens that states have where the longest row has so many.

@@ -352,6 +352,7 @@ Generator::Work Generator::RunStep() {
     return Work::kDone;
   }
   BatchRequest run = RunOf(*std::move(inputs), *group.sequences[0]);
+  run.outputs_into = group.rows.StatesAfter();
   if (group.sequences.size() == 1) run.cancelled = group.sequences[0]->request.cancelled;
   return Run(std::move(run), [this](BatchResult result) { OnStep(std::move(result)); });
 }

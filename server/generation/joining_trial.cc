@@ -84,6 +84,10 @@ class Trial {
     plan_.keeps_size = true;
     const auto logits = Steps(found.joining, states);
     found.keeps_size = logits.ok() && Distance(*logits, alone) <= most_;
+    if (!found.keeps_size || session_.runs_on_device()) return found;
+    plan_.in_place = true;
+    const auto written = Steps(found.joining, states);
+    found.in_place = written.ok() && Distance(*written, alone) <= most_;
     return found;
   }
 
@@ -108,7 +112,9 @@ class Trial {
     for (int64_t step = 0; step < 3; ++step) {
       const std::vector<int64_t> tokens(states.size(), (11 + step) % vocabulary_);
       ONNXD_ASSIGN_OR_RETURN(const auto inputs, rows.StepInputs(tokens));
-      ONNXD_ASSIGN_OR_RETURN(const auto outputs, session_.Run(inputs, options_));
+      RunOptions options = options_;
+      options.outputs_into = rows.StatesAfter();
+      ONNXD_ASSIGN_OR_RETURN(const auto outputs, session_.Run(inputs, options));
       ONNXD_RETURN_IF_ERROR(rows.SetStates(outputs));
       ONNXD_ASSIGN_OR_RETURN(const Tensor logits,
                              Converted(outputs[plan_.logits].tensor(), DataType::kFloat));

@@ -10,6 +10,7 @@ struct JoiningTrial {
   DecoderPlan::Joining joining = DecoderPlan::Joining::kAlone;
   // As DecoderPlan's.
   bool keeps_size = false;
+  bool in_place = false;
   bool states_on_device = false;
   // Whether a prompt may be computed in several pieces.
   bool takes_pieces = false;

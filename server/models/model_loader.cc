@@ -36,6 +36,7 @@ RunOptions RunOptionsOf(const RunLimits& limits) {
   options.deadline = limits.deadline;
   options.cancelled = limits.cancelled;
   options.yield_every = limits.yield_every;
+  options.outputs_into.assign(limits.outputs_into.begin(), limits.outputs_into.end());
   return options;
 }
 
@@ -483,7 +484,9 @@ void ModelLoader::AddGenerator(const std::shared_ptr<const GenerationPlan>& plan
   LogInfo(StrCat("model '", version.model, "' writes texts: ", plan->context_length,
                  " tokens of context, sequences take steps ",
                  kWays[static_cast<size_t>(plan->decoder.joining)],
-                 plan->decoder.states_on_device ? ", states stay on the device" : "",
+                 plan->decoder.in_place           ? ", states are written in place"
+                 : plan->decoder.states_on_device ? ", states stay on the device"
+                                                  : "",
                  plan->chat == nullptr ? "" : ", with a chat template"));
   if (plan->chat == nullptr && plan->has_chat_template) {
     LogWarning(StrCat("model '", version.model, "': ", plan->why_no_chat));

@@ -21,7 +21,8 @@ class LanguageModels(unittest.TestCase):
             libraries.run("language_models.py", "make", folder)
             for name in ("gpt2", "llama", "qwen2"):
                 with self.subTest(model=name), daemon.Daemon(pathlib.Path(folder) / name, "--texts") as served:
-                    self.assertTrue(served.logged("sequences take steps padded before their tokens, with a chat template"))
+                    self.assertTrue(served.logged("sequences take steps padded before their tokens, states are written in place, "
+                                                  "with a chat template"))
                     cases = (pathlib.Path(folder) / name / "cases.json").read_text()
                     expected, answer = json.loads(cases), json.loads(libraries.run("language_models.py", "ask", served.url, name, text=cases))
                     self.assertEqual(answer["models"], [name])

@@ -34,13 +34,20 @@ Result<PreparedKernel> PrepareAppend(const PrepareContext& context) {
   const AppendedRow row{state[at] * unit, dropped * unit, added[at] * unit};
   const int64_t rows = out.ElementCount(0, at);
   PreparedKernel prepared;
+  if (row.dropped == row.added) {
+    prepared.shifts = {{0, 0, static_cast<size_t>(row.dropped)}};
+  }
   prepared.compute = [row, rows](const KernelContext& k) {
+    // What stays of the state is there already, where the output is a shift of it.
+    const bool stays = k.output<std::byte>(0) == k.input<std::byte>(0) + row.dropped;
     const int64_t grain = std::max<int64_t>(1, kBytesGrain / std::max<int64_t>(1, row.result()));
     k.pool().ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         std::byte* const to = k.output<std::byte>(0) + i * row.result();
-        std::memcpy(to, k.input<std::byte>(0) + i * row.state + row.dropped,
-                    static_cast<size_t>(row.kept()));
+        if (!stays) {
+          std::memcpy(to, k.input<std::byte>(0) + i * row.state + row.dropped,
+                      static_cast<size_t>(row.kept()));
+        }
         std::memcpy(to + row.kept(), k.input<std::byte>(1) + i * row.added,
                     static_cast<size_t>(row.added));
       }

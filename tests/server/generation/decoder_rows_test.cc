@@ -222,6 +222,71 @@ TEST(DecoderRows, StatesKeepTheirSizeWhileTheyHaveRoom) {
   }
 }
 
+// What a run leaves that writes its tokens where it is told: 100 more each.
+std::vector<Value> Step(const DecoderRows& rows, bool is_before, std::vector<Tensor> places) {
+  Tensor cache = places[1];
+  const int64_t room = cache.shape()[2];
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (int64_t head = 0; head < 2; ++head) {
+      const int64_t place = is_before ? room - 1 : rows.lengths()[row];
+      cache.mutable_data<float>()[(static_cast<int64_t>(row) * 2 + head) * room + place] =
+          static_cast<float>(100 * (row + 1) + static_cast<size_t>(rows.lengths()[row]));
+    }
+  }
+  return {Tensor(), cache, Tensor::Of<float>(Shape{2, 2}, {1, 2, 3, 4})};
+}
+
+TEST(DecoderRows, StepsWriteIntoTheStatesThatTheyTake) {
+  for (const auto joining :
+       {DecoderPlan::Joining::kPaddedBefore, DecoderPlan::Joining::kPaddedBehind}) {
+    const bool is_before = joining == DecoderPlan::Joining::kPaddedBefore;
+    DecoderPlan plan = Plan(joining);
+    plan.keeps_size = plan.in_place = true;
+    DecoderRows rows(plan, {Tensor::Create});
+    ASSERT_TRUE(rows.Change({}, std::vector<DecoderState>{State(2, 10), State(3, 20)}).ok());
+    const std::vector<int64_t> tokens = {7, 8};
+    const void* memory = nullptr;
+    for (int64_t step = 0; step < 70; ++step) {
+      const auto inputs = rows.StepInputs(tokens);
+      ASSERT_TRUE(inputs.ok());
+      const auto* const taken = (*inputs)[3].tensor().data<float>();
+      const auto places = rows.StatesAfter();
+      ASSERT_EQ(places.size(), 2U) << "a state of one size is not written into";
+      EXPECT_FALSE(places[0].defined());
+      EXPECT_EQ(places[1].raw(), taken + (is_before ? 1 : 0));
+      EXPECT_EQ(places[1].owner().get() == memory, step != 0 && step != 61)
+          << "until there is no more room: " << step;
+      memory = places[1].owner().get();
+      ASSERT_TRUE(rows.SetStates(Step(rows, is_before, places)).ok());
+    }
+    const auto inputs = rows.StepInputs(tokens);
+    ASSERT_TRUE(inputs.ok());
+    const auto numbers = Floats((*inputs)[3]);
+    ASSERT_EQ(numbers.size(), 4U * 128);
+    for (size_t row = 0; row < 2; ++row) {
+      for (size_t head = 0; head < 2; ++head) {
+        const size_t length = 72 + row, own = 2 + row;
+        const float* const all = numbers.data() + (row * 2 + head) * 128;
+        const float* const begin = all + (is_before ? 128 - length : 0);
+        for (size_t i = 0; i < length; ++i) {
+          const size_t expected = i < own ? 10 * (row + 1) + head * own + i : 100 * (row + 1) + i;
+          EXPECT_EQ(begin[i], static_cast<float>(expected)) << row << ", " << head << ", " << i;
+        }
+        for (size_t i = 0; i < 128 - length; ++i) {
+          EXPECT_EQ((is_before ? all : begin + length)[i], 0) << row << ", " << head << ", " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(DecoderRows, StatesAreCopiedWhereThePlanDoesNotSayThatTheyMove) {
+  const DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
+  DecoderRows rows(plan, {Tensor::Create});
+  ASSERT_TRUE(rows.Change({}, std::vector<DecoderState>{State(2, 10)}).ok());
+  EXPECT_THAT(rows.StatesAfter(), ElementsAre());
+}
+
 TEST(DecoderRows, StatesHaveNoMoreRoomThanTheContext) {
   DecoderPlan plan = Plan(DecoderPlan::Joining::kPaddedBefore);
   plan.keeps_size = true;
