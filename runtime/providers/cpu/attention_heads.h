@@ -44,10 +44,13 @@ struct AttentionHead {
   float* out;
   int64_t out_stride;
   float scale;
+  int64_t seen;  // keys that the first query sees, at least one; each later one sees one more
+
+  int64_t SeenBy(int64_t query) const { return std::min(keys, seen + query); }
 };
 
-// Changes the scores of one query in place.
-using ChangeRow = std::function<void(int64_t query, float* scores)>;
+// Changes the scores of one query, of those keys that it sees, in place.
+using ChangeRow = std::function<void(int64_t query, float* scores, int64_t keys)>;
 
 // One thread. A single query, as a text is written, reads keys and values once; more of them are
 // worth packing these, and are taken in blocks whose scores stay in the cache.
@@ -60,9 +63,10 @@ class HeadRunner {
     Prepare(scores_, block * h.keys);
     float* const scores = scores_.mutable_data<float>();
     if (h.queries == 1) {
-      MultiplyQuery(h.q, h.k, h.k_stride, h.keys, h.size, scores);
-      Weigh(h, 0, 1, scores, extra, change);
-      return simd.weigh_rows(h.v, h.v_stride, h.keys, scores, h.out, h.value);
+      const int64_t seen = h.SeenBy(0);
+      MultiplyQuery(h.q, h.k, h.k_stride, seen, h.size, scores);
+      Weigh(h, 0, scores, seen, extra, change);
+      return simd.weigh_rows(h.v, h.v_stride, seen, scores, h.out, h.value);
     }
     Prepare(keys_, math::PackedBSize(simd, h.size, h.keys));
     Prepare(values_, math::PackedBSize(simd, h.keys, h.value));
@@ -71,33 +75,37 @@ class HeadRunner {
     simd.pack_b(h.v, h.v_stride, false, h.keys, h.value, values);
     for (int64_t first = 0; first < h.queries; first += block) {
       const int64_t rows = std::min(block, h.queries - first);
-      simd.gemm({rows, h.keys, h.size, h.q + first * h.q_stride, h.q_stride, keys, scores, h.keys});
-      Weigh(h, first, rows, scores, extra, change);
-      simd.gemm({rows, h.value, h.keys, scores, h.keys, values, h.out + first * h.out_stride,
-                 h.out_stride});
+      const int64_t seen = h.SeenBy(first + rows - 1);
+      simd.gemm({rows, seen, h.size, h.q + first * h.q_stride, h.q_stride, keys, scores, h.keys});
+      for (int64_t i = 0; i < rows; ++i) {
+        Weigh(h, first + i, scores + i * h.keys, seen, extra, change);
+      }
+      math::GemmArguments weighted{
+          rows, h.value, seen, scores, h.keys, values, h.out + first * h.out_stride, h.out_stride};
+      weighted.panel_rows = h.keys;
+      simd.gemm(weighted);
     }
   }
 
  private:
   static constexpr int64_t kMostQueries = 60;
 
-  // What becomes of scores, of queries from `first` on.
-  static void Weigh(const AttentionHead& h, int64_t first, int64_t rows, float* scores, float extra,
+  // What becomes of the scores of a query, of which its block reads `keys`.
+  static void Weigh(const AttentionHead& h, int64_t query, float* row, int64_t keys, float extra,
                     const ChangeRow& change) {
     const math::Simd& simd = math::CurrentSimd();
-    simd.affine(scores, scores, rows * h.keys, h.scale, 0.0f);
-    for (int64_t i = 0; i < rows; ++i) {
-      float* row = scores + i * h.keys;
-      change(first + i, row);
-      const float largest = std::max(simd.max(row, h.keys), extra);
-      if (largest == kMinusInfinity) {
-        std::fill_n(row, h.keys, 0.0f);
-        continue;
-      }
-      float sum = simd.exp_sum(row, row, h.keys, largest, 1.0f);
-      if (extra != kMinusInfinity) sum += std::exp(extra - largest);
-      simd.affine(row, row, h.keys, 1.0f / sum, 0.0f);
+    const int64_t seen = h.SeenBy(query);
+    std::fill(row + seen, row + keys, 0.0f);
+    simd.affine(row, row, seen, h.scale, 0.0f);
+    change(query, row, seen);
+    const float largest = std::max(simd.max(row, seen), extra);
+    if (largest == kMinusInfinity) {
+      std::fill_n(row, seen, 0.0f);
+      return;
     }
+    float sum = simd.exp_sum(row, row, seen, largest, 1.0f);
+    if (extra != kMinusInfinity) sum += std::exp(extra - largest);
+    simd.affine(row, row, seen, 1.0f / sum, 0.0f);
   }
 
   static void Prepare(Tensor& tensor, int64_t floats) {

@@ -194,20 +194,16 @@ Result<Values> MultiHeadAttention(const EagerCall& call) {
   float* const to = out.mutable_data<float>();
   const auto run_head = [&](HeadRunner& runner, int64_t lane) {
     const int64_t b = lane / heads, h = lane % heads;
-    const auto change = [&](int64_t i, float* scores) {
-      score_bias.Add(b, h, i, scores, k.length);
-      for (int64_t j = 0; mask.given() && j < k.length; ++j) {
+    const auto change = [&](int64_t i, float* scores, int64_t keys) {
+      score_bias.Add(b, h, i, scores, keys);
+      for (int64_t j = 0; mask.given() && j < keys; ++j) {
         if (mask.Hides(b, i, j)) scores[j] += hidden;
       }
-      if (causal) {
-        const int64_t seen = std::min(k.length, past + i + 1);
-        std::fill(scores + seen, scores + k.length, kMinusInfinity);
-      }
     };
-    runner.Run(
-        {q.length, k.length, q.size, v.size, q.rows.At(b, h), k.rows.At(b, h), v.rows.At(b, h),
-         q.rows.row, k.rows.row, v.rows.row, to + b * q.length * width + h * v.size, width, scale},
-        kMinusInfinity, change);
+    runner.Run({q.length, k.length, q.size, v.size, q.rows.At(b, h), k.rows.At(b, h),
+                v.rows.At(b, h), q.rows.row, k.rows.row, v.rows.row,
+                to + b * q.length * width + h * v.size, width, scale, causal ? past + 1 : k.length},
+               kMinusInfinity, change);
   };
   ForLanes(call.pool, batch * heads, q.length * k.length * q.size, run_head);
   return Values{std::move(out), ValueOf(k), ValueOf(v)};

@@ -203,6 +203,7 @@ struct GroupRun {
   const std::vector<float>& q;
   const Tensor &keys, &values;
   float scale;
+  bool causal;
   std::function<float(int64_t head)> extra;
   ChangeGroupRow change;
 };
@@ -220,9 +221,10 @@ Result<Tensor> RunGroups(const GroupPlan& p, const EagerCall& call, const GroupR
     const int64_t length = p.past[static_cast<size_t>(b)] + p.sequence;
     runner.Run({p.sequence, length, p.size, p.size, run.q.data() + lane * p.sequence * p.size,
                 keys.At(b, h / share), values.At(b, h / share), p.size, p.size, p.size,
-                to + b * p.sequence * width + h * p.size, width, run.scale},
+                to + b * p.sequence * width + h * p.size, width, run.scale,
+                run.causal ? length - p.sequence + 1 : length},
                run.extra(h),
-               [&](int64_t i, float* scores) { run.change(b, h, i, scores, length); });
+               [&](int64_t i, float* scores, int64_t keys) { run.change(b, h, i, scores, keys); });
   };
   ForLanes(call.pool, p.batch * p.heads, p.sequence * p.total * p.size, run_head);
   return out;
@@ -267,19 +269,16 @@ Result<Values> GroupQueryAttention(const EagerCall& call) {
     if (!sinks.empty()) return sinks[static_cast<size_t>(h)];
     return smooth ? 0.0f : kMinusInfinity;
   };
-  const auto change = [&](int64_t b, int64_t h, int64_t i, float* scores, int64_t length) {
-    const int64_t past = p.past[static_cast<size_t>(b)];
-    for (int64_t j = 0; softcap > 0 && j < length; ++j) {
+  const auto change = [&](int64_t b, int64_t h, int64_t i, float* scores, int64_t keys) {
+    for (int64_t j = 0; softcap > 0 && j < keys; ++j) {
       scores[j] = softcap * std::tanh(scores[j] / softcap);
     }
-    score_bias.Add(b, h, i, scores, length);
-    for (int64_t j = 0; j < length; ++j) {
-      const bool hidden = (causal && j > past + i) || (window > 0 && past + i - j >= window);
-      if (hidden) scores[j] = kMinusInfinity;
-    }
+    score_bias.Add(b, h, i, scores, keys);
+    const int64_t before = p.past[static_cast<size_t>(b)] + i + 1 - window;
+    if (window > 0 && before > 0) std::fill_n(scores, std::min(before, keys), kMinusInfinity);
   };
   ONNXD_ASSIGN_OR_RETURN(Tensor out,
-                         RunGroups(p, call, {rows.q, keys, values, scale, extra, change}));
+                         RunGroups(p, call, {rows.q, keys, values, scale, causal, extra, change}));
   return Values{std::move(out), std::move(keys), std::move(values)};
 }
 
@@ -363,17 +362,17 @@ Result<Values> SparseAttention(const EagerCall& call) {
   }
   float scale = a.Float("scale", 0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<float>(p.size));
-  const auto change = [&](int64_t b, int64_t h, int64_t i, float* scores, int64_t length) {
+  const auto change = [&](int64_t b, int64_t h, int64_t i, float* scores, int64_t keys) {
     std::vector<char> seen(static_cast<size_t>(layouts.rows()));
     const int64_t query = p.past[static_cast<size_t>(b)] + i;
     layouts.Seen(h, query / block, seen);
-    for (int64_t j = 0; j < length; ++j) {
-      if (j > query || seen[static_cast<size_t>(j / block)] == 0) scores[j] = kMinusInfinity;
+    for (int64_t j = 0; j < keys; ++j) {
+      if (seen[static_cast<size_t>(j / block)] == 0) scores[j] = kMinusInfinity;
     }
   };
   const auto extra = [](int64_t) { return kMinusInfinity; };
   ONNXD_ASSIGN_OR_RETURN(Tensor out,
-                         RunGroups(p, call, {rows.q, keys, values, scale, extra, change}));
+                         RunGroups(p, call, {rows.q, keys, values, scale, true, extra, change}));
   return Values{std::move(out), std::move(keys), std::move(values)};
 }
 
