@@ -78,6 +78,7 @@ struct CompileFlags {
   std::vector<std::string> profiles;  // "name=1x8:1x128:8x512"
   double tolerance = 0;               // of outputs at a reduced precision; 0: not asked
   std::vector<std::string> samples;   // folders with inputs
+  bool texts = false;                 // as a language model that `serve --texts` has write
   SessionFlags session;
 };
 

@@ -7,10 +7,12 @@
 #include "runtime/base/split_list.h"
 #include "runtime/base/str_cat.h"
 #include "runtime/session/prepared_model_cache.h"
+#include "server/generation/decoder_plan.h"
 #include "tools/command.h"
 #include "tools/precision_guard.h"
 #include "tools/random_inputs.h"
 #include "tools/test_case.h"
+#include "tools/text_runs.h"
 
 namespace onnxd {
 namespace {
@@ -60,6 +62,21 @@ Status RunAt(const InferenceSession& session, const std::map<std::string, Shape>
 }
 
 using Profiles = std::vector<std::map<std::string, Shape>>;
+
+Status RunProfiles(const InferenceSession& session, const Profiles& profiles) {
+  for (const auto& shapes : profiles) {
+    for (const auto& [name, shape] : shapes) {
+      const auto known = [&name = name](const TensorSignature& input) {
+        return input.name == name;
+      };
+      if (std::none_of(session.inputs().begin(), session.inputs().end(), known)) {
+        return InvalidArgument(StrCat("--profile ", name, ": the model has no such input"));
+      }
+    }
+    ONNXD_RETURN_IF_ERROR(RunAt(session, shapes));
+  }
+  return Status::Ok();
+}
 
 Result<std::vector<std::vector<Value>>> Samples(const CompileFlags& flags, const Profiles& profiles,
                                                 const InferenceSession& session) {
@@ -128,18 +145,10 @@ Status RunCompile(const CompileFlags& flags) {
     ONNXD_RETURN_IF_ERROR(GuardPrecision(flags, options, profiles, chosen));
     ONNXD_ASSIGN_OR_RETURN(options, chosen.ToOptions());
   }
+  if (flags.texts) DecoderPlan::AskOf(options);
   ONNXD_ASSIGN_OR_RETURN(const auto session, InferenceSession::Load(flags.model, options));
-  for (const auto& shapes : profiles) {
-    for (const auto& [name, shape] : shapes) {
-      const auto known = [&name = name](const TensorSignature& input) {
-        return input.name == name;
-      };
-      if (std::none_of(session->inputs().begin(), session->inputs().end(), known)) {
-        return InvalidArgument(StrCat("--profile ", name, ": the model has no such input"));
-      }
-    }
-    ONNXD_RETURN_IF_ERROR(RunAt(*session, shapes));
-  }
+  ONNXD_RETURN_IF_ERROR(flags.texts ? RunTexts(*session, profiles)
+                                    : RunProfiles(*session, profiles));
   if (session->wants_saving()) ONNXD_RETURN_IF_ERROR(session->SaveToCache());
   const auto programs = kernels->statistics();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

@@ -141,6 +141,9 @@ void AddCompile(CLI::App& app, CompileFlags& flags, RunCommand& run) {
           "Shapes of an input that it is prepared for, NAME=MIN:OPT:MAX like "
           "ids=1x8:1x128:8x512, or fewer; others work, too, and are prepared when they come")
       ->allow_extra_args(false);
+  command->add_flag("--texts", flags.texts,
+                    "As `serve --texts` has a language model write: prompts, and steps of several "
+                    "texts; profiles are of input_ids, SEQUENCESxTOKENS");
   command
       ->add_option("--tolerance", flags.tolerance,
                    "With --precision fp16 or bf16: find which products have to stay float for the "

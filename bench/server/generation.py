@@ -2,12 +2,12 @@
 """Texts that a model writes: onnxd beside the program that people write, a loop over onnxruntime behind FastAPI.
 
 GPT-2's size (make_models.py's `gpt2_writer`, random weights) with a byte-level tokenizer that is learned from the sources
-of Python's own library. Prompts of some 50 tokens, each another, 32 tokens to each, the likeliest; one client and several,
-the servers in turns: tokens a second of all clients, the ratio of each round's, and how long one answer takes. First the
-texts are compared.
+of Python's own library. Prompts of some 50 tokens, or of more such sentences, each another, 32 tokens to each, the likeliest;
+one client and several, the servers in turns: tokens a second of all clients, the ratio of each round's, and how long one
+answer takes. First the texts are compared.
 
 Needs fastapi, uvicorn[standard], onnxruntime, tokenizers and numpy.
-Usage: generation.py MODEL.onnx [--rounds N] [--answers N] [--clients N,...]
+Usage: generation.py MODEL.onnx [--rounds N] [--answers N] [--clients N,...] [--sentences N]
 """
 
 import concurrent.futures
@@ -42,9 +42,11 @@ def make_tokenizer(path):
     return made
 
 
-def prompts(count, seed=0):
-    return [f"Story {seed}-{i}: the {SUBJECTS[i % len(SUBJECTS)]}, which nobody had seen for weeks, was back, and all who lived "
-            "beside the old harbour came out into the road to look at it, one after another" for i in range(count)]
+def prompts(count, sentences, seed=0):
+    """Each other from its beginning on."""
+    return [" ".join(f"Story {seed}-{i}-{n}: the {SUBJECTS[(i + n) % len(SUBJECTS)]}, which nobody had seen for weeks, was back, "
+                     "and all who lived beside the old harbour came out into the road to look at it, one after another"
+                     for n in range(sentences)) for i in range(count)]
 
 
 class Fastapi:
@@ -78,12 +80,12 @@ def complete(server, prompt):
     return answer["choices"][0]["text"], time.monotonic() - begin
 
 
-def measure(server, clients, answers, seed):
+def measure(server, clients, prompts):
     """Tokens a second of all clients together, and the median seconds of an answer."""
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         begin = time.monotonic()
-        took = [seconds for _, seconds in pool.map(lambda prompt: complete(server, prompt), prompts(answers, seed))]
-        return answers * TOKENS / (time.monotonic() - begin), statistics.median(took)
+        took = [seconds for _, seconds in pool.map(lambda prompt: complete(server, prompt), prompts)]
+        return len(prompts) * TOKENS / (time.monotonic() - begin), statistics.median(took)
 
 
 def main():
@@ -92,6 +94,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--answers", type=int, default=3, help="of each client in a round")
     parser.add_argument("--clients", default="1,4,16")
+    parser.add_argument("--sentences", type=int, default=1, help="of a prompt")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -100,7 +103,7 @@ def main():
         (folder / "model.yaml").write_text("generation: {tokenizer: tokenizer.json, context_length: 1024}\n")
         processors = len(os.sched_getaffinity(0))
         servers = [Onnxd(arguments.onnxd, folder), Fastapi(folder, 18451, 1, processors), Fastapi(folder, 18452, processors, 1)]
-        some = prompts(8)
+        some = prompts(8, arguments.sentences)
         print(f"prompts of {len(tokenizer.encode(some[0]).ids)} tokens, {TOKENS} to each\n")
         texts = [[complete(server, prompt)[0] for prompt in some] for server in servers]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -113,7 +116,7 @@ def main():
             found = {server.name: [] for server in servers}
             for seed in range(arguments.rounds):
                 for server in servers:
-                    found[server.name].append(measure(server, clients, clients * arguments.answers, seed))
+                    found[server.name].append(measure(server, clients, prompts(clients * arguments.answers, arguments.sentences, seed)))
             ratios = [min(ours[0] / other[0] for other in others) for ours, *others in zip(*found.values())]
             cells = [f"{statistics.median(rate for rate, _ in one):.0f} ({statistics.median(took for _, took in one):.2f})"
                      for one in found.values()]

@@ -80,10 +80,7 @@ Result<std::shared_ptr<const GenerationPlan>> MakeGenerationPlan(const Generatio
                                                      : kUnknownContext;
   plan->decoder.context_length = plan->context_length;
   ONNXD_ASSIGN_OR_RETURN(const JoiningTrial trial, TryJoining(plan->decoder, session));
-  plan->decoder.joining = trial.joining;
-  plan->decoder.keeps_size = trial.keeps_size;
-  plan->decoder.in_place = trial.in_place;
-  plan->decoder.states_on_device = trial.states_on_device;
+  Adopt(trial, plan->decoder);
   plan->stop_tokens = StopTokens(settings, files, *plan->token_decoder);
   plan->sampling = files.sampling;
   ReadChatTemplate(files.chat_template, *plan);

@@ -175,4 +175,11 @@ Result<JoiningTrial> TryJoining(const DecoderPlan& plan, const InferenceSession&
       StrCat("made-up tokens could not be computed: ", found.status().message()));
 }
 
+void Adopt(const JoiningTrial& trial, DecoderPlan& plan) {
+  plan.joining = trial.joining;
+  plan.keeps_size = trial.keeps_size;
+  plan.in_place = trial.in_place;
+  plan.states_on_device = trial.states_on_device;
+}
+
 }  // namespace onnxd

@@ -21,4 +21,7 @@ struct JoiningTrial {
 // On a device states stay there if they can. kFailedPrecondition where one alone already fails.
 Result<JoiningTrial> TryJoining(const DecoderPlan& plan, const InferenceSession& session);
 
+// What it found becomes the plan's.
+void Adopt(const JoiningTrial& trial, DecoderPlan& plan);
+
 }  // namespace onnxd

@@ -288,6 +288,28 @@ class Generation(test_generation.GenerationCase):
                 self.assertTrue(served.logged(f"sequences take steps {way}, states stay on the device"))
                 served.close()
 
+    def test_is_prepared_ahead_of_time(self):
+        """Kernels that prompts and steps of such shapes need are not compiled again."""
+        self.put(1, decoders.decoder(test_generation.WEIGHTS))
+        self.files("providers: [fused, cpu]\n")
+        with tempfile.TemporaryDirectory() as cache:
+            model = next(pathlib.Path(self.folder).rglob("model.onnx"))
+            flags = ("compile", model, "--providers", "fused,cpu", "--cache", cache, "--texts")
+            done = onnxd(*flags, "--profile", "input_ids=1x6:4x6")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            kernels = {file.name for file in pathlib.Path(cache).glob("*.kernel")}
+            self.assertGreater(len(kernels), 0)
+            served = self.serve(self.folder, "--cache", cache)
+            self.assertEqual(self.texts(served, test_generation.PROMPTS[0]), [test_generation.written(test_generation.PROMPTS[0])])
+            served.close()
+            self.assertEqual({file.name for file in pathlib.Path(cache).glob("*.kernel")}, kernels)
+            wrong = onnxd(*flags, "--profile", "attention_mask=1x6")
+            self.assertEqual(wrong.returncode, 1)
+            self.assertIn("--profile attention_mask: with --texts they are of input_ids", wrong.stderr)
+        wrong = onnxd("compile", CNN, "--providers", "fused,cpu", "--cache", self.folder, "--texts")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("it has no inputs 'input_ids' and 'past...'", wrong.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

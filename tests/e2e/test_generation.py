@@ -7,6 +7,7 @@ import pathlib
 import queue
 import shutil
 import socket
+import subprocess
 import tempfile
 import time
 import unittest
@@ -244,6 +245,18 @@ class Models(GenerationCase):
         self.assertEqual(texts, [[written(prompt)] for prompt in PROMPTS * 3])
         self.assertTrue(served.logged(f"sequences take steps {way}"))
         return served
+
+    def test_is_prepared_ahead_of_time(self):
+        self.put(1, decoders.decoder(WEIGHTS))
+        self.files()
+        with tempfile.TemporaryDirectory() as cache:
+            model = next(pathlib.Path(self.folder).rglob("model.onnx"))
+            subprocess.run([daemon.BINARY, "compile", model, "--cache", cache, "--texts", "--profile", "input_ids=1x6:4x6"],
+                           check=True, capture_output=True)
+            served = self.serve(self.folder, "--cache", cache)
+            self.assertTrue(served.logged("found in the cache"))
+            self.assertEqual(self.texts(served, PROMPTS[0]), [written(PROMPTS[0])])
+            served.close()
 
     def test_positions_from_the_number_of_tokens(self):
         """Padding would move them: each takes its own steps."""
