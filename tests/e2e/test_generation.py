@@ -83,6 +83,15 @@ class Completions(GenerationCase):
         self.assertTrue(served.logged("writes texts: 96 tokens of context, sequences take steps padded before their tokens, "
                                       "states are written in place"))
 
+    def test_texts_outgrow_the_room_of_their_states(self):
+        """Which is 64 tokens; others come and go meanwhile."""
+        self.files()
+        served = self.serve()
+        wanted = list(zip(PROMPTS * 3, [66, 20, 60, 65, 40, 64, 50] * 3))
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            texts = list(pool.map(lambda one: self.texts(served, one[0], one[1], ignore_eos=True), wanted))
+        self.assertEqual(texts, [[written(prompt, tokens)] for prompt, tokens in wanted])
+
     def test_many_texts_are_written_at_once(self):
         """Whoever comes or goes in between, each is what it is alone."""
         self.files()
