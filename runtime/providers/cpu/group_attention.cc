@@ -274,8 +274,9 @@ Result<Values> GroupQueryAttention(const EagerCall& call) {
       scores[j] = softcap * std::tanh(scores[j] / softcap);
     }
     score_bias.Add(b, h, i, scores, keys);
+    if (window <= 0) return;
     const int64_t before = p.past[static_cast<size_t>(b)] + i + 1 - window;
-    if (window > 0 && before > 0) std::fill_n(scores, std::min(before, keys), kMinusInfinity);
+    std::fill_n(scores, std::clamp<int64_t>(before, 0, keys), kMinusInfinity);
   };
   ONNXD_ASSIGN_OR_RETURN(Tensor out,
                          RunGroups(p, call, {rows.q, keys, values, scale, causal, extra, change}));
@@ -377,16 +378,16 @@ Result<Values> SparseAttention(const EagerCall& call) {
 }
 
 // Output and input, of keys and of values.
-const std::vector<std::pair<int, int>> kCachesInPlace = {{1, 3}, {2, 4}};
+std::vector<std::pair<int, int>> CachesInPlace() { return {{1, 3}, {2, 4}}; }
 
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeGroupQueryAttention(const KernelInfo& info) {
   if (info.node.output(3) != kNoValue) return Unimplemented("output_qk is not supported");
-  return FloatOnly(info, MakeEagerCallKernel(GroupQueryAttention, kCachesInPlace));
+  return FloatOnly(info, MakeEagerCallKernel(GroupQueryAttention, CachesInPlace()));
 }
 Result<std::unique_ptr<Kernel>> MakeSparseAttention(const KernelInfo& info) {
-  return FloatOnly(info, MakeEagerCallKernel(SparseAttention, kCachesInPlace));
+  return FloatOnly(info, MakeEagerCallKernel(SparseAttention, CachesInPlace()));
 }
 
 }  // namespace onnxd

@@ -1,6 +1,6 @@
 // What only moves elements does not run where those who read them take strides: attention on either
 // side, Concat on a device.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cmath>
 
@@ -106,6 +106,24 @@ Ran RunModel(TestModel model, const Tensor& x, const std::vector<std::string>& p
     if (moves) ran.moves.push_back(op);
   }
   return ran;
+}
+
+// What is read for its shape alone, which the plan knows, is not computed.
+TEST(UnreadResults, HaveNoStep) {
+  for (const bool is_read : {false, true}) {
+    TestModel model(17);
+    model.Input("x", DataType::kFloat, {Dimension::Symbol("n"), 5, 32});
+    model.Constant("one", Tensor::Of<int64_t>(Shape{1}, {1}));
+    model.Constant("end", Tensor::Of<int64_t>(Shape{1}, {100}));
+    model.Constant("axis", Tensor::Of<int64_t>(Shape{1}, {0}));
+    model.Node("Slice", {"x", "one", "end", "axis"}, {"rest"}).Node("Shape", {"rest"}, {"shape"});
+    if (is_read) model.Node("Neg", {"rest"}, {"negated"}).Output("negated");
+    const Ran ran = RunModel(model.Output("shape"), Waves(Shape{3, 5, 32}, 1), {"cpu"},
+                             OptimizationLevel::kDisable);
+    ASSERT_FALSE(ran.outputs.empty());
+    EXPECT_THAT(ran.outputs.back().tensor().elements<int64_t>(), testing::ElementsAre(2, 5, 32));
+    EXPECT_EQ(ran.moves.size(), is_read ? 1u : 0u);
+  }
 }
 
 class Views : public testing::TestWithParam<const char*> {
